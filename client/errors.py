@@ -22,12 +22,29 @@ class NotReached(ClientError, ConnectionError):
     """No connection could be made, so the call was not carried out. It is safe to call again."""
 
 
+class NotReachedInTime(NotReached, TimeoutError):
+    """The time limit passed before the call could be carried out. It was certainly not done."""
+
+
 class AnswerLost(ClientError, ConnectionError):
     """The call may have been carried out or not. Repeat it only if it is idempotent."""
 
 
 class AnswerLate(AnswerLost, TimeoutError):
-    """The broker did not answer in time. The call may have been carried out or not."""
+    """The time limit passed without an answer. The call may have been carried out or not."""
+
+
+def in_time(error: BaseException, limit_s: float) -> BaseException:
+    """The error of a call whose time limit has passed: it says whether the effect may exist."""
+    late: ClientError
+    if isinstance(error, AnswerLost):
+        late = AnswerLate(f"{error} (time limit {limit_s:g} s): the message may exist")
+    elif isinstance(error, NotReached):
+        late = NotReachedInTime(f"{error} (time limit {limit_s:g} s): nothing was sent")
+    else:
+        return error
+    late.__cause__ = error
+    return late
 
 
 def lost_after(lost: AnswerLost, error: ClientError) -> AnswerLost:

@@ -9,6 +9,13 @@ from typing import Any, Literal, TypedDict
 from delaylog.storage.messages.message_fields import SendFields
 
 
+class TimeLimit(TypedDict, total=False):
+    """How long a call may take: one of the two. None: as long as the client says (10 s)."""
+
+    timeout: timedelta | None
+    timeout_s: float | None
+
+
 class DueKeywords(TypedDict, total=False):
     """When a message is due: at most one of the four."""
 
@@ -16,6 +23,10 @@ class DueKeywords(TypedDict, total=False):
     delay_ms: int | None
     at: datetime | None
     delay: timedelta | None
+
+
+class ChangeKeywords(DueKeywords, TimeLimit, total=False):
+    """The keywords of a change of due times: also the time limit."""
 
 
 class MessageKeywords(SendFields, total=False):
@@ -40,17 +51,25 @@ class OneMessageKeywords(MessageKeywords, ContentKeywords, total=False):
     """The fields of a message, and its content."""
 
 
-class OneSendKeywords(SendKeywords, ContentKeywords, total=False):
-    """The keywords of `send`: also the content."""
+class QueuedSendKeywords(SendKeywords, ContentKeywords, total=False):
+    """The keywords of `send_soon`: also the content."""
 
 
-class TimerKeywords(DueKeywords, ContentKeywords, total=False):
-    """When a timer fires, and the content of its message."""
+class OneSendKeywords(QueuedSendKeywords, TimeLimit, total=False):
+    """The keywords of `send`: also the time limit."""
+
+
+class ManySendKeywords(SendKeywords, TimeLimit, total=False):
+    """The keywords of `send_many`: those of all its messages, and the time limit."""
+
+
+class TimerKeywords(DueKeywords, ContentKeywords, TimeLimit, total=False):
+    """When a timer fires, the content of its message, and the time limit of the call."""
 
     body: bytes | str | None
 
 
-class PeekKeywords(TypedDict, total=False):
+class PeekKeywords(TimeLimit, total=False):
     """The keywords of `peek`: how many ready messages at most (1), and which ones."""
 
     max: int
@@ -88,7 +107,7 @@ class SubscribeKeywords(TypedDict, total=False):
     consumer: str | None
 
 
-class SettleTimes(TypedDict, total=False):
+class SettleTimes(TimeLimit, total=False):
     """The delay of a nack (None: the backoff), the lease of a begin or extend (0: a release).
 
     `reason` says why an attempt failed: 1,024 bytes of a nack or reject.
@@ -105,8 +124,8 @@ class SettleKeywords(SettleTimes, total=False):
     group: str | None
 
 
-class ListKeywords(TypedDict, total=False):
-    """The filters of a list of messages."""
+class ListKeywords(TimeLimit, total=False):
+    """The filters of a list of messages. The time limit is that of each page."""
 
     due_from: int | None
     due_to: int | None
@@ -134,6 +153,10 @@ class SettingsKeywords(TypedDict, total=False):
     quota: Mapping[str, int] | None
     slots: int | None
     default_group: bool | None
+
+
+class UpdateKeywords(SettingsKeywords, TimeLimit, total=False):
+    """The keywords of `update_topic`: also the time limit."""
 
 
 def list_query(filter: ListKeywords) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from delaylog.client.keywords import OneSendKeywords, SettingsKeywords
+from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords
 
 T = TypeVar("T")
 TagsMode = Literal["any", "all"]
@@ -84,7 +84,7 @@ class NewMessage:
     """Encoded by the codec of the client."""
 
 
-assert {each.name for each in fields(NewMessage)} == OneSendKeywords.__annotations__.keys() | {
+assert {each.name for each in fields(NewMessage)} == QueuedSendKeywords.__annotations__.keys() | {
     "body"
 }
 

@@ -11,20 +11,24 @@ from typing import Any, TypedDict
 
 from delaylog.client.codec import Codec
 from delaylog.client.hooks import Hooks
+from delaylog.client.keywords import TimeLimit
 from delaylog.client.sending.outbox import SendLimits
 from delaylog.client.shards.sharding import Sharding
 from delaylog.client.wire.credentials import CredentialOptions, Credentials
+from delaylog.client.wire.durations import split_limit
 
 
 class TransportOptions(TypedDict, total=False):
     """The options that transports take."""
 
-    call_timeout_s: float
+    timeout_s: float
     connections_max: int
 
 
-class ConnectionOptions(CredentialOptions, TransportOptions, total=False):
-    """The options of the connection."""
+class ConnectionOptions(CredentialOptions, TimeLimit, total=False):
+    """The options of the connection. The time limit is that of calls which give none."""
+
+    connections_max: int
 
 
 class ClientOptions(ConnectionOptions, total=False):
@@ -50,7 +54,6 @@ class EnvironmentOptions(ClientOptions, total=False):
 
 
 _LIMITS = {each.name for each in fields(SendLimits)}
-_TRANSPORT = TransportOptions.__annotations__.keys()
 assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.keys() == _LIMITS
 
 
@@ -66,7 +69,11 @@ def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions
 
 def split_connection(options: ConnectionOptions) -> tuple[Credentials, TransportOptions]:
     """The credentials, and the options of the transport. TypeError for an unknown option."""
-    given: Mapping[str, Any] = options
-    rest: Any = {name: value for name, value in given.items() if name in _TRANSPORT}
-    credentials = {name: value for name, value in given.items() if name not in _TRANSPORT}
-    return Credentials(**credentials), rest
+    transport: TransportOptions = {}
+    limit_s, rest = split_limit(options)
+    given: dict[str, Any] = {**rest}
+    if limit_s is not None:
+        transport["timeout_s"] = limit_s
+    if "connections_max" in given:
+        transport["connections_max"] = given.pop("connections_max")
+    return Credentials(**given), transport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
-from typing import Any
+from typing import Any, Final
 
 from delaylog.broker.cli.failing import UsageError
 from delaylog.client import AsyncPlainClient
@@ -19,6 +19,9 @@ from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.storage.calls.of_topics import TOPICS
 from delaylog.storage.calls.table import BY_NAME
 from delaylog.storage.messages.members import Member
+
+TIMEOUT_S: Final = 60.0
+"""Time limit of a call: a person waits for it, and can end it by Ctrl-C."""
 
 
 def broker_of(args: argparse.Namespace) -> Shard:
@@ -67,6 +70,7 @@ def connection_of(args: argparse.Namespace) -> ConnectionOptions:
         "client_cert": args.client_cert,
         "client_key": args.client_key,
         "insecure_plain_token": args.insecure_plain_token,
+        "timeout_s": TIMEOUT_S,
     }
 
 

@@ -21,10 +21,11 @@ from delaylog.broker.embedded.waits.sendings import EmbeddedSending
 from delaylog.client._async.workers.ports import async_queue_ports
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.errors import SendFailed
-from delaylog.client.keywords import OneSendKeywords
+from delaylog.client.keywords import OneSendKeywords, QueuedSendKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receiving import HowMuch, Wanted
+from delaylog.client.wire.durations import limit_of, split_limit
 
 if TYPE_CHECKING:
     from delaylog.client.surface import AsyncQueueClient
@@ -87,13 +88,14 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
 
         A send that is cancelled goes on.
         """
-        return await self.send_soon(topic, body, **fields)
+        _, given = split_limit(fields)
+        return await self.send_soon(topic, body, **given)
 
     def send_soon(
         self,
         topic: str,
         body: bytes | str | None = None,
-        **fields: Unpack[OneSendKeywords],
+        **fields: Unpack[QueuedSendKeywords],
     ) -> EmbeddedSending:
         """Begin to send one message: await the returned object, or `flush()`, later.
 
@@ -124,13 +126,13 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
             tasks = [sending.task for sending in self._sends]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
-    async def flush(self, timeout_s: float | None = None) -> None:
+    async def flush(self, **limits: Unpack[TimeLimit]) -> None:
         """Wait for all sends in flight.
 
         Raises SendFailed with the failures that no caller has read, and TimeoutError after
-        `timeout_s`; the sends then go on.
+        the time limit; the sends then go on.
         """
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(limit_of("flush", limits)):
             while self._sends:
                 await asyncio.wait([sending.task for sending in self._sends])
                 await asyncio.sleep(0)
@@ -138,10 +140,8 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         if failures:
             raise SendFailed(failures)
 
-    async def _receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> MessageBatch:
-        steps = self._calls.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+    async def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
+        steps = self._calls.receive(wanted, how_much)
         return await self._driver.run(steps, give_back=self._give_back)
 
     def _give_back(self, batch: MessageBatch) -> Steps[Any]:

@@ -27,10 +27,10 @@ from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
-from delaylog.client.keywords import ReceiveKeywords, SendKeywords
+from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
 from delaylog.client.wire.bulk import Texts
 from delaylog.client.wire.bulk_answers import SendAnswer
@@ -115,7 +115,7 @@ class AsyncBrokerCalls(
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
+        **defaults: Unpack[ManySendKeywords],
     ) -> list[Sent]:
         """Send all messages, or none if one is refused; `defaults` are arguments of `send`."""
         return await self._run(self._calls.send_many(topic, messages, **defaults))
@@ -137,7 +137,7 @@ class AsyncBrokerCalls(
         """
         # The broker compares the tags themselves, so `exact_tags` needs no further check.
         wanted, how_much = Wanted.split(topic, asked)
-        return messages_of(await self._receive(wanted, **how_much), self._links[0])
+        return messages_of(await self._receive(wanted, how_much), self._links[0])
 
     async def receive_columns(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> MessageBatch:
         """Receive as columns, without an object for each message; `max` is 1,000 by default.
@@ -145,17 +145,17 @@ class AsyncBrokerCalls(
         The batch is settled as a whole.
         """
         wanted, how_much = Wanted.split(topic, {"max": 1_000, **asked})
-        return await self._receive(wanted, **how_much)
+        return await self._receive(wanted, how_much)
 
     @abstractmethod
-    async def _receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> MessageBatch:
+    async def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
         """Lease ready messages, or wait for some."""
 
-    async def ack(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+    async def ack(
+        self, messages: ToSettle, *, wait: bool = True, **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """End the messages; return a result for each."""
-        return await self._run(self._calls.settle("ack", messages, wait=wait))
+        return await self._run(self._calls.settle("ack", messages, wait=wait, **limits))
 
     async def nack(
         self,
@@ -165,22 +165,36 @@ class AsyncBrokerCalls(
         delay_ms: int | None = None,
         reason: str | None = None,
         wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Return the messages, due again after a delay; None = after the topic's backoff."""
         back_ms = duration_ms("delay", delay, delay_ms)
         return await self._run(
-            self._calls.settle("nack", messages, delay_ms=back_ms, reason=reason, wait=wait)
+            self._calls.settle(
+                "nack", messages, delay_ms=back_ms, reason=reason, wait=wait, **limits
+            )
         )
 
     async def reject(
-        self, messages: ToSettle, *, reason: str | None = None, wait: bool = True
+        self,
+        messages: ToSettle,
+        *,
+        reason: str | None = None,
+        wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Make the messages dead letters now, whatever retries are left."""
-        return await self._run(self._calls.settle("reject", messages, reason=reason, wait=wait))
+        return await self._run(
+            self._calls.settle("reject", messages, reason=reason, wait=wait, **limits)
+        )
 
-    async def release(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+    async def release(
+        self, messages: ToSettle, *, wait: bool = True, **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Return the messages as if they had not been received."""
-        return await self._run(self._calls.settle("extend", messages, lease_ms=0, wait=wait))
+        return await self._run(
+            self._calls.settle("extend", messages, lease_ms=0, wait=wait, **limits)
+        )
 
     async def extend(
         self,
@@ -189,11 +203,12 @@ class AsyncBrokerCalls(
         lease: timedelta | None = None,
         lease_ms: int | None = None,
         wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Extend the leases to this time from now; one of the two is required."""
         wanted_ms = lease_of(lease, lease_ms)
         return await self._run(
-            self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait)
+            self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait, **limits)
         )
 
     async def begin(
@@ -203,10 +218,13 @@ class AsyncBrokerCalls(
         lease: timedelta | None = None,
         lease_ms: int | None = None,
         wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Count attempts from now on at messages that were received with `begin`."""
         wanted_ms = duration_ms("lease", lease, lease_ms)
-        return await self._run(self._calls.settle("begin", messages, lease_ms=wanted_ms, wait=wait))
+        return await self._run(
+            self._calls.settle("begin", messages, lease_ms=wanted_ms, wait=wait, **limits)
+        )
 
 
 class AsyncDirect:

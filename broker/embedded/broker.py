@@ -17,10 +17,11 @@ from delaylog.broker.embedded.waits.driving import run
 from delaylog.broker.embedded.waits.sendings import SoonSending, SoonSendings, within
 from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
-from delaylog.client.keywords import OneSendKeywords
+from delaylog.client.keywords import OneSendKeywords, QueuedSendKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receiving import HowMuch, Wanted
+from delaylog.client.wire.durations import limit_of
 
 if TYPE_CHECKING:
     from delaylog.client.surface import QueueClient
@@ -74,7 +75,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         self,
         topic: str,
         body: bytes | str | None = None,
-        **fields: Unpack[OneSendKeywords],
+        **fields: Unpack[QueuedSendKeywords],
     ) -> SoonSending:
         """Send one message as `send` does, without waiting for the disk.
 
@@ -84,21 +85,20 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         """
         return self._soon.hand_over(self._calls.send(topic, body, wait=False, **fields))
 
-    def flush(self, timeout_s: float | None = None) -> None:
+    def flush(self, **limits: Unpack[TimeLimit]) -> None:
         """Wait for all sends of `send_soon`, and for all calls with `wait=False`.
 
         Raises SendFailed with refusals of `send_soon` that no caller has read, and TimeoutError
-        after `timeout_s`; the broker then goes on writing.
+        after the time limit; the broker then goes on writing.
         """
+        timeout_s = limit_of("flush", limits)
         within(timeout_s, lambda: self._run(self._calls.flush()), "not everything was on the disk")
         failed = self._soon.take_unseen()
         if failed is not None:
             raise failed
 
-    def _receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> MessageBatch:
-        return self._run(self._calls.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms))
+    def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
+        return self._run(self._calls.receive(wanted, how_much))
 
 
 if TYPE_CHECKING:

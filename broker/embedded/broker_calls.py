@@ -29,10 +29,10 @@ from delaylog.client._sync.topic_calls import TopicCalls
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.call import Call
 from delaylog.client.errors import ClientError
-from delaylog.client.keywords import ReceiveKeywords, SendKeywords
+from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
 from delaylog.client.wire.bulk import Texts
 from delaylog.client.wire.bulk_answers import SendAnswer
@@ -117,7 +117,7 @@ class BrokerCalls(
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
+        **defaults: Unpack[ManySendKeywords],
     ) -> list[Sent]:
         """Send all messages, or none if one is refused; `defaults` are arguments of `send`."""
         return self._run(self._calls.send_many(topic, messages, **defaults))
@@ -139,7 +139,7 @@ class BrokerCalls(
         """
         # The broker compares the tags themselves, so `exact_tags` needs no further check.
         wanted, how_much = Wanted.split(topic, asked)
-        return messages_of(self._receive(wanted, **how_much), self._links[0])
+        return messages_of(self._receive(wanted, how_much), self._links[0])
 
     def receive_columns(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> MessageBatch:
         """Receive as columns, without an object for each message; `max` is 1,000 by default.
@@ -147,17 +147,17 @@ class BrokerCalls(
         The batch is settled as a whole.
         """
         wanted, how_much = Wanted.split(topic, {"max": 1_000, **asked})
-        return self._receive(wanted, **how_much)
+        return self._receive(wanted, how_much)
 
     @abstractmethod
-    def _receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> MessageBatch:
+    def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
         """Lease ready messages, or wait for some."""
 
-    def ack(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+    def ack(
+        self, messages: ToSettle, *, wait: bool = True, **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """End the messages; return a result for each."""
-        return self._run(self._calls.settle("ack", messages, wait=wait))
+        return self._run(self._calls.settle("ack", messages, wait=wait, **limits))
 
     def nack(
         self,
@@ -167,22 +167,32 @@ class BrokerCalls(
         delay_ms: int | None = None,
         reason: str | None = None,
         wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Return the messages, due again after a delay; None = after the topic's backoff."""
         back_ms = duration_ms("delay", delay, delay_ms)
         return self._run(
-            self._calls.settle("nack", messages, delay_ms=back_ms, reason=reason, wait=wait)
+            self._calls.settle(
+                "nack", messages, delay_ms=back_ms, reason=reason, wait=wait, **limits
+            )
         )
 
     def reject(
-        self, messages: ToSettle, *, reason: str | None = None, wait: bool = True
+        self,
+        messages: ToSettle,
+        *,
+        reason: str | None = None,
+        wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Make the messages dead letters now, whatever retries are left."""
-        return self._run(self._calls.settle("reject", messages, reason=reason, wait=wait))
+        return self._run(self._calls.settle("reject", messages, reason=reason, wait=wait, **limits))
 
-    def release(self, messages: ToSettle, *, wait: bool = True) -> list[Settled]:
+    def release(
+        self, messages: ToSettle, *, wait: bool = True, **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Return the messages as if they had not been received."""
-        return self._run(self._calls.settle("extend", messages, lease_ms=0, wait=wait))
+        return self._run(self._calls.settle("extend", messages, lease_ms=0, wait=wait, **limits))
 
     def extend(
         self,
@@ -191,10 +201,13 @@ class BrokerCalls(
         lease: timedelta | None = None,
         lease_ms: int | None = None,
         wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Extend the leases to this time from now; one of the two is required."""
         wanted_ms = lease_of(lease, lease_ms)
-        return self._run(self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait))
+        return self._run(
+            self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait, **limits)
+        )
 
     def begin(
         self,
@@ -203,10 +216,13 @@ class BrokerCalls(
         lease: timedelta | None = None,
         lease_ms: int | None = None,
         wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Count attempts from now on at messages that were received with `begin`."""
         wanted_ms = duration_ms("lease", lease, lease_ms)
-        return self._run(self._calls.settle("begin", messages, lease_ms=wanted_ms, wait=wait))
+        return self._run(
+            self._calls.settle("begin", messages, lease_ms=wanted_ms, wait=wait, **limits)
+        )
 
 
 class Direct:

@@ -22,14 +22,15 @@ from delaylog.client.calls.places import Places
 from delaylog.client.errors import IdInUse
 from delaylog.client.holding import HANDLED, noted
 from delaylog.client.hooks import headers_with, overridden
-from delaylog.client.keywords import OneSendKeywords, SendKeywords
+from delaylog.client.keywords import ManySendKeywords, OneSendKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
-from delaylog.client.shards.receiving import Wanted
+from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import Verb
 from delaylog.client.wire.bulk import Texts, encode_send
 from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.durations import limit_of, split_limit
 from delaylog.client.wire.process_name import process_name
 
 T = TypeVar("T")
@@ -37,7 +38,10 @@ Steps: TypeAlias = Coroutine[Step, None, T]
 
 
 class EmbeddedCalls:
-    """Calls on one node, in one namespace."""
+    """Calls on one node, in one namespace.
+
+    Time limits are checked and have no effect: what a call waits for is the disk of this machine.
+    """
 
     def __init__(self, node: EmbeddedNode, face: Face) -> None:
         self.node = node
@@ -62,10 +66,11 @@ class EmbeddedCalls:
         **fields: Unpack[OneSendKeywords],
     ) -> Steps[Sent]:
         """Send one message. The arguments are checked at once, before the coroutine runs."""
+        _, given = split_limit(fields)
         key = hot.checked_key(self.namespace, topic)
         if self._hooks is not None:
-            fields["headers"] = headers_with(self._hooks, topic, fields.get("headers"))
-        return self._send_one(key, make_row(body, codec=self.codec, **fields), wait)
+            given["headers"] = headers_with(self._hooks, topic, given.get("headers"))
+        return self._send_one(key, make_row(body, codec=self.codec, **given), wait)
 
     async def _send_one(self, key: tuple[str, str], row: Row, wait: bool) -> Sent:
         sent = (await self._rows_sent(key, [row], wait=wait))[0]
@@ -77,14 +82,15 @@ class EmbeddedCalls:
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
+        **defaults: Unpack[ManySendKeywords],
     ) -> Steps[list[Sent]]:
         """Send many messages: all of them, or none if one is refused."""
         key = hot.checked_key(self.namespace, topic)
         check_several(messages, "send_many")
+        _, of_all = split_limit(defaults)
         if self._hooks is not None:
-            defaults["headers"] = headers_with(self._hooks, topic, defaults.get("headers"))
-        rows = [row_of(message, defaults, self.codec) for message in messages]
+            of_all["headers"] = headers_with(self._hooks, topic, of_all.get("headers"))
+        rows = [row_of(message, of_all, self.codec) for message in messages]
         return self._send_rows(key, rows)
 
     async def _send_rows(self, key: tuple[str, str], rows: list[Row]) -> list[Sent]:
@@ -113,6 +119,7 @@ class EmbeddedCalls:
         self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
     ) -> Steps[SendAnswer]:
         """Send many messages as columns, in one frame."""
+        _, columns = split_limit(columns)
         if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
             columns["delay_ms"] = 0
         wire = encode_send(bodies, **columns)
@@ -120,14 +127,12 @@ class EmbeddedCalls:
 
     # ------------------------------------------------------------------ receive and settle
 
-    async def receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> MessageBatch:
+    async def receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
         """Lease ready messages, or wait for some."""
         members = {
-            "max": max,
-            "wait_ms": wait_ms,
-            "lease_ms": lease_ms,
+            "max": how_much["max"],
+            "wait_ms": how_much["wait_ms"],
+            "lease_ms": how_much["lease_ms"],
             "group": wanted.group,
             "tags": list(wanted.tags) or None,
             "tags_mode": wanted.tags_mode,
@@ -157,8 +162,10 @@ class EmbeddedCalls:
         lease_ms: int | None = None,
         reason: str | None = None,
         wait: bool = True,
+        **limits: Unpack[TimeLimit],
     ) -> Steps[list[Settled]]:
         """Ack, nack, reject, extend or begin messages."""
+        limit_of(verb, limits)
         wanted, parts = Settling(verb, delay_ms, lease_ms, reason or ""), hot.shares_of(messages)
         # A `begin` is as durable as the lease that it changes.
         wait = wait and verb != "begin"

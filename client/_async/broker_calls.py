@@ -6,7 +6,7 @@ They return the API's JSON unchanged. Each call is carried out once, or raises i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.client._async.carried import carried, carried_anywhere
 from delaylog.client.calls import control
@@ -14,6 +14,8 @@ from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls import transactions as transaction_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+from delaylog.client.keywords import TimeLimit
+from delaylog.client.wire.durations import split_limit
 
 if TYPE_CHECKING:
     from delaylog.client._async.transport import AsyncTransport
@@ -32,35 +34,40 @@ class AsyncBrokerCalls:
 
     # The cluster and the clock
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self, **limits: Unpack[TimeLimit]) -> dict[str, Any]:
         """The cluster as the contacted node sees it. NotFound if the node is in no cluster."""
-        status = await self._carry(topic_calls.cluster())
+        status = await self._carry(topic_calls.cluster(**limits))
         self._transport.route.learn(status)
         return status
 
-    async def leading(self) -> dict[str, Any]:
+    async def leading(self, **limits: Unpack[TimeLimit]) -> dict[str, Any]:
         """The cluster as its leader sees it, or any node while there is no leader."""
-        status = await self.cluster()
+        status = await self.cluster(**limits)
         leader = status["leader"]
         if leader is None or leader["node"] == status["node"]:
             return status
         self._transport.route.follow(leader["http"])
-        return await self.cluster()
+        return await self.cluster(**limits)
 
-    async def hand_over(self, to: int | str | None = None) -> dict[str, Any]:
+    async def hand_over(
+        self, to: int | str | None = None, **limits: Unpack[TimeLimit]
+    ) -> dict[str, Any]:
         """Hand leadership to another node (None: the fittest). Returns the leader and the pause."""
-        await self.leading()
-        return await self._carry(topic_calls.hand_over(to))
+        await self.leading(**limits)
+        return await self._carry(topic_calls.hand_over(to, **limits))
 
     async def change_members(
         self, action: str, nodes: Sequence[str], **contact: Any
     ) -> dict[str, Any]:
         """Add, promote, remove, replace or move nodes. Returns the members afterwards.
 
-        `contact`: name, peer, election_port, http, resp of a node to add or move.
+        `contact`: name, peer, election_port, http, resp of a node to add or move; and `timeout` or
+        `timeout_s`.
         """
-        await self.leading()
-        return await self._carry(topic_calls.change_members(action, nodes, contact))
+        limit_s, facts = split_limit(contact)
+        await self.leading(timeout_s=limit_s)
+        call = topic_calls.change_members(action, nodes, facts, timeout_s=limit_s)
+        return await self._carry(call)
 
     clock = carried_anywhere(topic_calls.clock)
     reload = carried_anywhere(topic_calls.reload)

@@ -28,11 +28,12 @@ from delaylog.client._async.timing import AsyncTiming
 from delaylog.client._async.topic_calls import AsyncTopicCalls
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
+from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.calls.places import Places
 from delaylog.client.codec import JSON, Codec, check_codec
-from delaylog.client.errors import ClientError, NotReached
+from delaylog.client.errors import ClientError, NotReached, in_time
 from delaylog.client.hooks import Hooks, as_one
-from delaylog.client.keywords import ReceiveKeywords, SettleTimes
+from delaylog.client.keywords import ReceiveKeywords, SettleTimes, TimeLimit
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
 from delaylog.client.options import (
@@ -41,16 +42,18 @@ from delaylog.client.options import (
     split_connection,
     split_options,
 )
+from delaylog.client.sending.many import split_send_limit
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Share, Verb, joined, listed, shares
 from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
-from delaylog.client.wire.bulk import SendColumns, Texts, encode_send
+from delaylog.client.wire.bulk import Texts, encode_send
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.checks import check_text
+from delaylog.client.wire.checks import check_keywords, check_text
 from delaylog.client.wire.durations import duration_ms, lease_of
 from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
+from delaylog.client.wire.exchanging import SHORTEST_S
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.client.wire.patience import Patience
 
@@ -92,11 +95,11 @@ class AsyncClient(
         `sharding`: how messages are assigned to shards; `ByKey()` by default.
         `producer`: prefix of the producer names with which brokers recognize repeated sends. The
         client appends a unique part.
-        `retry_for_s`: how long sends are retried.
+        `timeout` or `timeout_s`: how long a call may take, its repeats included; 10 s.
+        `retry_for_s`: how long messages of `send_soon` are retried.
         `linger_ms`: how long a send waits for others to share its request. A request has at most
         `batch_max` messages and `batch_bytes_max` bytes.
         `pending_max`, `pending_bytes_max`: how many messages and bytes may wait to be sent.
-        `call_timeout_s`: timeout of one exchange, in addition to the wait that the call requests.
         `hooks`: a list of callbacks for metrics and tracing.
         `codec`: encodes what `send(value=…)` takes, and decodes what `message.value()` returns.
         """
@@ -110,7 +113,6 @@ class AsyncClient(
         self._places = Places(namespace)
         limits, connection = split_options(options)
         credentials, transport = split_connection(connection)
-        self._retry_for_s = limits.retry_for_s
         self._links: Sequence[AsyncLink] = tuple(
             AsyncLink(
                 shard,
@@ -197,37 +199,47 @@ class AsyncClient(
     # Sending
 
     async def send_columns(
-        self, topic: str, bodies: Texts, *, shard: str | None = None, **columns: Unpack[SendColumns]
+        self,
+        topic: str,
+        bodies: Texts,
+        *,
+        shard: str | None = None,
+        **columns: Unpack[BulkSendKeywords],
     ) -> SendAnswer:
         """Send many messages as numpy columns in one idempotent request; see `bulk.encode_send`.
 
-        The request is retried for `retry_for_s`. Without a time the messages are due now. With
+        The request is retried until the time limit. Without a time the messages are due now. With
         several shards all rows go to one: the named shard, or any shard if no row has an id or a
         key (otherwise ValueError).
         """
-        if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
-            columns["delay_ms"] = 0
-        has_home = columns.get("ids") is not None or columns.get("keys") is not None
+        limit_s, given = split_send_limit(columns, self._timeout_s)
+        if given.get("deliver_at_ms") is None and given.get("delay_ms") is None:
+            given["delay_ms"] = 0
+        has_home = given.get("ids") is not None or given.get("keys") is not None
         if shard is None and has_home and len(self._links) > 1:
             if self._topology.home("id") is not None:
                 raise ValueError("rows with ids or keys have different homes: give shard=")
         order = self._topology.order() if shard is None else [self._topology.at(shard)]
         numbering = self._outbox.producers.take()
         try:
-            columns["producer"], columns["sequence"] = numbering.producer, numbering.take()
-            wire = encode_send(bodies, **columns)
-            return await self._post_columns(topic, wire, order)
+            given["producer"], given["sequence"] = numbering.producer, numbering.take()
+            wire = encode_send(bodies, **given)
+            return await self._post_columns(topic, wire, order, limit_s)
         finally:
             self._outbox.producers.give_back(numbering)
 
-    async def _post_columns(self, topic: str, wire: bytes, order: Sequence[int]) -> SendAnswer:
-        patience = Patience(self._retry_for_s, time.monotonic, self._random)
+    async def _post_columns(
+        self, topic: str, wire: bytes, order: Sequence[int], limit_s: float
+    ) -> SendAnswer:
+        ends_s = time.monotonic() + limit_s
+        patience = Patience(limit_s, time.monotonic, self._random)
         settled: AsyncLink | None = None
         failure: ClientError | None = None
         while True:
             for link in [self._links[at] for at in order] if settled is None else [settled]:
                 try:
-                    answer = await link.post(topic, wire)
+                    left_s = max(ends_s - time.monotonic(), SHORTEST_S)
+                    answer = await link.post(topic, wire, limit_s=left_s)
                 except NotReached as error:
                     failure = error
                 except ClientError as error:
@@ -237,7 +249,11 @@ class AsyncClient(
                 else:
                     return replace(answer, shard=link.name)
             assert failure is not None, "there is a shard to ask"
-            await sleep(patience.pause_s(failure))
+            try:
+                pause_s = patience.pause_s(failure)
+            except ClientError as last:
+                raise in_time(last, limit_s) from last
+            await sleep(pause_s)
 
     # Receiving and settling
 
@@ -253,13 +269,16 @@ class AsyncClient(
         wanted, how_much = Wanted.split(topic, asked)
         return await self._receiver.receive(wanted, **how_much)
 
-    async def ack(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+    async def ack(
+        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Acknowledge messages, so that they are not delivered again. Returns a result for each.
 
-        If an answer is lost, the call is retried: for ten seconds on a cluster, otherwise once. If
-        it still fails, its error is raised, or SettleFailed if only some of several calls failed.
+        If an answer is lost, the call is retried: on a cluster until the time limit, otherwise
+        once. If it still fails, its error is raised, or SettleFailed if only some of several calls
+        failed.
         """
-        return await self._settle("ack", messages)
+        return await self._settle("ack", messages, **limits)
 
     async def nack(
         self,
@@ -268,29 +287,33 @@ class AsyncClient(
         delay: timedelta | None = None,
         delay_ms: int | None = None,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`.
 
         The broker stores the reason (up to 1,024 bytes) with each attempt.
         """
         back_ms = duration_ms("delay", delay, delay_ms)
-        return await self._settle("nack", messages, delay_ms=back_ms, reason=reason)
+        return await self._settle("nack", messages, delay_ms=back_ms, reason=reason, **limits)
 
     async def reject(
         self,
         messages: LeasedMessage | Iterable[LeasedMessage],
         *,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Make messages dead letters now, whatever retries are left. Errors as for `ack`."""
-        return await self._settle("reject", messages, reason=reason)
+        return await self._settle("reject", messages, reason=reason, **limits)
 
-    async def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+    async def release(
+        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Return messages as if they had not been received: ready at once, no attempt is counted.
 
         Errors as for `ack`.
         """
-        return await self._settle("extend", messages, lease_ms=0)
+        return await self._settle("extend", messages, lease_ms=0, **limits)
 
     async def extend(
         self,
@@ -298,9 +321,11 @@ class AsyncClient(
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Extend leases to this time from now; one of the two is required. Errors as for `ack`."""
-        return await self._settle("extend", messages, lease_ms=lease_of(lease, lease_ms))
+        wanted_ms = lease_of(lease, lease_ms)
+        return await self._settle("extend", messages, lease_ms=wanted_ms, **limits)
 
     async def begin(
         self,
@@ -308,13 +333,15 @@ class AsyncClient(
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Count attempts from now on at messages that were received with `begin`.
 
         If the lease of such a message ends before, its attempt does not count. The call extends
         the leases to this time from now (None: the topic's). Errors as for `ack`.
         """
-        return await self._settle("begin", messages, lease_ms=duration_ms("lease", lease, lease_ms))
+        wanted_ms = duration_ms("lease", lease, lease_ms)
+        return await self._settle("begin", messages, lease_ms=wanted_ms, **limits)
 
     async def _settle(
         self,
@@ -322,6 +349,7 @@ class AsyncClient(
         messages: LeasedMessage | Iterable[LeasedMessage],
         **times: Unpack[SettleTimes],
     ) -> list[Settled]:
+        check_keywords(verb, times, SettleTimes)
         found = listed(messages)
         said: list[tuple[Share, Sequence[Settled] | ClientError]] = []
         for share in shares(found):

@@ -6,7 +6,9 @@ A link concerns one shard only, so none of its calls waits for another shard.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from delaylog.client._async.message import AsyncMessage, messages_of
@@ -50,12 +52,18 @@ class AsyncLink:
         """Carry out a call. `doubts` collects the failures after which it was retried."""
         return await self.transport.carry(call, doubts=doubts)
 
-    async def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+    async def post(
+        self,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
+    ) -> SendAnswer:
         """Send a bulk body that has a producer and a sequence.
 
         `on_repeat` is called with each failure after which a cluster is asked again.
         """
-        call = message_calls.send_wire(self.places, topic, wire)
+        call = message_calls.send_wire(self.places, topic, wire, limit_s=limit_s)
         return await self.transport.carry(call, on_repeat=on_repeat)
 
     async def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[AsyncMessage]:
@@ -93,6 +101,7 @@ class AsyncLink:
         on a single broker, which may have closed an idle connection. Then AnswerLost is raised.
         """
         doubts: list[Exception] = []
+        began_s = time.monotonic()
         call = message_calls.settle_columns(
             self.places,
             share.batch.topic,
@@ -106,8 +115,12 @@ class AsyncLink:
         except AnswerLost as lost:
             if self.transport.route.known > 1:
                 raise
+            limit_s = self.transport.times.timeout_s if call.limit_s is None else call.limit_s
+            left_s = limit_s - (time.monotonic() - began_s)
+            if left_s <= 0:
+                raise
             doubts.append(lost)
-            answer = await self._once_more(call, lost)
+            answer = await self._once_more(replace(call, limit_s=left_s), lost)
         return share.results(answer.gone, answer.unknown, doubtful=bool(doubts))
 
     async def _once_more(self, call: Call[T], lost: AnswerLost) -> T:

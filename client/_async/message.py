@@ -14,11 +14,12 @@ from typing import Protocol, Self, Unpack
 from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError
 from delaylog.client.holding import enter, leave
-from delaylog.client.keywords import SettleTimes
+from delaylog.client.keywords import SettleTimes, TimeLimit
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.outcomes import Reject, Retry, reason_of
 from delaylog.client.shards.settling import Share, Verb
+from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.durations import duration_ms, lease_of
 
 log = logging.getLogger("delaylog.client")
@@ -46,9 +47,9 @@ class AsyncMessage(LeasedMessage):
 
     __slots__ = ()
 
-    async def ack(self) -> Settled:
+    async def ack(self, **limits: Unpack[TimeLimit]) -> Settled:
         """Acknowledge the message: it is done and not delivered again."""
-        return await self._end("ack")
+        return await self._end("ack", **limits)
 
     async def nack(
         self,
@@ -56,6 +57,7 @@ class AsyncMessage(LeasedMessage):
         delay: timedelta | None = None,
         delay_ms: int | None = None,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> Settled:
         """Have it delivered again after this delay; without one after its backoff.
 
@@ -63,33 +65,42 @@ class AsyncMessage(LeasedMessage):
         to 1,024 bytes) with the attempt.
         """
         back_ms = duration_ms("delay", delay, delay_ms)
-        return await self._end("nack", delay_ms=back_ms, reason=reason)
+        return await self._end("nack", delay_ms=back_ms, reason=reason, **limits)
 
-    async def reject(self, reason: str | None = None) -> Settled:
+    async def reject(self, reason: str | None = None, **limits: Unpack[TimeLimit]) -> Settled:
         """Make it a dead letter now, whatever retries are left. The reason is stored."""
-        return await self._end("reject", reason=reason)
+        return await self._end("reject", reason=reason, **limits)
 
-    async def release(self) -> Settled:
+    async def release(self, **limits: Unpack[TimeLimit]) -> Settled:
         """Return it as if it had not been received: ready at once, and no attempt is counted."""
-        return await self._end("extend", lease_ms=0)
+        return await self._end("extend", lease_ms=0, **limits)
 
     async def extend(
-        self, *, lease: timedelta | None = None, lease_ms: int | None = None
+        self,
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> Settled:
         """Extend the lease to this time from now; one of the two is required."""
         wanted_ms = lease_of(lease, lease_ms)
         if wanted_ms == 0:
-            return await self.release()
-        return await self._settle("extend", lease_ms=wanted_ms)
+            return await self.release(**limits)
+        return await self._settle("extend", lease_ms=wanted_ms, **limits)
 
     async def begin(
-        self, *, lease: timedelta | None = None, lease_ms: int | None = None
+        self,
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> Settled:
         """Count its attempt from now on, if it was received with `begin`, and extend the lease.
 
         Without an argument the lease becomes the topic's `lease_ms` from now.
         """
-        return await self._settle("begin", lease_ms=duration_ms("lease", lease, lease_ms))
+        wanted_ms = duration_ms("lease", lease, lease_ms)
+        return await self._settle("begin", lease_ms=wanted_ms, **limits)
 
     async def _end(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
         """Make a call that ends the lease."""
@@ -106,6 +117,7 @@ class AsyncMessage(LeasedMessage):
         return result
 
     async def _settle(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
+        check_keywords(verb, times, SettleTimes)
         settler: AsyncSettler | None = self.batch.settler
         assert settler is not None, "a receive gives its messages a settler"
         (result,) = await settler.settle(verb, Share(self.batch, (0,), (self.row,)), **times)

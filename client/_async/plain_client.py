@@ -15,8 +15,11 @@ from delaylog.client._async.broker_calls import AsyncBrokerCalls
 from delaylog.client._async.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
+from delaylog.client.keywords import SettleTimes, TimeLimit
 from delaylog.client.options import ConnectionOptions, split_connection
+from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Shard
+from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -82,9 +85,11 @@ class AsyncPlainClient(AsyncBrokerCalls):
     receive_bulk = carried(messages.receive_columns)
     peek = carried(messages.peek)
 
-    async def ack(self, topic: str, receipts: Sequence[str]) -> list[str]:
+    async def ack(
+        self, topic: str, receipts: Sequence[str], **limits: Unpack[TimeLimit]
+    ) -> list[str]:
         """Acknowledge. Per receipt: done, gone (the lease had ended) or unknown."""
-        return await self._carry(messages.settle(self._places, topic, "ack", receipts))
+        return await self._settle(topic, "ack", receipts, **limits)
 
     async def nack(
         self,
@@ -93,33 +98,46 @@ class AsyncPlainClient(AsyncBrokerCalls):
         *,
         delay_ms: int | None = None,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[str]:
         """Have messages redelivered after `delay_ms`; None uses the topic's backoff."""
-        return await self._carry(
-            messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms, reason=reason)
+        return await self._settle(
+            topic, "nack", receipts, delay_ms=delay_ms, reason=reason, **limits
         )
 
     async def reject(
-        self, topic: str, receipts: Sequence[str], *, reason: str | None = None
+        self,
+        topic: str,
+        receipts: Sequence[str],
+        *,
+        reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[str]:
         """Make messages dead letters now, whatever retries are left."""
-        return await self._carry(
-            messages.settle(self._places, topic, "reject", receipts, reason=reason)
-        )
+        return await self._settle(topic, "reject", receipts, reason=reason, **limits)
 
-    async def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
+    async def extend(
+        self, topic: str, receipts: Sequence[str], *, lease_ms: int, **limits: Unpack[TimeLimit]
+    ) -> list[str]:
         """Extend the leases to `lease_ms` from now; 0 returns the messages."""
-        return await self._carry(
-            messages.settle(self._places, topic, "extend", receipts, lease_ms=lease_ms)
-        )
+        return await self._settle(topic, "extend", receipts, lease_ms=lease_ms, **limits)
 
     async def begin_attempts(
-        self, topic: str, receipts: Sequence[str], *, lease_ms: int | None = None
+        self,
+        topic: str,
+        receipts: Sequence[str],
+        *,
+        lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[str]:
         """Count attempts from now on, and extend the leases to `lease_ms` from now."""
-        return await self._carry(
-            messages.settle(self._places, topic, "begin", receipts, lease_ms=lease_ms)
-        )
+        return await self._settle(topic, "begin", receipts, lease_ms=lease_ms, **limits)
+
+    async def _settle(
+        self, topic: str, verb: Verb, receipts: Sequence[str], **times: Unpack[SettleTimes]
+    ) -> list[str]:
+        check_keywords(verb, times, SettleTimes)
+        return await self._carry(messages.settle(self._places, topic, verb, receipts, **times))
 
     settle_forced = carried(messages.settle_forced)
     settle_bulk = carried(messages.settle_columns)

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 from delaylog.client._async.concurrency import (
     Background,
@@ -34,6 +34,7 @@ from delaylog.client.shards.receiving import (
     SWEEP_S,
     FreeGatherings,
     Gathering,
+    HowMuch,
     Wanted,
     is_never_valid,
     is_shard_failure,
@@ -61,23 +62,21 @@ class AsyncReceiver:
         self._sweeper: Task[None] | None = None
         """Runs while any gathering is unused."""
 
-    async def receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> list[AsyncMessage]:
+    async def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[AsyncMessage]:
         """Lease up to `max` messages from any of the shards.
 
         Invalid arguments are passed to one shard, so that its broker refuses them as usual.
         """
-        if len(self._links) == 1 or is_never_valid(max, wait_ms):
-            return await self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+        if len(self._links) == 1 or is_never_valid(how_much["max"], how_much["wait_ms"]):
+            return await self._links[0].receive(wanted, **how_much)
         if self._process_id != os.getpid():
             self._begin()
         with self._lock:
             gathering = self._free.take(wanted)
         try:
-            if wait_ms > 0:
-                return await self._gather(gathering, wanted, max, wait_ms, lease_ms)
-            return await self._ask_in_turn(gathering, wanted, max, lease_ms)
+            if how_much["wait_ms"] > 0:
+                return await self._gather(gathering, wanted, how_much)
+            return await self._ask_in_turn(gathering, wanted, how_much)
         finally:
             with self._lock:
                 self._free.give(wanted, gathering)
@@ -105,20 +104,15 @@ class AsyncReceiver:
         await self._giving.wait()
 
     async def _gather(
-        self,
-        gathering: Gathering[Poll],
-        wanted: Wanted,
-        max: int,
-        wait_ms: int,
-        lease_ms: int | None,
+        self, gathering: Gathering[Poll], wanted: Wanted, how_much: HowMuch
     ) -> list[AsyncMessage]:
         """Poll all shards concurrently and wait for the first that has messages."""
-        until_s = time.monotonic() + wait_ms / 1000
+        until_s = time.monotonic() + how_much["wait_ms"] / 1000
         errors: dict[int, ClientError] = {}
         again_s: dict[int, float] = {}
         while True:
             gathering.harvest(errors)
-            if found := self._take(gathering, max):
+            if found := self._take(gathering, how_much["max"]):
                 return found
             now_s = time.monotonic()
             left_s = until_s - now_s
@@ -134,7 +128,8 @@ class AsyncReceiver:
                     del errors[at], again_s[at]
                 if at not in gathering.polls:
                     wait_left_ms = round(left_s * 1000) or 1
-                    gathering.polls[at] = self._poll(at, wanted, max, wait_left_ms, lease_ms)
+                    left: HowMuch = {**how_much, "wait_ms": wait_left_ms}
+                    gathering.polls[at] = self._poll(at, wanted, left)
             pause_s = min([left_s, PAUSE_S_MAX, *(at_s - now_s for at_s in again_s.values())])
             if gathering.polls:
                 await wait_first(gathering.polls.values(), pause_s)
@@ -142,19 +137,20 @@ class AsyncReceiver:
                 await sleep(pause_s)
 
     async def _ask_in_turn(
-        self, gathering: Gathering[Poll], wanted: Wanted, max: int, lease_ms: int | None
+        self, gathering: Gathering[Poll], wanted: Wanted, how_much: HowMuch
     ) -> list[AsyncMessage]:
         """Lease what is ready now, shard by shard, until there are `max` messages."""
+        most = how_much["max"]
         errors: dict[int, ClientError] = {}
         gathering.harvest(errors)
-        found = self._take(gathering, max)
+        found = self._take(gathering, most)
         for at in self._topology.order():
-            if len(found) >= max:
+            if len(found) >= most:
                 break
             link = self._links[at]
-            room = max - len(found)
+            room: HowMuch = {**how_much, "max": most - len(found)}
             try:
-                found += await link.receive(wanted, max=room, wait_ms=0, lease_ms=lease_ms)
+                found += await link.receive(wanted, **room)
             except ClientError as error:
                 errors[at] = error
             except Cancelled:
@@ -166,11 +162,11 @@ class AsyncReceiver:
             return found
         raise wrong
 
-    def _poll(self, at: int, wanted: Wanted, max: int, wait_ms: int, lease_ms: int | None) -> Poll:
+    def _poll(self, at: int, wanted: Wanted, how_much: HowMuch) -> Poll:
         link = self._links[at]
 
         async def poll() -> tuple[list[AsyncMessage], float]:
-            found = await link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+            found = await link.receive(wanted, **how_much)
             return found, time.monotonic()
 
         return spawn(poll, f"delaylog receive {link.name}")

@@ -14,15 +14,22 @@ from typing import Unpack
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.codec import Codec
-from delaylog.client.errors import ClientError, SendFailed
-from delaylog.client.keywords import OneSendKeywords, SendKeywords
+from delaylog.client.errors import ClientError, NotReachedInTime, SendFailed
+from delaylog.client.keywords import (
+    ManySendKeywords,
+    OneSendKeywords,
+    QueuedSendKeywords,
+    TimeLimit,
+)
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.async_sender import AsyncSender
 from delaylog.client.sending.choosing import Choosing
-from delaylog.client.sending.many import all_sent
+from delaylog.client.sending.lane import RETRY_FOR_S_MAX
+from delaylog.client.sending.many import all_sent, split_send_limit
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.sending.sending import AsyncSending
+from delaylog.client.wire.durations import limit_of
 
 
 class AsyncSendCalls(Choosing[AsyncSender]):
@@ -38,6 +45,7 @@ class AsyncSendCalls(Choosing[AsyncSender]):
             AsyncSender(link.post, outbox, shard=link.name, spare=spare) for link in links
         )
         self._only_sender = self._senders[0] if len(links) == 1 else None
+        self._timeout_s = min(links[0].transport.times.timeout_s, RETRY_FOR_S_MAX)
         self._closed = False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
@@ -63,70 +71,90 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         Its content is a `body`, a `json` value, or a `value` for the codec of the client. Messages
         that many tasks send at the same time share requests. While `pending_max` messages wait, it
         waits too. An invalid message raises ValueError or TypeError. While the broker is
-        unreachable the send is retried for `retry_for_s`; the message is added exactly once. Then
-        it fails with NotReached (not sent), AnswerLost (unknown), or the broker's refusal. A send
-        that is cancelled may still be carried out.
+        unreachable the send is retried until the time limit; the message is added exactly once.
+        Then it fails with NotReachedInTime (not sent), AnswerLate (unknown), or the broker's
+        refusal. A send that is cancelled may still be carried out.
         """
+        limit_s = self._timeout_s
+        if "timeout_s" in fields or "timeout" in fields:
+            limit_s, fields = split_send_limit(fields, limit_s)
         if self._outbox.crowded:
-            await self.room()
-        return await self._queued(topic, body, fields)
+            await self._room_within(limit_s)
+        return await self._queued(topic, body, fields, limit_s)
 
     def send_soon(
         self,
         topic: str,
         body: bytes | str | None = None,
-        **fields: Unpack[OneSendKeywords],
+        **fields: Unpack[QueuedSendKeywords],
     ) -> AsyncSending:
         """Queue one message without waiting: await the returned object, or `flush()`, later.
 
+        It is retried for `retry_for_s`, and `send` does not wait for it.
         A loop of these calls must await `room()` between them, otherwise OutboxFull is raised. An
         invalid message raises ValueError or TypeError immediately. Failures whose result the
         program never reads are raised by `flush()` or `close()`.
         """
-        return self._queued(topic, body, fields)
+        return self._queued(topic, body, fields, None)
 
     async def send_many(
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
+        **defaults: Unpack[ManySendKeywords],
     ) -> list[Sent]:
         """Send messages in order. `defaults` are keywords of `send` that apply to all of them.
 
         All messages are checked before the first one is sent. They may be split into several
-        requests: if some of these fail, SendFailed says which messages were not sent, and why.
+        requests, each with the time limit: if some of these fail, SendFailed says which messages
+        were not sent, and why.
         """
-        sendings = []
+        limit_s, of_all = split_send_limit(defaults, self._timeout_s)
         if self._outbox.hooks is not None:
-            defaults["headers"] = self._outbox.headers(topic, defaults.get("headers"))
+            of_all["headers"] = self._outbox.headers(topic, of_all.get("headers"))
         check_several(messages, "send_many")
-        for row in [row_of(message, defaults, self._codec) for message in messages]:
-            await self.room()
-            members = row[3]
-            if members is None:
-                sendings.append(self._put(topic, row, None, None))
+        rows = [row_of(message, of_all, self._codec) for message in messages]
+        sendings: list[AsyncSending] = []
+        first_open = 0
+        late: BaseException | None = None
+        for row in rows:
+            if self._outbox.crowded:
+                try:
+                    await self._room_within(limit_s)
+                except NotReachedInTime as error:
+                    late = error
+                while first_open < len(sendings) and sendings[first_open].done():
+                    late = late or _late(sendings[first_open])
+                    first_open += 1
             else:
-                own, key = (members.get(name, b"").decode() or None for name in ("id", "key"))
-                sendings.append(self._put(topic, row, own, key))
+                await self.room()
+            if late is not None:
+                break
+            own, key = (row[3] or {}).get("id", b""), (row[3] or {}).get("key", b"")
+            sendings.append(
+                self._put(topic, row, own.decode() or None, key.decode() or None, limit_s)
+            )
         outcomes: list[Sent | BaseException] = []
         for sending in sendings:
             try:
                 outcomes.append(await sending)
             except Exception as error:
                 outcomes.append(error)
-        return all_sent(outcomes)
+        # Once the broker is away for as long as a message may wait, the others do not wait too.
+        untried = NotReachedInTime(f"not tried: {late}")
+        return all_sent([*outcomes, *[untried] * (len(rows) - len(sendings))])
 
     async def room(self) -> None:
         """Wait until another message may be queued: while `pending_max` messages are waiting."""
         await self._senders[0].room()
 
-    async def flush(self, timeout_s: float | None = None) -> None:
+    async def flush(self, **limits: Unpack[TimeLimit]) -> None:
         """Wait until all messages that are queued now are sent or have failed.
 
         SendFailed reports messages that failed, now or earlier, and whose results were never read.
-        TimeoutError after `timeout_s`: sending continues in the background.
+        TimeoutError after the time limit (by default there is none): sending goes on.
         """
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(limit_of("flush", limits)):
             for sender in self._senders:
                 await sender.flush()
         failed = self._outbox.take_unseen()
@@ -151,17 +179,36 @@ class AsyncSendCalls(Choosing[AsyncSender]):
                 await sender.abandon(error)
         return self._outbox.take_unseen()
 
+    async def _room_within(self, limit_s: float) -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.room()
+        except TimeoutError:
+            raise self._outbox.no_room(limit_s) from None
+
     def _queued(
-        self, topic: str, body: bytes | str | None, fields: OneSendKeywords
+        self,
+        topic: str,
+        body: bytes | str | None,
+        fields: QueuedSendKeywords,
+        limit_s: float | None,
     ) -> AsyncSending:
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
         row = make_row(body, codec=self._codec, **fields)
         sender = self._only_sender
         if sender is not None:
-            return sender.put(topic, row)
-        return self._put(topic, row, fields.get("id"), fields.get("key"))
+            return sender.put(topic, row, limit_s=limit_s)
+        return self._put(topic, row, fields.get("id"), fields.get("key"), limit_s)
 
-    def _put(self, topic: str, row: Row, id: str | None, key: str | None) -> AsyncSending:
+    def _put(
+        self, topic: str, row: Row, id: str | None, key: str | None, limit_s: float | None
+    ) -> AsyncSending:
         sender, free = self._sender_for(id, key)
-        return sender.put(topic, row, free=free)
+        return sender.put(topic, row, free=free, limit_s=limit_s)
+
+
+def _late(sending: AsyncSending) -> BaseException | None:
+    """The failure of an ended send, if its time limit has passed."""
+    failure = sending.exception()
+    return failure if isinstance(failure, TimeoutError) else None

@@ -12,12 +12,13 @@ from typing import Any, Protocol, Unpack
 
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client.keywords import (
+    ManySendKeywords,
     OneSendKeywords,
     PeekKeywords,
     ReceiveKeywords,
-    SendKeywords,
-    SettingsKeywords,
     SubscribeKeywords,
+    TimeLimit,
+    UpdateKeywords,
 )
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import (
@@ -56,14 +57,16 @@ class AsyncQueueClient(Protocol):
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
+        **defaults: Unpack[ManySendKeywords],
     ) -> list[Sent]:
         """Send messages, with a result for each, in order."""
 
     async def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
         """Return ready messages without leasing them."""
 
-    async def ack(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+    async def ack(
+        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Acknowledge messages."""
 
     async def nack(
@@ -73,6 +76,7 @@ class AsyncQueueClient(Protocol):
         delay: timedelta | None = None,
         delay_ms: int | None = None,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Have messages redelivered after a delay, or after the backoff."""
 
@@ -81,10 +85,13 @@ class AsyncQueueClient(Protocol):
         messages: LeasedMessage | Iterable[LeasedMessage],
         *,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Make messages dead letters now."""
 
-    async def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+    async def release(
+        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Return messages as if they had not been received."""
 
     async def extend(
@@ -93,6 +100,7 @@ class AsyncQueueClient(Protocol):
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Extend leases to this time from now."""
 
@@ -102,16 +110,29 @@ class AsyncQueueClient(Protocol):
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Count attempts from now on at messages that were received with `begin`."""
 
     async def get(
-        self, topic: str, id: str, *, group: str | None = None, life: bool = False
+        self,
+        topic: str,
+        id: str,
+        *,
+        group: str | None = None,
+        life: bool = False,
+        **limits: Unpack[TimeLimit],
     ) -> MessageInfo:
         """Return a message as one group sees it. Raises NotFound."""
 
     async def cancel(
-        self, topic: str, id: str, *, force: bool = False, untried: bool = False
+        self,
+        topic: str,
+        id: str,
+        *,
+        force: bool = False,
+        untried: bool = False,
+        **limits: Unpack[TimeLimit],
     ) -> Changed:
         """Cancel an undelivered message. Raises NotFound or TooLate."""
 
@@ -125,6 +146,8 @@ class AsyncQueueClient(Protocol):
         delay_ms: int | None = None,
         at: datetime | None = None,
         delay: timedelta | None = None,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> Changed:
         """Change the due time or priority of a waiting or ready message."""
 
@@ -137,6 +160,8 @@ class AsyncQueueClient(Protocol):
         delay_ms: int | None = None,
         at: datetime | None = None,
         delay: timedelta | None = None,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Changed]:
         """Replay dead messages, with a result for each."""
 
@@ -167,34 +192,46 @@ class AsyncQueueClient(Protocol):
     ) -> AsyncIterator[MessageInfo]:
         """Dead letters in due order."""
 
-    async def topics(self) -> list[TopicInfo]:
+    async def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
         """The topics of the namespace."""
 
-    def get_topic(self, topic: str) -> Coroutine[Any, Any, TopicInfo]:
+    def get_topic(self, topic: str, **limits: Unpack[TimeLimit]) -> Coroutine[Any, Any, TopicInfo]:
         """Return a topic and its settings. Raises NotFound."""
 
     async def put_topic(
-        self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
+        self,
+        topic: str,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
     def update_topic(
-        self, topic: str, **settings: Unpack[SettingsKeywords]
+        self, topic: str, **settings: Unpack[UpdateKeywords]
     ) -> Coroutine[Any, Any, TopicInfo]:
         """Change the settings that are named, and no others. Raises NotFound."""
 
-    def drop_topic(self, topic: str, *, force: bool = False) -> Coroutine[Any, Any, None]:
+    def drop_topic(
+        self, topic: str, *, force: bool = False, **limits: Unpack[TimeLimit]
+    ) -> Coroutine[Any, Any, None]:
         """Delete an empty topic; with `force` any topic."""
 
-    def stats(self, topic: str, *, group: str | None = None) -> Coroutine[Any, Any, Stats]:
+    def stats(
+        self, topic: str, *, group: str | None = None, **limits: Unpack[TimeLimit]
+    ) -> Coroutine[Any, Any, Stats]:
         """Return the counts by state as one group sees them. Raises NotFound (no such group)."""
 
     def purge(
-        self, topic: str, *, group: str | None = None, force: bool = False
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        force: bool = False,
+        **limits: Unpack[TimeLimit],
     ) -> Coroutine[Any, Any, int]:
         """End waiting and ready messages; `force`: also leased ones. Returns their number."""
 
     def put_group(
-        self, topic: str, group: str, *, ephemeral: bool = False
+        self, topic: str, group: str, *, ephemeral: bool = False, **limits: Unpack[TimeLimit]
     ) -> Coroutine[Any, Any, GroupInfo]:
         """Create a group. It sees the messages that are sent from now on."""

@@ -12,7 +12,13 @@ from datetime import datetime, timedelta
 from typing import Final, Unpack
 
 from delaylog.client.errors import NotFound, TooLate
-from delaylog.client.keywords import DueKeywords, OneSendKeywords, TimerKeywords
+from delaylog.client.keywords import (
+    ChangeKeywords,
+    DueKeywords,
+    OneSendKeywords,
+    TimeLimit,
+    TimerKeywords,
+)
 from delaylog.client.models import Changed, MessageInfo, Sent, TimerState
 from delaylog.client.wire.checks import check_keywords, check_text, check_topic
 
@@ -48,7 +54,7 @@ class AsyncTimer:
         return TimerState.PENDING
 
     async def move(
-        self, delay: timedelta | None = None, /, **due: Unpack[DueKeywords]
+        self, delay: timedelta | None = None, /, **due: Unpack[ChangeKeywords]
     ) -> TimerState:
         """Give a pending timer another time; any other timer stays as it is."""
         _add_delay(due, delay)
@@ -60,24 +66,24 @@ class AsyncTimer:
             return TimerState.UNSET
         return TimerState.PENDING
 
-    async def fire(self) -> TimerState:
+    async def fire(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """Make a pending timer due now. It is pending until a handler has it."""
-        return await self.move(delay_ms=0)
+        return await self.move(delay_ms=0, **limits)
 
-    async def cancel(self) -> TimerState:
+    async def cancel(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """Cancel the timer, if no handler has begun with it."""
         try:
-            await self._timers.cancel(self.topic, self.key, untried=True)
+            await self._timers.cancel(self.topic, self.key, untried=True, **limits)
         except TooLate as late:
             return _ended(late.state)
         except NotFound:
             return TimerState.UNSET
         return TimerState.CANCELLED
 
-    async def state(self) -> TimerState:
+    async def state(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """What the broker knows of the timer."""
         try:
-            found = await self._timers.get(self.topic, self.key)
+            found = await self._timers.get(self.topic, self.key, **limits)
         except NotFound:
             return TimerState.UNSET
         if found.state in ("waiting", "ready") and not found.attempts:
@@ -98,11 +104,13 @@ class AsyncTiming:
         """Send one message."""
 
     @abstractmethod
-    async def get(self, topic: str, id: str) -> MessageInfo:
+    async def get(self, topic: str, id: str, **limits: Unpack[TimeLimit]) -> MessageInfo:
         """Look at a message."""
 
     @abstractmethod
-    async def cancel(self, topic: str, id: str, *, untried: bool = False) -> Changed:
+    async def cancel(
+        self, topic: str, id: str, *, untried: bool = False, **limits: Unpack[TimeLimit]
+    ) -> Changed:
         """Cancel a message."""
 
     @abstractmethod
@@ -116,6 +124,8 @@ class AsyncTiming:
         delay_ms: int | None = None,
         at: datetime | None = None,
         delay: timedelta | None = None,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> Changed:
         """Give a message another due time."""
 

@@ -9,7 +9,7 @@ update, drop) stop at the first refusal; all other calls go to every shard.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from delaylog.client._async.carried import on_all_shards
 from delaylog.client._async.link import AsyncLink
@@ -18,6 +18,7 @@ from delaylog.client._async.transaction import AsyncTransaction
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ShardsFailed
+from delaylog.client.keywords import TimeLimit
 from delaylog.client.models import TopicInfo, TopicSettings
 from delaylog.client.shards.merging import (
     merged_forecast,
@@ -57,13 +58,13 @@ class AsyncTopicCalls:
         """
         return AsyncTransaction(self.broker(shard), transaction, ttl_ms)
 
-    async def topics(self) -> list[TopicInfo]:
-        """Return the topics of the namespace, sorted by name."""
+    async def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
+        """Return the topics of the namespace, sorted by name; the time limit is that of a page."""
         found: list[TopicInfo] = []
         cursor = None
         while True:
             try:
-                page = await self._topics_page(cursor=cursor)
+                page = await self._topics_page(cursor=cursor, **limits)
             except ShardsFailed as error:
                 # For one shard this call returns a list, but the collected answers are pages.
                 error.answers = {shard: one.topics for shard, one in error.answers.items()}
@@ -74,11 +75,14 @@ class AsyncTopicCalls:
                 return found
 
     async def put_topic(
-        self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
+        self,
+        topic: str,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
         given = settings.members() if isinstance(settings, TopicSettings) else dict(settings or {})
-        return await self._put_topic(topic, given)
+        return await self._put_topic(topic, given, **limits)
 
     _topics_page = on_all_shards(topic_calls.topics, merged_topics, may_lack=False)
     _put_topic = on_all_shards(topic_calls.put_topic, merged_topic, go_on=False, may_lack=False)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Self, Unpack
 
 from delaylog.client._async.plain_client import AsyncPlainClient
+from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.errors import ClientError
-from delaylog.client.wire.bulk import SendColumns, Texts, rows_of
+from delaylog.client.wire.bulk import Texts, rows_of
 from delaylog.client.wire.checks import check_list
 from delaylog.client.wire.staged_bodies import StagedBodies
 
@@ -35,7 +36,7 @@ class AsyncTransaction:
         await self._broker.begin(self.id, ttl_ms=self._ttl_ms)
         return self
 
-    async def stage(self, topic: str, bodies: Texts, **columns: Unpack[SendColumns]) -> int:
+    async def stage(self, topic: str, bodies: Texts, **columns: Unpack[BulkSendKeywords]) -> int:
         """Stage messages as columns, see `bulk.encode_send`. Returns their number.
 
         Delays count from the commit; without a time the messages are due at the commit.

@@ -16,16 +16,23 @@ import aiohttp
 from yarl import URL
 
 from delaylog.client.calls.call import Call
-from delaylog.client.errors import AnswerLate, AnswerLost, ClientError, NotReached
-from delaylog.client.wire.checks import check_connection
+from delaylog.client.errors import (
+    AnswerLate,
+    AnswerLost,
+    ClientError,
+    NotReached,
+    NotReachedInTime,
+)
+from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
-    CALL_TIMEOUT_S,
     FAILOVER_S,
+    TIMEOUT_S,
     Answer,
     Ask,
     OnRepeat,
     Outcome,
     Pause,
+    Times,
     exchange,
 )
 from delaylog.client.wire.http_answer import unanswered
@@ -42,15 +49,14 @@ class AsyncTransport:
         self,
         route: LeaderRoute,
         *,
-        call_timeout_s: float = CALL_TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S,
         connections_max: int = 100,
         failover_s: float = FAILOVER_S,
     ) -> None:
-        check_connection(call_timeout_s, connections_max)
+        check_whole("connections_max", connections_max, 1)
         self.route = route
-        self._call_timeout_s = call_timeout_s
+        self.times = Times(timeout_s, failover_s)
         self._connections_max = connections_max
-        self._failover_s = failover_s
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -94,7 +100,7 @@ class AsyncTransport:
         `doubts` collects the failures after which the call was retried although it may have been
         carried out; `on_repeat` is called with each failure after which it is retried.
         """
-        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts, on_repeat)
+        plan = exchange(call, self.route, time.monotonic, self.times, doubts, on_repeat)
         try:
             step = next(plan)
             while True:
@@ -110,7 +116,8 @@ class AsyncTransport:
     async def _once(self, ask: Ask) -> Outcome:
         """Make one exchange with one node."""
         session = self.open()
-        timeout = aiohttp.ClientTimeout(total=self._call_timeout_s + ask.extra_s)
+        # A connection that takes too long ends before the call does, as not reached.
+        timeout = aiohttp.ClientTimeout(total=ask.limit_s, sock_connect=0.75 * ask.limit_s)
         try:
             target = URL(ask.node + ask.path, encoded=True)
         except ValueError:
@@ -132,6 +139,8 @@ class AsyncTransport:
                 )
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return NotReached(f"{ask.name}: not an http address")
+        except aiohttp.ConnectionTimeoutError as error:
+            return _because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
         except aiohttp.ClientConnectorError as error:
             return _because(NotReached(f"{ask.name}: {_why(error)}"), error)
         except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError):

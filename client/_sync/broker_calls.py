@@ -8,7 +8,7 @@ Made from client/_async/broker_calls.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.client._sync.carried import carried, carried_anywhere
 from delaylog.client.calls import control
@@ -16,6 +16,8 @@ from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls import transactions as transaction_calls
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
+from delaylog.client.keywords import TimeLimit
+from delaylog.client.wire.durations import split_limit
 
 if TYPE_CHECKING:
     from delaylog.client._sync.transport import Transport
@@ -34,33 +36,36 @@ class BrokerCalls:
 
     # The cluster and the clock
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self, **limits: Unpack[TimeLimit]) -> dict[str, Any]:
         """The cluster as the contacted node sees it. NotFound if the node is in no cluster."""
-        status = self._carry(topic_calls.cluster())
+        status = self._carry(topic_calls.cluster(**limits))
         self._transport.route.learn(status)
         return status
 
-    def leading(self) -> dict[str, Any]:
+    def leading(self, **limits: Unpack[TimeLimit]) -> dict[str, Any]:
         """The cluster as its leader sees it, or any node while there is no leader."""
-        status = self.cluster()
+        status = self.cluster(**limits)
         leader = status["leader"]
         if leader is None or leader["node"] == status["node"]:
             return status
         self._transport.route.follow(leader["http"])
-        return self.cluster()
+        return self.cluster(**limits)
 
-    def hand_over(self, to: int | str | None = None) -> dict[str, Any]:
+    def hand_over(self, to: int | str | None = None, **limits: Unpack[TimeLimit]) -> dict[str, Any]:
         """Hand leadership to another node (None: the fittest). Returns the leader and the pause."""
-        self.leading()
-        return self._carry(topic_calls.hand_over(to))
+        self.leading(**limits)
+        return self._carry(topic_calls.hand_over(to, **limits))
 
     def change_members(self, action: str, nodes: Sequence[str], **contact: Any) -> dict[str, Any]:
         """Add, promote, remove, replace or move nodes. Returns the members afterwards.
 
-        `contact`: name, peer, election_port, http, resp of a node to add or move.
+        `contact`: name, peer, election_port, http, resp of a node to add or move; and `timeout` or
+        `timeout_s`.
         """
-        self.leading()
-        return self._carry(topic_calls.change_members(action, nodes, contact))
+        limit_s, facts = split_limit(contact)
+        self.leading(timeout_s=limit_s)
+        call = topic_calls.change_members(action, nodes, facts, timeout_s=limit_s)
+        return self._carry(call)
 
     clock = carried_anywhere(topic_calls.clock)
     reload = carried_anywhere(topic_calls.reload)

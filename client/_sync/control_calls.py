@@ -18,10 +18,11 @@ from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
 from delaylog.client.keywords import (
-    DueKeywords,
+    ChangeKeywords,
     ListKeywords,
     PeekKeywords,
     SettleKeywords,
+    TimeLimit,
     list_query,
 )
 from delaylog.client.models import Changed, MessageInfo, Settled
@@ -33,6 +34,7 @@ from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Topology
 from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.due import due_members
+from delaylog.client.wire.durations import split_limit
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -58,7 +60,11 @@ class ControlCalls:
         for at in self._topology.order():
             link = self._links[at]
             call = message_calls.peek(
-                self._places, topic, max=most - len(found), **wanted.members()
+                self._places,
+                topic,
+                max=most - len(found),
+                timeout_s=how_much["limit_s"],
+                **wanted.members(),
             )
             try:
                 shapes = link.carry(call)
@@ -81,9 +87,10 @@ class ControlCalls:
         group: str | None = None,
         life: bool = False,
         shard: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> MessageInfo:
         """Return a message as one group sees it; `life` adds its history. Raises NotFound."""
-        call = control.get(self._places, topic, id, life=life, group=group)
+        call = control.get(self._places, topic, id, life=life, group=group, **limits)
         return self._where_it_is(id, shard, call, MessageInfo.of)
 
     def cancel(
@@ -94,12 +101,13 @@ class ControlCalls:
         force: bool = False,
         untried: bool = False,
         shard: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> Changed:
         """Cancel an undelivered message; `force`: also a leased or dead one.
 
         `untried`: only if no attempt at it has begun. Raises NotFound or TooLate.
         """
-        call = control.cancel(self._places, topic, id, force=force, untried=untried)
+        call = control.cancel(self._places, topic, id, force=force, untried=untried, **limits)
         return self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
     def reschedule(
@@ -110,18 +118,21 @@ class ControlCalls:
         priority: int | None = None,
         untried: bool = False,
         shard: str | None = None,
-        **due: Unpack[DueKeywords],
+        **due: Unpack[ChangeKeywords],
     ) -> Changed:
         """Change the due time (0 = now) or the priority of a waiting or ready message.
 
         `untried`: only if no attempt at it has begun. Raises NotFound or TooLate.
         """
-        check_keywords("reschedule", due, DueKeywords)
-        members: dict[str, int] = due_members(**due)
+        check_keywords("reschedule", due, ChangeKeywords)
+        limit_s, times = split_limit(due)
+        members: dict[str, int] = due_members(**times)
         if not members and priority is None:
             raise ValueError("give a time, or a priority")
         members["untried"] = untried
-        call = control.reschedule(self._places, topic, id, priority=priority, **members)
+        call = control.reschedule(
+            self._places, topic, id, priority=priority, timeout_s=limit_s, **members
+        )
         return self._where_it_is(id, shard, call, lambda shape, _: Changed.of(shape))
 
     def settle_ids(
@@ -154,20 +165,23 @@ class ControlCalls:
         ids: Sequence[str],
         *,
         shard: str | None = None,
-        **due: Unpack[DueKeywords],
+        **due: Unpack[ChangeKeywords],
     ) -> list[Changed]:
         """Replay dead messages, now or at a time. Per id: `done`, `too_late` or `unknown`.
 
         With several shards ReplayFailed is raised if a shard that failed may have some of the ids.
         """
-        check_keywords("replay", due, DueKeywords)
-        members: dict[str, int] = due_members(**due)
+        check_keywords("replay", due, ChangeKeywords)
+        limit_s, times = split_limit(due)
+        members: dict[str, int] = due_members(**times)
         found = ByIds(len(ids), Changed("unknown"), ReplayFailed)
         return self._look_for(
             ids,
             shard,
             found,
-            lambda named: control.change_many(self._places, topic, "replay", named, **members),
+            lambda named: control.change_many(
+                self._places, topic, "replay", named, timeout_s=limit_s, **members
+            ),
             Changed.of,
         )
 

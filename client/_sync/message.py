@@ -16,11 +16,12 @@ from typing import Protocol, Self, Unpack
 from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError
 from delaylog.client.holding import enter, leave
-from delaylog.client.keywords import SettleTimes
+from delaylog.client.keywords import SettleTimes, TimeLimit
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.outcomes import Reject, Retry, reason_of
 from delaylog.client.shards.settling import Share, Verb
+from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.durations import duration_ms, lease_of
 
 log = logging.getLogger("delaylog.client")
@@ -48,9 +49,9 @@ class Message(LeasedMessage):
 
     __slots__ = ()
 
-    def ack(self) -> Settled:
+    def ack(self, **limits: Unpack[TimeLimit]) -> Settled:
         """Acknowledge the message: it is done and not delivered again."""
-        return self._end("ack")
+        return self._end("ack", **limits)
 
     def nack(
         self,
@@ -58,6 +59,7 @@ class Message(LeasedMessage):
         delay: timedelta | None = None,
         delay_ms: int | None = None,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> Settled:
         """Have it delivered again after this delay; without one after its backoff.
 
@@ -65,29 +67,42 @@ class Message(LeasedMessage):
         to 1,024 bytes) with the attempt.
         """
         back_ms = duration_ms("delay", delay, delay_ms)
-        return self._end("nack", delay_ms=back_ms, reason=reason)
+        return self._end("nack", delay_ms=back_ms, reason=reason, **limits)
 
-    def reject(self, reason: str | None = None) -> Settled:
+    def reject(self, reason: str | None = None, **limits: Unpack[TimeLimit]) -> Settled:
         """Make it a dead letter now, whatever retries are left. The reason is stored."""
-        return self._end("reject", reason=reason)
+        return self._end("reject", reason=reason, **limits)
 
-    def release(self) -> Settled:
+    def release(self, **limits: Unpack[TimeLimit]) -> Settled:
         """Return it as if it had not been received: ready at once, and no attempt is counted."""
-        return self._end("extend", lease_ms=0)
+        return self._end("extend", lease_ms=0, **limits)
 
-    def extend(self, *, lease: timedelta | None = None, lease_ms: int | None = None) -> Settled:
+    def extend(
+        self,
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
+    ) -> Settled:
         """Extend the lease to this time from now; one of the two is required."""
         wanted_ms = lease_of(lease, lease_ms)
         if wanted_ms == 0:
-            return self.release()
-        return self._settle("extend", lease_ms=wanted_ms)
+            return self.release(**limits)
+        return self._settle("extend", lease_ms=wanted_ms, **limits)
 
-    def begin(self, *, lease: timedelta | None = None, lease_ms: int | None = None) -> Settled:
+    def begin(
+        self,
+        *,
+        lease: timedelta | None = None,
+        lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
+    ) -> Settled:
         """Count its attempt from now on, if it was received with `begin`, and extend the lease.
 
         Without an argument the lease becomes the topic's `lease_ms` from now.
         """
-        return self._settle("begin", lease_ms=duration_ms("lease", lease, lease_ms))
+        wanted_ms = duration_ms("lease", lease, lease_ms)
+        return self._settle("begin", lease_ms=wanted_ms, **limits)
 
     def _end(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
         """Make a call that ends the lease."""
@@ -104,6 +119,7 @@ class Message(LeasedMessage):
         return result
 
     def _settle(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
+        check_keywords(verb, times, SettleTimes)
         settler: Settler | None = self.batch.settler
         assert settler is not None, "a receive gives its messages a settler"
         (result,) = settler.settle(verb, Share(self.batch, (0,), (self.row,)), **times)

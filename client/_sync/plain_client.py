@@ -17,8 +17,11 @@ from delaylog.client._sync.broker_calls import BrokerCalls
 from delaylog.client._sync.carried import carried
 from delaylog.client.calls import control, messages
 from delaylog.client.calls.places import Places
+from delaylog.client.keywords import SettleTimes, TimeLimit
 from delaylog.client.options import ConnectionOptions, split_connection
+from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Shard
+from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -84,9 +87,9 @@ class PlainClient(BrokerCalls):
     receive_bulk = carried(messages.receive_columns)
     peek = carried(messages.peek)
 
-    def ack(self, topic: str, receipts: Sequence[str]) -> list[str]:
+    def ack(self, topic: str, receipts: Sequence[str], **limits: Unpack[TimeLimit]) -> list[str]:
         """Acknowledge. Per receipt: done, gone (the lease had ended) or unknown."""
-        return self._carry(messages.settle(self._places, topic, "ack", receipts))
+        return self._settle(topic, "ack", receipts, **limits)
 
     def nack(
         self,
@@ -95,31 +98,44 @@ class PlainClient(BrokerCalls):
         *,
         delay_ms: int | None = None,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[str]:
         """Have messages redelivered after `delay_ms`; None uses the topic's backoff."""
-        return self._carry(
-            messages.settle(self._places, topic, "nack", receipts, delay_ms=delay_ms, reason=reason)
-        )
+        return self._settle(topic, "nack", receipts, delay_ms=delay_ms, reason=reason, **limits)
 
     def reject(
-        self, topic: str, receipts: Sequence[str], *, reason: str | None = None
+        self,
+        topic: str,
+        receipts: Sequence[str],
+        *,
+        reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[str]:
         """Make messages dead letters now, whatever retries are left."""
-        return self._carry(messages.settle(self._places, topic, "reject", receipts, reason=reason))
+        return self._settle(topic, "reject", receipts, reason=reason, **limits)
 
-    def extend(self, topic: str, receipts: Sequence[str], *, lease_ms: int) -> list[str]:
+    def extend(
+        self, topic: str, receipts: Sequence[str], *, lease_ms: int, **limits: Unpack[TimeLimit]
+    ) -> list[str]:
         """Extend the leases to `lease_ms` from now; 0 returns the messages."""
-        return self._carry(
-            messages.settle(self._places, topic, "extend", receipts, lease_ms=lease_ms)
-        )
+        return self._settle(topic, "extend", receipts, lease_ms=lease_ms, **limits)
 
     def begin_attempts(
-        self, topic: str, receipts: Sequence[str], *, lease_ms: int | None = None
+        self,
+        topic: str,
+        receipts: Sequence[str],
+        *,
+        lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[str]:
         """Count attempts from now on, and extend the leases to `lease_ms` from now."""
-        return self._carry(
-            messages.settle(self._places, topic, "begin", receipts, lease_ms=lease_ms)
-        )
+        return self._settle(topic, "begin", receipts, lease_ms=lease_ms, **limits)
+
+    def _settle(
+        self, topic: str, verb: Verb, receipts: Sequence[str], **times: Unpack[SettleTimes]
+    ) -> list[str]:
+        check_keywords(verb, times, SettleTimes)
+        return self._carry(messages.settle(self._places, topic, verb, receipts, **times))
 
     settle_forced = carried(messages.settle_forced)
     settle_bulk = carried(messages.settle_columns)

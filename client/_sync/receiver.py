@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 from delaylog.client._sync.concurrency import (
     Background,
@@ -36,6 +36,7 @@ from delaylog.client.shards.receiving import (
     SWEEP_S,
     FreeGatherings,
     Gathering,
+    HowMuch,
     Wanted,
     is_never_valid,
     is_shard_failure,
@@ -63,23 +64,21 @@ class Receiver:
         self._sweeper: Task[None] | None = None
         """Runs while any gathering is unused."""
 
-    def receive(
-        self, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None
-    ) -> list[Message]:
+    def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[Message]:
         """Lease up to `max` messages from any of the shards.
 
         Invalid arguments are passed to one shard, so that its broker refuses them as usual.
         """
-        if len(self._links) == 1 or is_never_valid(max, wait_ms):
-            return self._links[0].receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+        if len(self._links) == 1 or is_never_valid(how_much["max"], how_much["wait_ms"]):
+            return self._links[0].receive(wanted, **how_much)
         if self._process_id != os.getpid():
             self._begin()
         with self._lock:
             gathering = self._free.take(wanted)
         try:
-            if wait_ms > 0:
-                return self._gather(gathering, wanted, max, wait_ms, lease_ms)
-            return self._ask_in_turn(gathering, wanted, max, lease_ms)
+            if how_much["wait_ms"] > 0:
+                return self._gather(gathering, wanted, how_much)
+            return self._ask_in_turn(gathering, wanted, how_much)
         finally:
             with self._lock:
                 self._free.give(wanted, gathering)
@@ -107,20 +106,15 @@ class Receiver:
         self._giving.wait()
 
     def _gather(
-        self,
-        gathering: Gathering[Poll],
-        wanted: Wanted,
-        max: int,
-        wait_ms: int,
-        lease_ms: int | None,
+        self, gathering: Gathering[Poll], wanted: Wanted, how_much: HowMuch
     ) -> list[Message]:
         """Poll all shards concurrently and wait for the first that has messages."""
-        until_s = time.monotonic() + wait_ms / 1000
+        until_s = time.monotonic() + how_much["wait_ms"] / 1000
         errors: dict[int, ClientError] = {}
         again_s: dict[int, float] = {}
         while True:
             gathering.harvest(errors)
-            if found := self._take(gathering, max):
+            if found := self._take(gathering, how_much["max"]):
                 return found
             now_s = time.monotonic()
             left_s = until_s - now_s
@@ -136,7 +130,8 @@ class Receiver:
                     del errors[at], again_s[at]
                 if at not in gathering.polls:
                     wait_left_ms = round(left_s * 1000) or 1
-                    gathering.polls[at] = self._poll(at, wanted, max, wait_left_ms, lease_ms)
+                    left: HowMuch = {**how_much, "wait_ms": wait_left_ms}
+                    gathering.polls[at] = self._poll(at, wanted, left)
             pause_s = min([left_s, PAUSE_S_MAX, *(at_s - now_s for at_s in again_s.values())])
             if gathering.polls:
                 wait_first(gathering.polls.values(), pause_s)
@@ -144,19 +139,20 @@ class Receiver:
                 sleep(pause_s)
 
     def _ask_in_turn(
-        self, gathering: Gathering[Poll], wanted: Wanted, max: int, lease_ms: int | None
+        self, gathering: Gathering[Poll], wanted: Wanted, how_much: HowMuch
     ) -> list[Message]:
         """Lease what is ready now, shard by shard, until there are `max` messages."""
+        most = how_much["max"]
         errors: dict[int, ClientError] = {}
         gathering.harvest(errors)
-        found = self._take(gathering, max)
+        found = self._take(gathering, most)
         for at in self._topology.order():
-            if len(found) >= max:
+            if len(found) >= most:
                 break
             link = self._links[at]
-            room = max - len(found)
+            room: HowMuch = {**how_much, "max": most - len(found)}
             try:
-                found += link.receive(wanted, max=room, wait_ms=0, lease_ms=lease_ms)
+                found += link.receive(wanted, **room)
             except ClientError as error:
                 errors[at] = error
             except Cancelled:
@@ -168,11 +164,11 @@ class Receiver:
             return found
         raise wrong
 
-    def _poll(self, at: int, wanted: Wanted, max: int, wait_ms: int, lease_ms: int | None) -> Poll:
+    def _poll(self, at: int, wanted: Wanted, how_much: HowMuch) -> Poll:
         link = self._links[at]
 
         def poll() -> tuple[list[Message], float]:
-            found = link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=lease_ms)
+            found = link.receive(wanted, **how_much)
             return found, time.monotonic()
 
         return spawn(poll, f"delaylog receive {link.name}")

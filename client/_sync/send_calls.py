@@ -10,22 +10,32 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Unpack
+from typing import Final, Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client.codec import Codec
-from delaylog.client.errors import ClientError, SendFailed
+from delaylog.client.errors import AnswerLate, ClientError, SendFailed
 from delaylog.client.holding import HANDLED, noted
-from delaylog.client.keywords import OneSendKeywords, SendKeywords
+from delaylog.client.keywords import (
+    ManySendKeywords,
+    OneSendKeywords,
+    QueuedSendKeywords,
+    TimeLimit,
+)
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.direct_sender import DirectSender, Place
-from delaylog.client.sending.many import all_sent
+from delaylog.client.sending.lane import RETRY_FOR_S_MAX
+from delaylog.client.sending.many import all_sent, split_send_limit
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.sending.sending import ThreadSending
 from delaylog.client.sending.thread_sender import ThreadSender
 from delaylog.client.wire.checks import check_topic
+from delaylog.client.wire.durations import limit_of
+
+SAY_S: Final = 0.5
+"""How much longer a caller waits for what the sending thread knows about its message."""
 
 
 class SendCalls(Choosing[ThreadSender]):
@@ -37,6 +47,7 @@ class SendCalls(Choosing[ThreadSender]):
         self._outbox = outbox
         self._codec = codec
         self._direct = DirectSender(outbox)
+        self._timeout_s = min(links[0].transport.times.timeout_s, RETRY_FOR_S_MAX)
         self._posts: tuple[Place, ...] = tuple((link.name, link.post) for link in links)
         lock = threading.Lock()
         self._senders = tuple(
@@ -61,52 +72,57 @@ class SendCalls(Choosing[ThreadSender]):
         Its content is a `body`, a `json` value, or a `value` for the codec of the client. It is
         sent on this thread; if the client has a `linger_ms`, it is batched with messages of
         other threads. An invalid message raises ValueError or TypeError immediately. While the
-        broker is unreachable the send is retried for `retry_for_s`; the message is added exactly
-        once. Then it fails with NotReached (not sent), AnswerLost (unknown), or the broker's
+        broker is unreachable the send is retried until the time limit; the message is added exactly
+        once. Then it fails with NotReachedInTime (not sent), AnswerLate (unknown), or the broker's
         refusal.
         """
+        limit_s, given = split_send_limit(fields, self._timeout_s)
         check_topic(topic)
         if self._outbox.hooks is not None:
-            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = make_row(body, codec=self._codec, **fields)
+            given["headers"] = self._outbox.headers(topic, given.get("headers"))
+        row = make_row(body, codec=self._codec, **given)
         if self._outbox.limits.linger_ms:
-            return self._put(topic, row, fields.get("id"), fields.get("key")).result()
+            sending = self._put(topic, row, fields.get("id"), fields.get("key"), limit_s)
+            return _waited_for(sending, limit_s)
         places = self._places_for(fields.get("id"), fields.get("key"))
-        return noted(topic, self._direct.send(topic, row, places))
+        return noted(topic, self._direct.send(topic, row, places, limit_s))
 
     def send_soon(
         self,
         topic: str,
         body: bytes | str | None = None,
-        **fields: Unpack[OneSendKeywords],
+        **fields: Unpack[QueuedSendKeywords],
     ) -> ThreadSending:
         """Queue one message for the background thread. This blocks only while the queue is full.
 
-        `result()` of the returned object waits for the broker. Messages of a topic are sent in
-        order, but `send` does not wait for queued ones. Failures whose `result()` the program never
+        `result()` of the returned object waits for the broker. A message is retried for
+        `retry_for_s`. Messages of a topic are sent in order, but `send` does not wait for queued
+        ones. Failures whose `result()` the program never
         reads are raised by `flush()` or `close()`.
         """
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
         row = make_row(body, codec=self._codec, **fields)
-        return self._put(topic, row, fields.get("id"), fields.get("key"))
+        return self._put(topic, row, fields.get("id"), fields.get("key"), None)
 
     def send_many(
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
+        **defaults: Unpack[ManySendKeywords],
     ) -> list[Sent]:
         """Send messages in order. `defaults` are keywords of `send` that apply to all of them.
 
         All messages are checked before the first one is sent. They may be split into several
-        requests: if some of these fail, SendFailed says which messages were not sent, and why.
+        requests, each with the time limit: if some of these fail, SendFailed says which messages
+        were not sent, and why.
         """
+        limit_s, of_all = split_send_limit(defaults, self._timeout_s)
         check_topic(topic)
         check_several(messages, "send_many")
         if self._outbox.hooks is not None:
-            defaults["headers"] = self._outbox.headers(topic, defaults.get("headers"))
-        rows = [row_of(message, defaults, self._codec) for message in messages]
+            of_all["headers"] = self._outbox.headers(topic, of_all.get("headers"))
+        rows = [row_of(message, of_all, self._codec) for message in messages]
         homes: dict[int | None, list[int]] = {}
         for number, (_, _, _, members) in enumerate(rows):
             own = key = None
@@ -116,18 +132,19 @@ class SendCalls(Choosing[ThreadSender]):
         outcomes: dict[int, Sent | BaseException] = {}
         for home, numbers in homes.items():
             places = self._places_at(home)
-            found = self._direct.send_rows(topic, [rows[number] for number in numbers], places)
+            part = [rows[number] for number in numbers]
+            found = self._direct.send_rows(topic, part, places, limit_s)
             outcomes.update(zip(numbers, found, strict=True))
         sent = all_sent(outcomes[number] for number in range(len(rows)))
         return [noted(topic, each) for each in sent] if HANDLED.get() else sent
 
-    def flush(self, timeout_s: float | None = None) -> None:
+    def flush(self, **limits: Unpack[TimeLimit]) -> None:
         """Wait until all messages that `send_soon` has queued are sent or have failed.
 
         SendFailed reports messages that failed, now or earlier, and whose results were never read.
-        TimeoutError after `timeout_s`: sending continues in the background.
+        TimeoutError after the time limit (by default there is none): sending goes on.
         """
-        self._flush(timeout_s)
+        self._flush(limit_of("flush", limits))
         failed = self._outbox.take_unseen()
         if failed is not None:
             raise failed
@@ -152,9 +169,11 @@ class SendCalls(Choosing[ThreadSender]):
         for sender in self._senders:
             sender.flush(None if until_s is None else max(0.0, until_s - time.monotonic()))
 
-    def _put(self, topic: str, row: Row, id: str | None, key: str | None) -> ThreadSending:
+    def _put(
+        self, topic: str, row: Row, id: str | None, key: str | None, limit_s: float | None
+    ) -> ThreadSending:
         sender, free = self._sender_for(id, key)
-        return sender.put(topic, row, free=free)
+        return sender.put(topic, row, free=free, limit_s=limit_s)
 
     def _places_for(self, id: str | None, key: str | None) -> Sequence[Place]:
         return self._places_at(self._topology.home(id, key))
@@ -163,3 +182,16 @@ class SendCalls(Choosing[ThreadSender]):
         if home is not None:
             return self._posts[home : home + 1]
         return [self._posts[at] for at in self._topology.order()]
+
+
+def _waited_for(sending: ThreadSending, limit_s: float) -> Sent:
+    """The result of a queued message, in time even while its thread waits for another request."""
+    try:
+        return sending.result(limit_s + SAY_S)
+    except TimeoutError as error:
+        if isinstance(error, ClientError):
+            raise
+        raise AnswerLate(
+            f"not sent by the thread of this client (time limit {limit_s:g} s): the message may "
+            "exist, and may still be sent"
+        ) from None

@@ -14,12 +14,13 @@ from typing import Any, Protocol, Unpack
 
 from delaylog.client._sync.message import Message
 from delaylog.client.keywords import (
+    ManySendKeywords,
     OneSendKeywords,
     PeekKeywords,
     ReceiveKeywords,
-    SendKeywords,
-    SettingsKeywords,
     SubscribeKeywords,
+    TimeLimit,
+    UpdateKeywords,
 )
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import (
@@ -56,14 +57,16 @@ class QueueClient(Protocol):
         self,
         topic: str,
         messages: Iterable[NewMessage | bytes | str],
-        **defaults: Unpack[SendKeywords],
+        **defaults: Unpack[ManySendKeywords],
     ) -> list[Sent]:
         """Send messages, with a result for each, in order."""
 
     def peek(self, topic: str, **asked: Unpack[PeekKeywords]) -> list[MessageInfo]:
         """Return ready messages without leasing them."""
 
-    def ack(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+    def ack(
+        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Acknowledge messages."""
 
     def nack(
@@ -73,6 +76,7 @@ class QueueClient(Protocol):
         delay: timedelta | None = None,
         delay_ms: int | None = None,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Have messages redelivered after a delay, or after the backoff."""
 
@@ -81,10 +85,13 @@ class QueueClient(Protocol):
         messages: LeasedMessage | Iterable[LeasedMessage],
         *,
         reason: str | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Make messages dead letters now."""
 
-    def release(self, messages: LeasedMessage | Iterable[LeasedMessage]) -> list[Settled]:
+    def release(
+        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+    ) -> list[Settled]:
         """Return messages as if they had not been received."""
 
     def extend(
@@ -93,6 +100,7 @@ class QueueClient(Protocol):
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Extend leases to this time from now."""
 
@@ -102,15 +110,30 @@ class QueueClient(Protocol):
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Count attempts from now on at messages that were received with `begin`."""
 
     def get(
-        self, topic: str, id: str, *, group: str | None = None, life: bool = False
+        self,
+        topic: str,
+        id: str,
+        *,
+        group: str | None = None,
+        life: bool = False,
+        **limits: Unpack[TimeLimit],
     ) -> MessageInfo:
         """Return a message as one group sees it. Raises NotFound."""
 
-    def cancel(self, topic: str, id: str, *, force: bool = False, untried: bool = False) -> Changed:
+    def cancel(
+        self,
+        topic: str,
+        id: str,
+        *,
+        force: bool = False,
+        untried: bool = False,
+        **limits: Unpack[TimeLimit],
+    ) -> Changed:
         """Cancel an undelivered message. Raises NotFound or TooLate."""
 
     def reschedule(
@@ -123,6 +146,8 @@ class QueueClient(Protocol):
         delay_ms: int | None = None,
         at: datetime | None = None,
         delay: timedelta | None = None,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> Changed:
         """Change the due time or priority of a waiting or ready message."""
 
@@ -135,6 +160,8 @@ class QueueClient(Protocol):
         delay_ms: int | None = None,
         at: datetime | None = None,
         delay: timedelta | None = None,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Changed]:
         """Replay dead messages, with a result for each."""
 
@@ -165,28 +192,40 @@ class QueueClient(Protocol):
     ) -> Iterator[MessageInfo]:
         """Dead letters in due order."""
 
-    def topics(self) -> list[TopicInfo]:
+    def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
         """The topics of the namespace."""
 
-    def get_topic(self, topic: str) -> TopicInfo:
+    def get_topic(self, topic: str, **limits: Unpack[TimeLimit]) -> TopicInfo:
         """Return a topic and its settings. Raises NotFound."""
 
     def put_topic(
-        self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
+        self,
+        topic: str,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
-    def update_topic(self, topic: str, **settings: Unpack[SettingsKeywords]) -> TopicInfo:
+    def update_topic(self, topic: str, **settings: Unpack[UpdateKeywords]) -> TopicInfo:
         """Change the settings that are named, and no others. Raises NotFound."""
 
-    def drop_topic(self, topic: str, *, force: bool = False) -> None:
+    def drop_topic(self, topic: str, *, force: bool = False, **limits: Unpack[TimeLimit]) -> None:
         """Delete an empty topic; with `force` any topic."""
 
-    def stats(self, topic: str, *, group: str | None = None) -> Stats:
+    def stats(self, topic: str, *, group: str | None = None, **limits: Unpack[TimeLimit]) -> Stats:
         """Return the counts by state as one group sees them. Raises NotFound (no such group)."""
 
-    def purge(self, topic: str, *, group: str | None = None, force: bool = False) -> int:
+    def purge(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        force: bool = False,
+        **limits: Unpack[TimeLimit],
+    ) -> int:
         """End waiting and ready messages; `force`: also leased ones. Returns their number."""
 
-    def put_group(self, topic: str, group: str, *, ephemeral: bool = False) -> GroupInfo:
+    def put_group(
+        self, topic: str, group: str, *, ephemeral: bool = False, **limits: Unpack[TimeLimit]
+    ) -> GroupInfo:
         """Create a group. It sees the messages that are sent from now on."""

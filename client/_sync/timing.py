@@ -14,7 +14,13 @@ from datetime import datetime, timedelta
 from typing import Final, Unpack
 
 from delaylog.client.errors import NotFound, TooLate
-from delaylog.client.keywords import DueKeywords, OneSendKeywords, TimerKeywords
+from delaylog.client.keywords import (
+    ChangeKeywords,
+    DueKeywords,
+    OneSendKeywords,
+    TimeLimit,
+    TimerKeywords,
+)
 from delaylog.client.models import Changed, MessageInfo, Sent, TimerState
 from delaylog.client.wire.checks import check_keywords, check_text, check_topic
 
@@ -47,7 +53,7 @@ class Timer:
         self._timers.send(self.topic, id=self.key, merge="replace", **fields)
         return TimerState.PENDING
 
-    def move(self, delay: timedelta | None = None, /, **due: Unpack[DueKeywords]) -> TimerState:
+    def move(self, delay: timedelta | None = None, /, **due: Unpack[ChangeKeywords]) -> TimerState:
         """Give a pending timer another time; any other timer stays as it is."""
         _add_delay(due, delay)
         try:
@@ -58,24 +64,24 @@ class Timer:
             return TimerState.UNSET
         return TimerState.PENDING
 
-    def fire(self) -> TimerState:
+    def fire(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """Make a pending timer due now. It is pending until a handler has it."""
-        return self.move(delay_ms=0)
+        return self.move(delay_ms=0, **limits)
 
-    def cancel(self) -> TimerState:
+    def cancel(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """Cancel the timer, if no handler has begun with it."""
         try:
-            self._timers.cancel(self.topic, self.key, untried=True)
+            self._timers.cancel(self.topic, self.key, untried=True, **limits)
         except TooLate as late:
             return _ended(late.state)
         except NotFound:
             return TimerState.UNSET
         return TimerState.CANCELLED
 
-    def state(self) -> TimerState:
+    def state(self, **limits: Unpack[TimeLimit]) -> TimerState:
         """What the broker knows of the timer."""
         try:
-            found = self._timers.get(self.topic, self.key)
+            found = self._timers.get(self.topic, self.key, **limits)
         except NotFound:
             return TimerState.UNSET
         if found.state in ("waiting", "ready") and not found.attempts:
@@ -96,11 +102,13 @@ class Timing:
         """Send one message."""
 
     @abstractmethod
-    def get(self, topic: str, id: str) -> MessageInfo:
+    def get(self, topic: str, id: str, **limits: Unpack[TimeLimit]) -> MessageInfo:
         """Look at a message."""
 
     @abstractmethod
-    def cancel(self, topic: str, id: str, *, untried: bool = False) -> Changed:
+    def cancel(
+        self, topic: str, id: str, *, untried: bool = False, **limits: Unpack[TimeLimit]
+    ) -> Changed:
         """Cancel a message."""
 
     @abstractmethod
@@ -114,6 +122,8 @@ class Timing:
         delay_ms: int | None = None,
         at: datetime | None = None,
         delay: timedelta | None = None,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> Changed:
         """Give a message another due time."""
 

@@ -11,7 +11,7 @@ Made from client/_async/topic_calls.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from delaylog.client._sync.carried import on_all_shards
 from delaylog.client._sync.link import Link
@@ -20,6 +20,7 @@ from delaylog.client._sync.transaction import Transaction
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ShardsFailed
+from delaylog.client.keywords import TimeLimit
 from delaylog.client.models import TopicInfo, TopicSettings
 from delaylog.client.shards.merging import (
     merged_forecast,
@@ -59,13 +60,13 @@ class TopicCalls:
         """
         return Transaction(self.broker(shard), transaction, ttl_ms)
 
-    def topics(self) -> list[TopicInfo]:
-        """Return the topics of the namespace, sorted by name."""
+    def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
+        """Return the topics of the namespace, sorted by name; the time limit is that of a page."""
         found: list[TopicInfo] = []
         cursor = None
         while True:
             try:
-                page = self._topics_page(cursor=cursor)
+                page = self._topics_page(cursor=cursor, **limits)
             except ShardsFailed as error:
                 # For one shard this call returns a list, but the collected answers are pages.
                 error.answers = {shard: one.topics for shard, one in error.answers.items()}
@@ -76,11 +77,14 @@ class TopicCalls:
                 return found
 
     def put_topic(
-        self, topic: str, settings: TopicSettings | Mapping[str, Any] | None = None
+        self,
+        topic: str,
+        settings: TopicSettings | Mapping[str, Any] | None = None,
+        **limits: Unpack[TimeLimit],
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
         given = settings.members() if isinstance(settings, TopicSettings) else dict(settings or {})
-        return self._put_topic(topic, given)
+        return self._put_topic(topic, given, **limits)
 
     _topics_page = on_all_shards(topic_calls.topics, merged_topics, may_lack=False)
     _put_topic = on_all_shards(topic_calls.put_topic, merged_topic, go_on=False, may_lack=False)

@@ -18,16 +18,23 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from delaylog.client.calls.call import Call
-from delaylog.client.errors import AnswerLate, AnswerLost, ClientError, NotReached
-from delaylog.client.wire.checks import check_connection
+from delaylog.client.errors import (
+    AnswerLate,
+    AnswerLost,
+    ClientError,
+    NotReached,
+    NotReachedInTime,
+)
+from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
-    CALL_TIMEOUT_S,
     FAILOVER_S,
+    TIMEOUT_S,
     Answer,
     Ask,
     OnRepeat,
     Outcome,
     Pause,
+    Times,
     exchange,
 )
 from delaylog.client.wire.http_answer import AnswerReader, MalformedAnswer, NoAnswer, unanswered
@@ -48,16 +55,15 @@ class Transport:
         self,
         route: LeaderRoute,
         *,
-        call_timeout_s: float = CALL_TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S,
         connections_max: int = 100,
         failover_s: float = FAILOVER_S,
     ) -> None:
         """`connections_max`: how many idle connections are kept."""
-        check_connection(call_timeout_s, connections_max)
+        check_whole("connections_max", connections_max, 1)
         self.route = route
-        self._call_timeout_s = call_timeout_s
+        self.times = Times(timeout_s, failover_s)
         self._connections_max = connections_max
-        self._failover_s = failover_s
         self._nodes: dict[str, _Node] = {}
         self._process_id = os.getpid()
         self._in_use: set[_Connection] = set()
@@ -90,7 +96,7 @@ class Transport:
         `doubts` collects the failures after which the call was retried although it may have been
         carried out; `on_repeat` is called with each failure after which it is retried.
         """
-        plan = exchange(call, self.route, time.monotonic, self._failover_s, doubts, on_repeat)
+        plan = exchange(call, self.route, time.monotonic, self.times, doubts, on_repeat)
         try:
             step = next(plan)
             while True:
@@ -110,10 +116,11 @@ class Transport:
         head = self._node(ask.node)
         if head is None:
             return NotReached(f"{ask.name}: not an http address")
-        timeout_s = self._call_timeout_s + ask.extra_s
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + ask.limit_s
         try:
-            connection = head.take() or head.connect(timeout_s)
+            connection = head.take() or head.connect(ask.limit_s)
+        except TimeoutError as error:
+            return _because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
         except OSError as error:
             return _because(NotReached(f"{ask.name}: {error or type(error).__name__}"), error)
         answered = False

@@ -50,8 +50,10 @@ class Call(Generic[T]):
     decode: Callable[[bytes], T]
     repeatable: bool = False
     extra_s: float = 0.0
-    """How long the broker may wait before it answers, in addition to the usual timeout."""
+    """How long the broker may wait before it answers, in addition to the time limit."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    limit_s: float | None = None
+    """How long the call may take, its repeats included; None: as long as the client says."""
 
     def decoded(self, wire: bytes) -> T:
         """The value of the answer. AnswerLost if it cannot be read."""
@@ -72,6 +74,7 @@ class Call(Generic[T]):
             self.repeatable,
             self.extra_s,
             self.headers,
+            self.limit_s,
         )
 
     def again(self) -> Call[T]:
@@ -85,6 +88,7 @@ def json_call(
     shape: object | None = None,
     *,
     repeatable: bool = False,
+    limit_s: float | None = None,
 ) -> Call[dict[str, Any]]:
     """A call with a JSON body. Reads are always repeatable."""
     return Call(
@@ -94,6 +98,7 @@ def json_call(
         READ_FORM if shape is None else JSON_FORM,
         json_object,
         repeatable or method == "GET",
+        limit_s=limit_s,
     )
 
 

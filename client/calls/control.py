@@ -8,52 +8,77 @@ from typing import Any, Final, Unpack
 from delaylog.client.calls.call import BULK_FORM, Call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
+from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.bulk import ChangeColumns, encode_change
 from delaylog.client.wire.bulk_answers import ChangeAnswer, decode_changed
-from delaylog.client.wire.checks import check_word
+from delaylog.client.wire.checks import check_keywords, check_word
+from delaylog.client.wire.durations import limit_of, split_limit
 
 ACTIONS: Final = ("cancel", "reschedule", "replay")
 _PAGES: Final = {"messages": "listMessages", "dead": "listDead"}
 
 
+class _ChangeMembers(ChangeColumns, TimeLimit, total=False):
+    """The columns of a change, and the time limit."""
+
+
 def get(
-    places: Places, /, topic: str, message_id: str, *, life: bool = False, group: str | None = None
+    places: Places,
+    /,
+    topic: str,
+    message_id: str,
+    *,
+    life: bool = False,
+    group: str | None = None,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Return a message as one group sees it; `life` adds its history. Raises NotFound."""
-    return request("getMessage", places, topic, message_id, life=life, group=group)
+    return request(
+        "getMessage",
+        places,
+        topic,
+        message_id,
+        life=life,
+        group=group,
+        limit_s=limit_of("get", limits),
+    )
 
 
-def page(
-    places: Places, /, topic: str, kind: str, **query: str | int | bool | None
-) -> Call[dict[str, Any]]:
+def page(places: Places, /, topic: str, kind: str, **query: Any) -> Call[dict[str, Any]]:
     """Return a page of the topic's `messages`, or of its `dead` letters."""
     check_word("kind", kind, _PAGES)
     return request(_PAGES[kind], places, topic, **query)
 
 
-def messages_page(
-    places: Places, /, topic: str, **query: str | int | bool | None
-) -> Call[dict[str, Any]]:
+def messages_page(places: Places, /, topic: str, **query: Any) -> Call[dict[str, Any]]:
     """Return a page of messages. Pass its `cursor` to get the next page, until it is None."""
     return request("listMessages", places, topic, **query)
 
 
-def dead_page(
-    places: Places, /, topic: str, **query: str | int | bool | None
-) -> Call[dict[str, Any]]:
+def dead_page(places: Places, /, topic: str, **query: Any) -> Call[dict[str, Any]]:
     """Return a page of dead letters; `cursor` works as for messages."""
     return request("listDead", places, topic, **query)
 
 
 def cancel(
-    places: Places, /, topic: str, message_id: str, *, force: bool = False, untried: bool = False
+    places: Places,
+    /,
+    topic: str,
+    message_id: str,
+    *,
+    force: bool = False,
+    untried: bool = False,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Cancel an undelivered message. Raises TooLate (with `state`) or NotFound."""
-    return request("cancel", places, topic, message_id, force=force, untried=untried)
+    limit_s = limit_of("cancel", limits)
+    return request(
+        "cancel", places, topic, message_id, force=force, untried=untried, limit_s=limit_s
+    )
 
 
 def reschedule(
-    places: Places, /, topic: str, message_id: str, **members: int | None
+    places: Places, /, topic: str, message_id: str, **members: Any
 ) -> Call[dict[str, Any]]:
     """Change the time (`deliver_at_ms`, 0 = now; `delay_ms`) or the `priority` of a message.
 
@@ -79,22 +104,26 @@ def replay(
     *,
     deliver_at_ms: int | None = None,
     delay_ms: int | None = None,
+    **limits: Unpack[TimeLimit],
 ) -> Call[list[dict[str, Any]]]:
     """Replay dead messages. Result per id: done, too_late (with state) or unknown."""
-    return change_many(places, topic, "replay", ids, deliver_at_ms=deliver_at_ms, delay_ms=delay_ms)
+    check_keywords("replay", limits, TimeLimit)
+    due = {"deliver_at_ms": deliver_at_ms, "delay_ms": delay_ms}
+    return change_many(places, topic, "replay", ids, **due, **limits)
 
 
 def change_columns(
-    places: Places, /, topic: str, action: str, **columns: Unpack[ChangeColumns]
+    places: Places, /, topic: str, action: str, **columns: Unpack[_ChangeMembers]
 ) -> Call[ChangeAnswer]:
     """Cancel, reschedule or replay many messages, with a result for each.
 
     See `encode_change` for the columns.
     """
     check_word("action", action, ACTIONS)
-    wire = encode_change(**columns)
+    limit_s, changes = split_limit(columns)
+    wire = encode_change(**changes)
     path = path_of(f"{action}Many", places, topic)
-    return Call("POST", path, wire, BULK_FORM, decode_changed)
+    return Call("POST", path, wire, BULK_FORM, decode_changed, limit_s=limit_s)
 
 
 def begin_job(
@@ -108,16 +137,16 @@ def begin_job(
     return request(f"{action}Many", places, topic, filter=dict(filter), **members)
 
 
-def job(name: str) -> Call[dict[str, Any]]:
+def job(name: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the progress of a job."""
-    return request("getJob", name)
+    return request("getJob", name, limit_s=limit_of("job", limits))
 
 
-def jobs() -> Call[dict[str, Any]]:
+def jobs(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return all jobs, newest first."""
-    return request("listJobs")
+    return request("listJobs", limit_s=limit_of("jobs", limits))
 
 
-def stop_job(name: str) -> Call[dict[str, Any]]:
+def stop_job(name: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Stop a job."""
-    return request("stopJob", name)
+    return request("stopJob", name, limit_s=limit_of("stop_job", limits))

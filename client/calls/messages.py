@@ -15,7 +15,7 @@ from delaylog.client.calls.call import (
 )
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
-from delaylog.client.keywords import SettleKeywords
+from delaylog.client.keywords import SettleKeywords, TimeLimit
 from delaylog.client.models import Delivered, Received, Sent, with_body
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Verb
@@ -39,11 +39,16 @@ from delaylog.client.wire.bulk_answers import (
 )
 from delaylog.client.wire.checks import answer_wait_s, check_keywords, check_sendable, check_word
 from delaylog.client.wire.columns import Numbers
+from delaylog.client.wire.durations import limit_of, split_limit
 from delaylog.client.wire.process_name import process_name
 
 VERBS: Final = get_args(Verb)
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
 _JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
+
+
+class BulkSendKeywords(SendColumns, TimeLimit, total=False):
+    """The columns of a bulk send, and the time limit."""
 
 
 def send(
@@ -63,14 +68,19 @@ def send(
 
 
 def send_many(
-    places: Places, /, topic: str, shapes: Sequence[Mapping[str, Any]]
+    places: Places,
+    /,
+    topic: str,
+    shapes: Sequence[Mapping[str, Any]],
+    **limits: Unpack[TimeLimit],
 ) -> Call[list[Sent]]:
     """Send an array of JSON objects. A malformed item refuses all; merging is per item."""
     messages = []
     for each in shapes:
         rest = {name: value for name, value in each.items() if name != "body"}
         messages.append(with_body(rest, each.get("body", b"")))
-    call = json_call("POST", path_of("send", places, topic), messages)
+    limit_s = limit_of("send_many", limits)
+    call = json_call("POST", path_of("send", places, topic), messages, limit_s=limit_s)
     return call.read(lambda answer: list(map(_sent, answer["messages"])))
 
 
@@ -79,16 +89,17 @@ def send_columns(
     /,
     topic: str,
     bodies: Texts,
-    **columns: Unpack[SendColumns],
+    **columns: Unpack[BulkSendKeywords],
 ) -> Call[SendAnswer]:
     """Send many messages as columns; see `encode_send` for the optional ones.
 
     With `producer` and `sequence` the call may be repeated after AnswerLost: the broker then
     repeats its first answer and adds nothing.
     """
-    wire = encode_send(bodies, **columns)
+    limit_s, rest = split_limit(columns)
+    wire = encode_send(bodies, **rest)
     repeatable = columns.get("producer") is not None and columns.get("sequence") is not None
-    return send_wire(places, topic, wire, repeatable=repeatable)
+    return send_wire(places, topic, wire, repeatable=repeatable, limit_s=limit_s)
 
 
 def send_wire(
@@ -98,10 +109,11 @@ def send_wire(
     wire: bytes,
     *,
     repeatable: bool = True,
+    limit_s: float | None = None,
 ) -> Call[SendAnswer]:
     """Send an encoded bulk body; `repeatable` if it has a producer and a sequence."""
     path = path_of("send", places, topic)
-    return Call("POST", path, wire, BULK_FORM, decode_send_answer, repeatable)
+    return Call("POST", path, wire, BULK_FORM, decode_send_answer, repeatable, limit_s=limit_s)
 
 
 def receive(
@@ -166,11 +178,26 @@ def receive_columns(
         "receive", places, topic, max=max, wait_ms=wait_ms, lease_ms=lease_ms, **members
     )
     wait_s = answer_wait_s(wait_ms)
-    return Call("POST", asked.path, asked.body, _JSON_TO_BULK, decode_received, extra_s=wait_s)
+    return Call(
+        "POST",
+        asked.path,
+        asked.body,
+        _JSON_TO_BULK,
+        decode_received,
+        extra_s=wait_s,
+        limit_s=asked.limit_s,
+    )
 
 
 def receive_batch(
-    places: Places, /, wanted: Wanted, *, max: int, wait_ms: int, lease_ms: int | None = None
+    places: Places,
+    /,
+    wanted: Wanted,
+    *,
+    max: int,
+    wait_ms: int,
+    lease_ms: int | None = None,
+    limit_s: float | None = None,
 ) -> Call[ReceivedBatch]:
     """Lease up to `max` messages as columns that include every field of a message."""
     check_sendable(max=max, wait_ms=wait_ms, lease_ms=lease_ms, begin=wanted.begin)
@@ -187,7 +214,8 @@ def receive_batch(
         columns=ALL_COLUMNS,
     )
     path = path_of("receive", places, wanted.topic)
-    return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=answer_wait_s(wait_ms))
+    wait_s = answer_wait_s(wait_ms)
+    return Call("POST", path, wire, BULK_FORM, decode_received, extra_s=wait_s, limit_s=limit_s)
 
 
 def ack_and_receive_batch(
@@ -250,8 +278,10 @@ def settle_columns(
     """Ack, nack or extend refs of a lease; without refs the whole lease but `except_refs`."""
     check_word("verb", verb, VERBS)
     check_sendable(delay_ms=members.get("delay_ms"), lease_ms=members.get("lease_ms"))
-    wire = encode_settle(lease, refs, **members)
-    return Call("POST", path_of(_call_of(verb), places, topic), wire, BULK_FORM, decode_settled)
+    limit_s, rest = split_limit(members)
+    wire = encode_settle(lease, refs, **rest)
+    path = path_of(_call_of(verb), places, topic)
+    return Call("POST", path, wire, BULK_FORM, decode_settled, limit_s=limit_s)
 
 
 def _call_of(verb: str) -> str:

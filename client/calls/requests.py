@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from delaylog.client.calls.call import Call, json_call, segment, with_query
 from delaylog.client.calls.places import Places
+from delaylog.client.wire.durations import split_limit
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.of_topics import TOPIC, TOPICS
 from delaylog.storage.calls.table import ALL, BY_NAME
@@ -53,9 +54,16 @@ def _texts(name: str, place: Sequence[Places | str]) -> list[str]:
     return texts
 
 
-def request(name: str, /, *place: Places | str, **given: Any) -> Call[dict[str, Any]]:
-    """Build a JSON call. Members that are None and flags with their default are left out."""
+def request(
+    name: str, /, *place: Places | str, limit_s: float | None = None, **given: Any
+) -> Call[dict[str, Any]]:
+    """Build a JSON call. Members that are None and flags with their default are left out.
+
+    `timeout` or `timeout_s` among the members is the time limit of the call, as `limit_s` is.
+    """
     call, flags = BY_NAME[name], _FLAGS[name]
+    if limit_s is None:
+        limit_s, given = split_limit(given)
     given = {
         key: value
         for key, value in given.items()
@@ -69,4 +77,5 @@ def request(name: str, /, *place: Places | str, **given: Any) -> Call[dict[str, 
         with_query(path_of(name, *place), **query),
         None if query is given else given,
         repeatable=call.repeatable,
+        limit_s=limit_s,
     )

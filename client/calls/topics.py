@@ -8,7 +8,8 @@ from typing import Any, Unpack
 from delaylog.client.calls.call import Call, json_call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
-from delaylog.client.keywords import SettingsKeywords
+from delaylog.client.keywords import TimeLimit, UpdateKeywords
+from delaylog.client.wire.durations import limit_of, split_limit
 
 
 def topics(
@@ -18,23 +19,34 @@ def topics(
     limit: int | None = None,
     cursor: str | None = None,
     prefix: str | None = None,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Return a page of the topics of the namespace, by name, starting after `cursor`."""
-    return request("listTopics", places, limit=limit, cursor=cursor, prefix=prefix)
+    return request(
+        "listTopics",
+        places,
+        limit=limit,
+        cursor=cursor,
+        prefix=prefix,
+        limit_s=limit_of("topics", limits),
+    )
 
 
-def get_topic(places: Places, /, topic: str) -> Call[dict[str, Any]]:
+def get_topic(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return a topic, its settings and its counts. Raises NotFound."""
-    return request("getTopic", places, topic)
+    return request("getTopic", places, topic, limit_s=limit_of("get_topic", limits))
 
 
-def put_topic(places: Places, /, topic: str, settings: Mapping[str, Any]) -> Call[dict[str, Any]]:
+def put_topic(
+    places: Places, /, topic: str, settings: Mapping[str, Any], **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
     """Create a topic, or change its settings."""
-    return request("putTopic", places, topic, **settings)
+    limit_s = limit_of("put_topic", limits)
+    return request("putTopic", places, topic, limit_s=limit_s, **settings)
 
 
 def update_topic(
-    places: Places, /, topic: str, **settings: Unpack[SettingsKeywords]
+    places: Places, /, topic: str, **settings: Unpack[UpdateKeywords]
 ) -> Call[dict[str, Any]]:
     """Change the settings that are named, and no others; None: back to the default.
 
@@ -42,29 +54,54 @@ def update_topic(
     Conflict if `slots` differ.
     """
     # Not `request`, which leaves None out.
-    return json_call("PATCH", path_of("updateTopic", places, topic), settings)
+    limit_s, changes = split_limit(settings)
+    path = path_of("updateTopic", places, topic)
+    return json_call("PATCH", path, changes, limit_s=limit_s)
 
 
-def drop_topic(places: Places, /, topic: str, *, force: bool = False) -> Call[dict[str, Any]]:
+def drop_topic(
+    places: Places, /, topic: str, *, force: bool = False, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
     """Delete an empty topic (else Conflict); with `force` any topic. Raises NotFound."""
-    return request("deleteTopic", places, topic, force=force)
+    return request(
+        "deleteTopic", places, topic, force=force, limit_s=limit_of("drop_topic", limits)
+    )
 
 
 def stats(
-    places: Places, /, topic: str, *, group: str | None = None, delay_buckets: bool = True
+    places: Places,
+    /,
+    topic: str,
+    *,
+    group: str | None = None,
+    delay_buckets: bool = True,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Return counts by state as one group sees them, rates, and the oldest due time."""
-    return request("getStats", places, topic, group=group, delay_buckets=delay_buckets)
+    return request(
+        "getStats",
+        places,
+        topic,
+        group=group,
+        delay_buckets=delay_buckets,
+        limit_s=limit_of("stats", limits),
+    )
 
 
 def cheap_stats(
-    places: Places, /, topic: str, *, group: str | None = None, delay_buckets: bool = False
+    places: Places,
+    /,
+    topic: str,
+    *,
+    group: str | None = None,
+    delay_buckets: bool = False,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Return counts by state as one group sees them, rates, and the oldest due time.
 
     `delay_buckets` also counts waiting messages by their remaining delay, which costs more.
     """
-    return stats(places, topic, group=group, delay_buckets=delay_buckets)
+    return stats(places, topic, group=group, delay_buckets=delay_buckets, **limits)
 
 
 # The clients' method has this name, and errors show it.
@@ -79,26 +116,45 @@ def forecast(
     minutes: int | None = None,
     hours: int | None = None,
     group: str | None = None,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Return the number of messages due per minute and per hour. Raises NotFound."""
-    return request("getForecast", places, topic, minutes=minutes, hours=hours, group=group)
+    return request(
+        "getForecast",
+        places,
+        topic,
+        minutes=minutes,
+        hours=hours,
+        group=group,
+        limit_s=limit_of("forecast", limits),
+    )
 
 
-def groups(places: Places, /, topic: str) -> Call[dict[str, Any]]:
+def groups(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the topic's groups, each with its counts."""
-    return request("listGroups", places, topic)
+    return request("listGroups", places, topic, limit_s=limit_of("groups", limits))
 
 
 def put_group(
-    places: Places, /, topic: str, group: str, *, ephemeral: bool = False
+    places: Places,
+    /,
+    topic: str,
+    group: str,
+    *,
+    ephemeral: bool = False,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Create a group, which sees messages sent from now on, or change its `ephemeral`."""
-    return request("putGroup", places, topic, group, ephemeral=ephemeral)
+    return request(
+        "putGroup", places, topic, group, ephemeral=ephemeral, limit_s=limit_of("put_group", limits)
+    )
 
 
-def drop_group(places: Places, /, topic: str, group: str) -> Call[dict[str, Any]]:
+def drop_group(
+    places: Places, /, topic: str, group: str, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
     """Delete a group. Messages that only this group still had to handle end."""
-    return request("deleteGroup", places, topic, group)
+    return request("deleteGroup", places, topic, group, limit_s=limit_of("drop_group", limits))
 
 
 def purge(
@@ -109,50 +165,63 @@ def purge(
     group: str | None = None,
     force: bool = False,
     erase: bool = False,
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """End waiting and ready messages, in one group or in all; `force`: also leased ones.
 
     Returns their number. `erase`, with `force` and without a group: the bytes of the messages are
     removed from the data folders; the topic's `erasing` is set until that is complete.
     """
-    return request("purge", places, topic, group=group, force=force, erase=erase)
+    return request(
+        "purge",
+        places,
+        topic,
+        group=group,
+        force=force,
+        erase=erase,
+        limit_s=limit_of("purge", limits),
+    )
 
 
-def pause(places: Places, /, topic: str) -> Call[dict[str, Any]]:
+def pause(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Stop deliveries from the topic; sends and acks still work."""
-    return request("pause", places, topic)
+    return request("pause", places, topic, limit_s=limit_of("pause", limits))
 
 
-def resume(places: Places, /, topic: str) -> Call[dict[str, Any]]:
+def resume(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Resume deliveries."""
-    return request("resume", places, topic)
+    return request("resume", places, topic, limit_s=limit_of("resume", limits))
 
 
-def clock(*, accept: bool = False) -> Call[dict[str, Any]]:
+def clock(*, accept: bool = False, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the broker's clock. `accept`: follow wall time that was set back on purpose."""
-    return request("acceptClock", accept=True) if accept else request("getClock")
+    limit_s = limit_of("clock", limits)
+    if accept:
+        return request("acceptClock", accept=True, limit_s=limit_s)
+    return request("getClock", limit_s=limit_s)
 
 
-def reload() -> Call[dict[str, Any]]:
+def reload(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Have the contacted node read its certificates and other configured files again.
 
     Raises Conflict if they cannot be used; what was read before then stays in use.
     """
-    return request("reload")
+    return request("reload", limit_s=limit_of("reload", limits))
 
 
-def cluster() -> Call[dict[str, Any]]:
+def cluster(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the cluster as the contacted node sees it."""
-    return request("getCluster")
+    return request("getCluster", limit_s=limit_of("cluster", limits))
 
 
 def change_members(
-    action: str, nodes: Sequence[str], contact: Mapping[str, Any]
+    action: str, nodes: Sequence[str], contact: Mapping[str, Any], **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:
     """Add, promote, remove, replace or move nodes of a cluster."""
-    return request("changeMembers", action=action, nodes=[*nodes], **contact)
+    limit_s = limit_of("change_members", limits)
+    return request("changeMembers", action=action, nodes=[*nodes], limit_s=limit_s, **contact)
 
 
-def hand_over(to: int | str | None = None) -> Call[dict[str, Any]]:
+def hand_over(to: int | str | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Hand leadership over to another node."""
-    return request("handOver", to=to)
+    return request("handOver", to=to, limit_s=limit_of("hand_over", limits))

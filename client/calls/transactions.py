@@ -9,22 +9,27 @@ from typing import Any, Unpack
 from delaylog.client.calls.call import JSON_TYPE, Call, Form
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import request
+from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.bulk import BULK_TYPE, SendColumns, Texts, encode_send
+from delaylog.client.wire.durations import limit_of, split_limit
 
 _STAGE_FORM = Form(BULK_TYPE, JSON_TYPE)
 
 
-def begin(transaction: str | None = None, *, ttl_ms: int | None = None) -> Call[dict[str, Any]]:
+def begin(
+    transaction: str | None = None, *, ttl_ms: int | None = None, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
     """Begin a transaction, or extend the time of an open one: {transaction, state, …}.
 
     The call is repeatable if the transaction is named.
     """
-    call = request("begin", transaction=transaction, ttl_ms=ttl_ms)
+    limit_s = limit_of("begin", limits)
+    call = request("begin", transaction=transaction, ttl_ms=ttl_ms, limit_s=limit_s)
     return call if transaction is None else call.again()
 
 
-class StageKeywords(SendColumns, total=False):
-    """The columns of a part, and the keys that identify it."""
+class StageKeywords(SendColumns, TimeLimit, total=False):
+    """The columns of a part, the keys that identify it, and the time limit."""
 
     part: int
     attempt: int
@@ -44,33 +49,47 @@ def stage(
 
     A delay counts from the commit.
     """
-    columns = dict[str, Any](members)
+    limit_s, rest = split_limit(members)
+    columns = dict[str, Any](rest)
     name = {each: columns.pop(each, 0) for each in ("part", "attempt", "number")}
     producer = columns.pop("staged_by", None)
     call = request(
-        "stage", transaction, topic=topic, ns=places.namespace, producer=producer, **name
+        "stage",
+        transaction,
+        topic=topic,
+        ns=places.namespace,
+        producer=producer,
+        limit_s=limit_s,
+        **name,
     )
     return replace(call, body=encode_send(bodies, **columns), form=_STAGE_FORM)
 
 
-def commit(transaction: str, winners: Sequence[Mapping[str, Any]]) -> Call[dict[str, Any]]:
+def commit(
+    transaction: str, winners: Sequence[Mapping[str, Any]], **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
     """Publish the parts of these winners: {part, attempt, rows} each, and `producer` if several.
 
     Repeating it returns `already`.
     """
-    return request("commit", transaction, winners=[dict(each) for each in winners])
+    return request(
+        "commit",
+        transaction,
+        winners=[dict(each) for each in winners],
+        limit_s=limit_of("commit", limits),
+    )
 
 
-def abort(transaction: str) -> Call[dict[str, Any]]:
+def abort(transaction: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Discard everything that was staged. Repeating it returns `already`."""
-    return request("abort", transaction)
+    return request("abort", transaction, limit_s=limit_of("abort", limits))
 
 
-def get(transaction: str) -> Call[dict[str, Any]]:
+def get(transaction: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the status of a transaction."""
-    return request("getTransaction", transaction)
+    return request("getTransaction", transaction, limit_s=limit_of("get", limits))
 
 
-def listed(limit: int | None = None) -> Call[dict[str, Any]]:
+def listed(limit: int | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return open transactions, those being published, and recently ended ones."""
-    return request("listTransactions", limit=limit)
+    return request("listTransactions", limit=limit, limit_s=limit_of("listed", limits))

@@ -22,16 +22,13 @@ from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
 from delaylog.client.job_systems.topics import declare_topic, topic_of
 
 PORT: Final = 8711
-RETRY_FOR_S: Final = 10.0
-"""Kombu repeats failed publishes by itself, so the client gives up sooner than by default."""
 JOIN_S: Final = WAIT_MS / 1000 + 4
 CLIENT_OPTIONS: Final = (
-    "call_timeout_s",
     "ca_file",
     "client_cert",
     "client_key",
     "insecure_plain_token",
-    "retry_for_s",
+    "timeout_s",
     "token",
     "token_file",
 )
@@ -155,8 +152,7 @@ def make_client(conninfo: Any, scheme: str) -> Client:
     if conninfo.userid:
         raise ValueError("a broker URL of delaylog has no user: write delaylog://:TOKEN@host")
     given: dict[str, Any] = conninfo.transport_options
-    options: Any = {"retry_for_s": RETRY_FOR_S}
-    options |= {name: given[name] for name in CLIENT_OPTIONS if name in given}
+    options: Any = {name: given[name] for name in CLIENT_OPTIONS if name in given}
     if conninfo.password:
         options["token"] = conninfo.password
     host = conninfo.hostname or "localhost"

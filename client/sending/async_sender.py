@@ -40,11 +40,16 @@ class AsyncPost(Protocol):
     """An idempotent exchange with a shard: sends a bulk body and returns the answer."""
 
     async def __call__(
-        self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None
+        self,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
     ) -> SendAnswer:
         """Raises NotReached (not sent), AnswerLost (unknown) or ApiError (refused).
 
         `on_repeat` is called with each failure after which the exchange was retried internally.
+        `limit_s`: how long all that may take; None: as long as any call.
         """
 
 
@@ -89,11 +94,16 @@ class AsyncSender:
         """False for a while after a connection was refused."""
         return self._lanes.reachable
 
-    def put(self, topic: str, row: Row, *, free: bool = False) -> AsyncSending:
-        """Queue a message, or raise OutboxFull. `free`: it may go to another shard."""
+    def put(
+        self, topic: str, row: Row, *, free: bool = False, limit_s: float | None = None
+    ) -> AsyncSending:
+        """Queue a message, or raise OutboxFull. `free`: it may go to another shard.
+
+        `limit_s`: how long its caller waits; None if no caller does.
+        """
         if self._closed:
             raise ClientError("the client is closed")
-        batch, number = self._lanes.add(topic, row, free=free)
+        batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         return AsyncSending(batch, number)
 
     async def room(self) -> None:
@@ -173,16 +183,19 @@ class AsyncSender:
         """Make one request and process its outcome. Returns how long to pause."""
         attempt = lane.attempt()
         assert attempt is not None, "a lane that is not idle has something to send"
+        if self._lanes.expired(lane, attempt):
+            return 0.0
         try:
             told = partial(self._outbox.retried, lane.topic, attempt.n)
-            answer = await self._post(lane.topic, attempt.wire, told)
+            left_s = lane.left_s(self._clock())
+            answer = await self._post(lane.topic, attempt.wire, told, left_s)
         except Exception as error:
             return self._lanes.failed(lane, attempt, error)
         return self._lanes.answered(lane, attempt, answer)
 
     async def _linger(self, lane: Lane) -> None:
         began_s = lane.linger_from_s
-        left_s = 0.0 if began_s is None else began_s + self._linger_s - self._clock()
+        left_s = 0.0 if began_s is None else began_s + lane.linger_s(self._linger_s) - self._clock()
         if left_s <= 0:
             return
         loop = asyncio.get_running_loop()

@@ -37,6 +37,7 @@ class Batch:
         "free",
         "kind",
         "left",
+        "limit_s",
         "members",
         "opened_at_s",
         "rows",
@@ -56,6 +57,8 @@ class Batch:
         self.free = free
         """Whether any shard may take the batch."""
         self.opened_at_s = opened_at_s
+        self.limit_s: float | None = None
+        """The time limit of the calls that wait for it; None if none does."""
         self.bodies: list[bytes] = []
         self.times_ms: list[int] = []
         self.members: list[Packed | None] | None = None

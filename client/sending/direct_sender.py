@@ -15,7 +15,7 @@ from typing import TypeAlias
 from delaylog.client.errors import NotReached
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
-from delaylog.client.sending.lane import Lane
+from delaylog.client.sending.lane import Lane, Limit
 from delaylog.client.sending.lane_set import UNREACHED_FOR_S
 from delaylog.client.sending.outbox import ROW_BYTES, Outbox
 from delaylog.client.sending.row import Row
@@ -40,23 +40,25 @@ class DirectSender:
         self._sleep = sleep
         self._unreached_until_s: dict[str, float] = {}
 
-    def send(self, topic: str, row: Row, places: Sequence[Place]) -> Sent:
-        """Send one message to the first reachable shard."""
-        outcome = self.send_rows(topic, (row,), places)[0]
+    def send(self, topic: str, row: Row, places: Sequence[Place], limit_s: float) -> Sent:
+        """Send one message to the first reachable shard, within the time limit."""
+        outcome = self.send_rows(topic, (row,), places, limit_s)[0]
         if isinstance(outcome, BaseException):
             raise outcome.with_traceback(None)
         return outcome
 
     def send_rows(
-        self, topic: str, rows: Iterable[Row], places: Sequence[Place]
+        self, topic: str, rows: Iterable[Row], places: Sequence[Place], limit_s: float
     ) -> list[Sent | BaseException]:
-        """Send rows in order, in as few requests as possible. Returns their outcomes."""
+        """Send rows in order, in as few requests as possible. Returns their outcomes.
+
+        The time limit is that of each request.
+        """
         outbox = self._outbox
         numbering = outbox.producers.take()
         try:
-            lane = Lane(
-                topic, numbering, retry_for_s=outbox.limits.retry_for_s, random=outbox.random
-            )
+            limit = Limit(limit_s, of_calls=True)
+            lane = Lane(topic, numbering, limit=limit, random=outbox.random)
             batches = self._queue(lane, rows)
             self._run(lane, self._reachable_first(places))
         finally:
@@ -93,10 +95,16 @@ class DirectSender:
         unreached = 0
         while (attempt := lane.attempt()) is not None:
             batch, n = attempt.batch, attempt.n
+            left_s = lane.left_s(self._clock())
+            if left_s is not None and left_s <= 0:
+                verdict = lane.expire()
+                outbox.failed(lane.topic, verdict.rows_failed, NotReached("no time was left"))
+                continue
             shard, post = places[0]
             error: Exception | None
             try:
-                answer = post(lane.topic, attempt.wire, partial(outbox.retried, lane.topic, n))
+                told = partial(outbox.retried, lane.topic, n)
+                answer = post(lane.topic, attempt.wire, told, left_s)
                 batch.shard = batch.shard or shard
                 error = lane.answered(answer, self._clock())
             except Exception as failure:

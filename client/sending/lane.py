@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from delaylog.client.errors import AnswerLost, ApiError, NotReached
+from delaylog.client.errors import AnswerLost, ApiError, NotReached, in_time
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import Kind
@@ -23,8 +23,21 @@ from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, final_erro
 RETRY_FOR_S_MAX: Final = 500.0
 """Limit of retries: a broker remembers sequences for only ten minutes."""
 
+LAST_TRY_S: Final = 0.5
+"""What is kept of a time limit for the last try: a tenth, and at least this, or half of it."""
+
 # Errors in these fields concern the whole body, so that splitting it does not help.
 _OF_THE_BODY: Final = frozenset({"producer", "sequence", "merge", "v", "n", "topic", "namespace"})
+
+
+class Limit(NamedTuple):
+    """How long the messages of a lane are tried."""
+
+    seconds: float
+    of_calls: bool = False
+    """Whether callers wait for it: then each exchange ends in time, and so does the last try."""
+    strict: bool = False
+    """Whether it counts from the moment of queueing, even while requests before are answered."""
 
 
 @dataclass(slots=True)
@@ -71,9 +84,9 @@ class Lane:
         "_numbering",
         "_parts",
         "_random",
-        "_retry_for_s",
         "batches",
         "free",
+        "limit",
         "open",
         "topic",
     )
@@ -83,16 +96,16 @@ class Lane:
         topic: str,
         numbering: Numbering,
         *,
-        retry_for_s: float,
+        limit: Limit,
         random: Callable[[], float],
         free: bool = False,
     ) -> None:
         self.topic = topic
+        self.limit = limit
         self.free = free
         self.open: Batch | None = None
         self.batches: deque[Batch] = deque()
         self._numbering = numbering
-        self._retry_for_s = retry_for_s
         self._random = random
         self._answered_at_s = float("-inf")
         self._attempt: Attempt | None = None
@@ -105,6 +118,11 @@ class Lane:
     def numbering(self) -> Numbering:
         """The producer name and the next sequence."""
         return self._numbering
+
+    @property
+    def limit_s(self) -> float | None:
+        """The time limit of the calls that wait; None if none does."""
+        return self.limit.seconds if self.limit.of_calls else None
 
     @property
     def idle(self) -> bool:
@@ -126,6 +144,7 @@ class Lane:
         """Append a new open batch."""
         self.close_open()
         batch = self.open = Batch(self.topic, kind, now_s, free=self.free)
+        batch.limit_s = self.limit_s
         self.batches.append(batch)
         return batch
 
@@ -149,6 +168,18 @@ class Lane:
             rows = self._parts.popleft() if self._parts else None
             self._attempt = Attempt(batch, rows, self._numbering.producer, self._numbering.take())
         return self._attempt
+
+    def left_s(self, now_s: float) -> float | None:
+        """How long the exchange of the attempt may take; None: as long as any call."""
+        return self._deadline_s() - now_s if self.limit.of_calls else None
+
+    def linger_s(self, usual_s: float) -> float:
+        """How long a batch waits for more rows: most of a time limit is for sending it."""
+        return min(usual_s, self.limit.seconds / 4) if self.limit.of_calls else usual_s
+
+    def expire(self) -> Verdict:
+        """Fail the batch of the attempt, whose time was over before it could be tried."""
+        return self._give_up_batch(NotReached("earlier requests took too long"), late=True)
 
     def answered(self, answer: SendAnswer, now_s: float) -> AnswerLost | None:
         """Record the answer. Returns AnswerLost if it does not match the request."""
@@ -219,15 +250,22 @@ class Lane:
         return self._attempt
 
     def _deadline_s(self) -> float:
-        # A batch that waits behind answered requests is not late. No retry of an attempt starts
-        # later than this, since its first try came after both times.
-        return max(self._under_way().batch.opened_at_s, self._answered_at_s) + self._retry_for_s
+        from_s = self._under_way().batch.opened_at_s
+        if not self.limit.strict:
+            # A batch that waits behind answered requests is not late. No retry of an attempt starts
+            # later than this, since its first try came after both times.
+            from_s = max(from_s, self._answered_at_s)
+        return from_s + self.limit.seconds
 
     def _again(self, error: BaseException, now_s: float) -> Verdict:
         left_s = self._deadline_s() - now_s
+        if self.limit.of_calls:
+            limit_s = self.limit.seconds
+            left_s -= max(limit_s / 10, min(LAST_TRY_S, limit_s / 2))
         if left_s <= 0:
-            return self._give_up_batch(error)
-        # The last try is made exactly at the deadline, after a shortened pause.
+            return self._give_up_batch(error, late=self.limit.of_calls)
+        # The last try is made exactly at the deadline, after a shortened pause; or shortly before
+        # it, if a caller has to have the answer by then.
         return Verdict(min(self._pause_s(), left_s))
 
     def _over_quota(self, error: ApiError, now_s: float) -> Verdict:
@@ -267,22 +305,24 @@ class Lane:
         self._attempt = None
         self._parts.extendleft((rows[middle:], rows[:middle]))
 
-    def _give_up_attempt(self, error: BaseException) -> Verdict:
+    def _give_up_attempt(self, error: BaseException, *, late: bool = False) -> Verdict:
         attempt = self._under_way()
         rows = attempt.rows if attempt.rows is not None else range(attempt.n)
-        attempt.batch.fail(rows, final_error(error, doubt=attempt.lost))
+        last = final_error(error, doubt=attempt.lost)
+        attempt.batch.fail(rows, in_time(last, self.limit.seconds) if late else last)
         self._end_attempt()
         return Verdict(0.0, len(rows))
 
-    def _give_up_batch(self, error: BaseException) -> Verdict:
+    def _give_up_batch(self, error: BaseException, *, late: bool = False) -> Verdict:
         """Fail the attempt in progress and the untried parts behind it."""
         batch = self._under_way().batch
         parts = list(self._parts)
         self._parts.clear()
         # The parts first: ending the attempt removes the batch.
         for rows in parts:
-            batch.fail(rows, error)
-        verdict = self._give_up_attempt(error)
+            untried = NotReached(str(error))
+            batch.fail(rows, in_time(untried, self.limit.seconds) if late else error)
+        verdict = self._give_up_attempt(error, late=late)
         return Verdict(0.0, verdict.rows_failed + sum(map(len, parts)))
 
     def _end_attempt(self) -> None:

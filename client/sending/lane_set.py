@@ -7,11 +7,11 @@ they wait. A message is counted in the outbox from `add` until its batch is sett
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from delaylog.client.errors import NotReached
 from delaylog.client.sending.batch import Batch
-from delaylog.client.sending.lane import Attempt, Lane
+from delaylog.client.sending.lane import Attempt, Lane, Limit
 from delaylog.client.sending.outbox import OVERRUN, ROW_BYTES, Outbox
 from delaylog.client.sending.row import Kind, Row
 from delaylog.client.wire.bulk_answers import SendAnswer
@@ -26,8 +26,14 @@ UNREACHED_FOR_S: Final = 1.0
 """How long a shard is skipped after it refused a connection."""
 
 
+SPREAD: Final = 0.1
+"""Calls with a time limit share a batch if they came within this share of it."""
+_Key: TypeAlias = tuple[str, float | None]
+"""Topic and time limit."""
+
+
 class LaneSet:
-    """Lanes by topic, with separate lanes for messages without a home.
+    """Lanes by topic and time limit, with separate lanes for messages without a home.
 
     `on_work(lane)` is called when a lane is created, and when its first batch is complete;
     `on_progress(batch)` when rows of a batch have an outcome. `spare(tried)` returns the lanes of
@@ -50,8 +56,8 @@ class LaneSet:
         self._on_work = on_work
         self._on_progress = on_progress
         self._spare = spare
-        self._pinned: dict[str, Lane] = {}
-        self._free: dict[str, Lane] = {}
+        self._pinned: dict[_Key, Lane] = {}
+        self._free: dict[_Key, Lane] = {}
         self._unreached_until_s = float("-inf")
         limits = outbox.limits
         self._batch_max = limits.batch_max
@@ -69,8 +75,11 @@ class LaneSet:
         """All lanes."""
         return [*self._pinned.values(), *self._free.values()]
 
-    def add(self, topic: str, row: Row, *, free: bool) -> tuple[Batch, int]:
-        """Queue a message, or raise OutboxFull. Returns its batch and its row number."""
+    def add(self, topic: str, row: Row, *, free: bool, limit_s: float | None) -> tuple[Batch, int]:
+        """Queue a message, or raise OutboxFull. Returns its batch and its row number.
+
+        `limit_s`: how long its caller waits; None if no caller does.
+        """
         outbox = self._outbox
         if outbox.rows >= self._rows_hard or outbox.size_bytes >= self._bytes_hard:
             outbox.check_room()
@@ -78,14 +87,15 @@ class LaneSet:
         size_bytes = len(body) + ROW_BYTES
         if members is not None:
             size_bytes += len(members.get("tags", b"")) + len(members.get("headers", b""))
-        lane = (self._free if free else self._pinned).get(topic)
+        lane = (self._free if free else self._pinned).get((topic, limit_s))
         batch = None if lane is None else lane.open
         if (
             batch is None
             or batch.kind != kind
             or batch.size_bytes + size_bytes > self._batch_bytes_max
+            or (limit_s is not None and self._clock() > batch.opened_at_s + SPREAD * limit_s)
         ):
-            lane, batch = self._begin_batch(topic, kind, free=free)
+            lane, batch = self._begin_batch((topic, limit_s), kind, free=free)
         number = batch.add(body, time_ms, members)
         batch.size_bytes += size_bytes
         outbox.rows += 1
@@ -99,7 +109,8 @@ class LaneSet:
 
     def adopt(self, batch: Batch) -> None:
         """Take over a batch from an unreachable shard."""
-        lane = self._free.get(batch.topic) or self._begin_lane(batch.topic, free=True)
+        key = batch.topic, batch.limit_s
+        lane = self._free.get(key) or self._begin_lane(key, free=True)
         lane.adopt(batch)
         self._on_work(lane)
 
@@ -115,9 +126,10 @@ class LaneSet:
     def drop(self, lane: Lane) -> None:
         """Remove an idle lane. The next message of its topic creates another one."""
         lanes = self._free if lane.free else self._pinned
+        key = lane.topic, lane.limit_s
         assert lane.idle
-        assert lanes.get(lane.topic) is lane
-        del lanes[lane.topic]
+        assert lanes.get(key) is lane
+        del lanes[key]
         self._outbox.producers.give_back(lane.numbering)
 
     def answered(self, lane: Lane, attempt: Attempt, answer: SendAnswer) -> float:
@@ -148,31 +160,40 @@ class LaneSet:
             self._outbox.retried(lane.topic, n, error)
         return verdict.pause_s
 
+    def expired(self, lane: Lane, attempt: Attempt) -> bool:
+        """Whether there is no time left for an exchange. Then the messages have failed."""
+        left_s = lane.left_s(self._clock())
+        if left_s is None or left_s > 0:
+            return False
+        batch = attempt.batch
+        verdict = lane.expire()
+        self._outbox.failed(lane.topic, verdict.rows_failed, NotReached("no time was left"))
+        self._progress(batch)
+        return True
+
     def give_up(self, lane: Lane, error: Exception, *, in_flight: bool) -> None:
         """Fail all waiting messages of a lane; `in_flight`: one of its requests is in progress."""
         for batch, rows in lane.give_up(error, in_flight=in_flight):
             self._outbox.failed(lane.topic, rows, error)
             self._progress(batch)
 
-    def _begin_batch(self, topic: str, kind: Kind, *, free: bool) -> tuple[Lane, Batch]:
-        lane = (self._free if free else self._pinned).get(topic)
+    def _begin_batch(self, key: _Key, kind: Kind, *, free: bool) -> tuple[Lane, Batch]:
+        lane = (self._free if free else self._pinned).get(key)
         if lane is None:
-            lane = self._begin_lane(topic, free=free)
+            lane = self._begin_lane(key, free=free)
         batch = lane.begin(kind, self._clock())
         self._on_work(lane)
         return lane, batch
 
-    def _begin_lane(self, topic: str, *, free: bool) -> Lane:
+    def _begin_lane(self, key: _Key, *, free: bool) -> Lane:
+        topic, limit_s = key
         check_topic(topic)
         outbox = self._outbox
-        lane = Lane(
-            topic,
-            outbox.producers.take(),
-            retry_for_s=outbox.limits.retry_for_s,
-            random=outbox.random,
-            free=free,
-        )
-        (self._free if free else self._pinned)[topic] = lane
+        limit = Limit(outbox.limits.retry_for_s)
+        if limit_s is not None:
+            limit = Limit(limit_s, of_calls=True, strict=True)
+        lane = Lane(topic, outbox.producers.take(), limit=limit, random=outbox.random, free=free)
+        (self._free if free else self._pinned)[key] = lane
         return lane
 
     def _moved(self, lane: Lane, batch: Batch) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delaylog.client.errors import ClientError, SendFailed
+from delaylog.client.errors import ClientError, NotReachedInTime, SendFailed
 from delaylog.client.hooks import Hooks, headers_with
 from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
@@ -117,6 +117,13 @@ class Outbox:
                 f"{self.rows} messages ({self.size_bytes} bytes) wait to be sent, pending_max is "
                 f"{limits.pending_max}: await client.room() before further sends"
             )
+
+    def no_room(self, limit_s: float) -> NotReachedInTime:
+        """The error of a send that has waited for room until its time limit."""
+        return NotReachedInTime(
+            f"{self.rows} messages ({self.size_bytes} bytes) wait to be sent, and there was no "
+            f"room for another one (time limit {limit_s:g} s): nothing was sent"
+        )
 
     def sent(self, batch: Batch, n: int, now_s: float) -> None:
         """Report that `n` rows of a batch were accepted."""

@@ -11,11 +11,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Generator
+from datetime import timedelta
 from typing import Any
 
 from delaylog.client.holding import HANDLED, noted
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
+from delaylog.client.wire.durations import seconds_of
 
 
 class Sending:
@@ -89,8 +91,9 @@ class ThreadSending(Sending):
         super().__init__(batch, row)
         self._lock = lock
 
-    def result(self, timeout_s: float | None = None) -> Sent:
+    def result(self, timeout_s: float | None = None, *, timeout: timedelta | None = None) -> Sent:
         """Wait for the Sent, or raise the error. After TimeoutError sending continues."""
+        timeout_s = seconds_of("timeout", timeout, timeout_s, or_zero=True)
         batch = self._batch
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.done():

@@ -41,10 +41,17 @@ supervisors kill a program after about ten seconds."""
 class Post(Protocol):
     """An idempotent exchange with a shard: sends a bulk body and returns the answer."""
 
-    def __call__(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+    def __call__(
+        self,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
+    ) -> SendAnswer:
         """Raises NotReached (not sent), AnswerLost (unknown) or ApiError (refused).
 
         `on_repeat` is called with each failure after which the exchange was retried internally.
+        `limit_s`: how long all that may take; None: as long as any call.
         """
 
 
@@ -77,14 +84,19 @@ class ThreadSender:
         """False for a while after a connection was refused."""
         return self._lanes.reachable
 
-    def put(self, topic: str, row: Row, *, free: bool = False) -> ThreadSending:
-        """Queue a message once there is room. `free`: it may go to another shard."""
+    def put(
+        self, topic: str, row: Row, *, free: bool = False, limit_s: float | None = None
+    ) -> ThreadSending:
+        """Queue a message once there is room. `free`: it may go to another shard.
+
+        `limit_s`: how long its caller waits, which includes the wait for room; None if none does.
+        """
         with self._lock:
             if self._outbox.crowded:
-                self._wait_for_room()
+                self._wait_for_room(limit_s)
             if self._closed:
                 raise ClientError("the client is closed")
-            batch, number = self._lanes.add(topic, row, free=free)
+            batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         return ThreadSending(batch, number, self._lock)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -150,13 +162,18 @@ class ThreadSender:
             for batch, _ in lane.give_up(error, in_flight=False):
                 _wake_all(batch.waiters)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, limit_s: float | None) -> None:
+        ends_s = None if limit_s is None else self._clock() + limit_s
         while self._outbox.crowded and not self._closed:
+            left_s = None if ends_s is None else ends_s - self._clock()
+            if left_s is not None and left_s <= 0:
+                assert limit_s is not None
+                raise self._outbox.no_room(limit_s)
             waiter = threading.Event()
             self._outbox.room_waiters[waiter] = None
             self._lock.release()
             try:
-                waiter.wait()
+                waiter.wait(left_s)
             finally:
                 self._lock.acquire()
                 self._outbox.room_waiters.pop(waiter, None)
@@ -186,18 +203,23 @@ class ThreadSender:
                     lane = self._next_lane()
                 attempt = lane.attempt()
                 assert attempt is not None, "a lane that is not idle has something to send"
+                if self._lanes.expired(lane, attempt):
+                    if lane.idle:
+                        self._drop(lane)
+                    continue
+                left_s = lane.left_s(self._clock())
                 self._under_way = lane
-            outcome = self._exchange(attempt)
+            outcome = self._exchange(attempt, left_s)
             with woken:
                 self._under_way = None
                 self._judge(lane, attempt, outcome)
 
-    def _exchange(self, attempt: Attempt) -> SendAnswer | Exception:
+    def _exchange(self, attempt: Attempt, limit_s: float | None) -> SendAnswer | Exception:
         try:
             # Encode without the lock: a batch in an attempt accepts no more rows.
             topic = attempt.batch.topic
             told = partial(self._outbox.retried, topic, attempt.n)
-            return self._post(topic, attempt.wire, told)
+            return self._post(topic, attempt.wire, told, limit_s)
         except Exception as error:
             return error
 
@@ -230,7 +252,7 @@ class ThreadSender:
     def _ready_at_s(self, lane: Lane) -> float:
         from_s = lane.linger_from_s
         paused_s = self._paused_until_s[lane]
-        return paused_s if from_s is None else max(paused_s, from_s + self._linger_s)
+        return paused_s if from_s is None else max(paused_s, from_s + lane.linger_s(self._linger_s))
 
     def _give_up(self, lane: Lane, error: Exception) -> None:
         self._lanes.give_up(lane, error, in_flight=lane is self._under_way)

@@ -22,7 +22,7 @@ from delaylog.client.wire.checks import (
     check_texts,
     check_topic,
 )
-from delaylog.client.wire.durations import duration_ms
+from delaylog.client.wire.durations import duration_ms, split_limit
 
 log = logging.getLogger("delaylog.client")
 REPOLL_S: Final = 1.0
@@ -44,11 +44,12 @@ Messages: TypeAlias = list[Any]
 
 
 class HowMuch(TypedDict):
-    """The limits of a receive: number of messages, wait and lease."""
+    """The limits of a receive: number of messages, wait, lease, and the time of each call."""
 
     max: int
     wait_ms: int
     lease_ms: int | None
+    limit_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class Wanted:
             members[f"{name}_ms"] = ms
         if members["wait_ms"] is None:
             members["wait_ms"] = 0
+        limit_s, members = split_limit(members)
+        members["limit_s"] = limit_s
         how_much: Any = {name: members.pop(name) for name in HowMuch.__annotations__}
         group, tags, ids = (
             members.pop("group", None),

@@ -72,17 +72,6 @@ def check_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} is not negative: {value}")
 
 
-def check_connection(call_timeout_s: object, connections_max: object) -> None:
-    """TypeError or ValueError for invalid options of the connection."""
-    check_whole("connections_max", connections_max, 1, INT64_MAX)
-    check_seconds("call_timeout_s", call_timeout_s)
-    assert isinstance(call_timeout_s, (int, float))
-    if not 0 < call_timeout_s <= ANSWER_WAIT_S_MAX:
-        raise ValueError(
-            f"call_timeout_s lies above 0 and up to {ANSWER_WAIT_S_MAX:.0f}, not {call_timeout_s}"
-        )
-
-
 def check_namespace(namespace: object) -> None:
     """TypeError or ValueError for an invalid name of a namespace."""
     if not isinstance(namespace, str):

@@ -1,10 +1,16 @@
-"""Durations: a plain number with its unit in the name, or a timedelta."""
+"""Durations: a plain number with its unit in the name, or a timedelta. And time limits of calls."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
+from delaylog.client.keywords import TimeLimit
+from delaylog.client.wire.checks import check_keywords, check_seconds
+
+LIMIT_S_MAX: Final = 86_400.0
+"""Longest time limit of a call: sockets do not accept arbitrarily long ones."""
 _MS: Final = timedelta(milliseconds=1)
 
 
@@ -31,6 +37,49 @@ def duration_ms(name: str, span: timedelta | None, ms: int | None) -> int | None
     if ms < 0:
         raise ValueError(f"{name} is not negative: {ms if span is None else span}")
     return ms
+
+
+def seconds_of(
+    name: str, span: timedelta | None, seconds: float | None, *, or_zero: bool = False
+) -> float | None:
+    """The seconds of the arguments `name` and `{name}_s`; None if both are absent.
+
+    TypeError for a wrong type, ValueError for both, and for a duration that is not more than 0
+    (`or_zero`: 0 is allowed).
+    """
+    if span is None and seconds is None:
+        return None
+    if span is not None and seconds is not None:
+        raise ValueError(f"give {name} or {name}_s, not both")
+    if span is not None:
+        if not isinstance(span, timedelta):
+            raise TypeError(
+                f"{name} is a timedelta, not {type(span).__name__}; seconds are {name}_s"
+            )
+        seconds = span.total_seconds()
+    else:
+        name = f"{name}_s"
+        check_seconds(name, seconds)
+    assert seconds is not None
+    if not 0 < seconds <= LIMIT_S_MAX and not (or_zero and seconds == 0):
+        raise ValueError(f"{name} lies above 0 s and up to {LIMIT_S_MAX:.0f} s, not {seconds:g} s")
+    return seconds
+
+
+def split_limit(given: Mapping[str, Any]) -> tuple[float | None, Any]:
+    """The seconds of the `TimeLimit` among keywords, None for none; and the other keywords."""
+    if "timeout" not in given and "timeout_s" not in given:
+        return None, given
+    rest = dict(given)
+    return seconds_of("timeout", rest.pop("timeout", None), rest.pop("timeout_s", None)), rest
+
+
+def limit_of(call: str, limits: TimeLimit) -> float | None:
+    """The seconds of a time limit, None for none. TypeError for another keyword."""
+    if not limits:
+        return None
+    check_keywords(call, limits, TimeLimit)
+    return seconds_of("timeout", limits.get("timeout"), limits.get("timeout_s"))
 
 
 def lease_of(lease: timedelta | None, lease_ms: int | None) -> int:

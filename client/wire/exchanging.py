@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from delaylog.client.calls.call import READ_FORM, Call
 from delaylog.client.errors import (
+    AnswerLate,
     AnswerLost,
     ApiError,
     ClientError,
@@ -27,11 +28,12 @@ from delaylog.client.wire.credentials import Headers
 from delaylog.client.wire.leader_route import LeaderRoute
 from delaylog.storage.calls.of_broker import CLUSTER
 
-# How long a call may take, in addition to the wait that it requests.
-CALL_TIMEOUT_S: Final = 30.0
+# How long a call may take, its repeats included, in addition to the wait that it requests.
+TIMEOUT_S: Final = 10.0
 # How long repeatable calls are retried without a leader. An election takes less than a second.
 FAILOVER_S: Final = 10.0
 RETRY_EVERY_S: Final = 0.1
+SHORTEST_S: Final = 0.001
 HOPS_MAX: Final = 5
 MOVED: Final = 307
 UNAUTHORIZED: Final = 401
@@ -47,7 +49,8 @@ class Ask:
     path: str
     body: bytes | None
     headers: Mapping[str, str]
-    extra_s: float
+    limit_s: float
+    """How long this exchange may take."""
 
     @property
     def name(self) -> str:
@@ -60,6 +63,14 @@ class Pause:
     """Wait this long."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a call may take, and how long a repeatable one is retried without a leader."""
+
+    timeout_s: float = TIMEOUT_S
+    failover_s: float = FAILOVER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +93,19 @@ def exchange(
     call: Call[Any],
     route: LeaderRoute,
     clock: Callable[[], float],
-    failover_s: float,
+    times: Times,
     doubts: list[Exception] | None = None,
     on_repeat: OnRepeat | None = None,
 ) -> Plan:
     """The plan of one call. It returns the body of a 2xx answer, or raises one of the three errors.
 
-    `clock` is a monotonic clock in seconds; it is read only after a failure. `doubts` collects the
-    failures after which the call was retried although it may have been carried out; `on_repeat` is
-    called with each failure after which it is retried.
+    `clock` is a monotonic clock in seconds. `doubts` collects the failures after which the call was
+    retried although it may have been carried out; `on_repeat` is called with each failure after
+    which it is retried. All exchanges together take no longer than the time limit of the call.
     """
+    limit_s = times.timeout_s if call.limit_s is None else call.limit_s
+    ends_s = clock() + limit_s + call.extra_s
+    left_s = limit_s + call.extra_s
     headers = call.form.headers()
     if call.headers:
         headers |= call.headers
@@ -104,17 +118,23 @@ def exchange(
         node = route.node
         token = credentials.token_for(node)
         sent = _with_token(headers, token)
-        outcome = yield Ask(node, call.method, call.path, call.body, sent, call.extra_s)
+        if call.repeatable and route.known > 1:
+            # A node that hangs must leave time for another one.
+            left_s = max((left_s - call.extra_s) / 2, 0.0) + min(call.extra_s, left_s)
+        outcome = yield Ask(node, call.method, call.path, call.body, sent, left_s)
         if isinstance(outcome, Answer):
             if outcome.status < 300:
                 return outcome.body
             if outcome.status == UNAUTHORIZED and not renewed and credentials.renewed(token):
                 renewed = True
+                left_s = _left_s(ends_s, clock)
                 continue
             why_not: str | None = None
             if outcome.location is not None and hops < HOPS_MAX:
                 hops += 1
-                why_not = yield from _follow(route, outcome.location)
+                left_s = _left_s(ends_s, clock)
+                why_not = yield from _follow(route, outcome.location, left_s)
+                left_s = _left_s(ends_s, clock)
                 if why_not is None:
                     continue
             refused = refusal(outcome, token, why_not)
@@ -129,10 +149,14 @@ def exchange(
             may_repeat = call.repeatable or isinstance(outcome, NotReached)
             may_repeat = may_repeat and route.known > 1
         if until is None:
-            until, untried = clock() + failover_s, route.known - 1
+            until = min(clock() + times.failover_s, ends_s - RETRY_EVERY_S)
+            untried = route.known - 1
         if isinstance(error, AnswerLost):
             lost = error
         if not may_repeat or clock() >= until:
+            if isinstance(error, AnswerLate):
+                # The next call must not wait for the same node.
+                route.next(node)
             if lost is not None and isinstance(error, NotReached):
                 # This try reached no node, but an earlier one may have been carried out.
                 raise lost_after(lost, error) from error
@@ -147,9 +171,17 @@ def exchange(
             untried -= 1
         else:
             yield Pause(RETRY_EVERY_S)
+        left_s = _left_s(ends_s, clock)
 
 
-def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, str | None]:
+def _left_s(ends_s: float, clock: Callable[[], float]) -> float:
+    """How long the next exchange may take. Never 0, which would mean no limit."""
+    return max(ends_s - clock(), SHORTEST_S)
+
+
+def _follow(
+    route: LeaderRoute, location: str, limit_s: float
+) -> Generator[Step, Outcome, str | None]:
     """Switch to the leader if it is a member. A known node is asked for the members.
 
     Returns None, or why the redirect is not followed.
@@ -157,7 +189,7 @@ def _follow(route: LeaderRoute, location: str) -> Generator[Step, Outcome, str |
     if route.follow(location):
         return None
     headers = _with_token(READ_FORM.headers(), route.credentials.token_for(route.node))
-    outcome = yield Ask(route.node, "GET", CLUSTER, None, headers, 0.0)
+    outcome = yield Ask(route.node, "GET", CLUSTER, None, headers, limit_s)
     answer = outcome if isinstance(outcome, Answer) else Answer(0, b"")
     try:
         status = json.loads(answer.body) if answer.status < 300 else None

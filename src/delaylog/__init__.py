@@ -53,6 +53,7 @@ __all__ = [
     "NewMessage",
     "NotFound",
     "NotReached",
+    "NotReachedInTime",
     "NotReady",
     "OutboxFull",
     "PlainClient",

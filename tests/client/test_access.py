@@ -162,7 +162,7 @@ async def test_a_missing_right_is_named_and_nothing_is_repeated(make: Any, topic
     problem = {"code": "forbidden", "status": 403, "detail": NEEDS_SEND}
     broker.refusal = (403, problem)
     async with serving(broker):
-        client = make(broker.url, token="s3cret", linger_ms=1, retry_for_s=30)
+        client = make(broker.url, token="s3cret", linger_ms=1, timeout_s=30)
         for call in (
             lambda: client.send(topic, "x"),
             lambda: client.send_columns(topic, ["x"]),

@@ -156,13 +156,13 @@ def test_numbers_that_cannot_be_are_refused_in_the_same_way(
             with pytest.raises(BadRequest, match="max must be"):
                 await client.receive(topic, max="1")
             (message,) = await drained(client, topic, 1)
-            with pytest.raises(TypeError, match="lease_ms is a whole number, not NoneType"):
+            with pytest.raises(TypeError, match="extend needs lease or lease_ms"):
                 await client.extend(message, lease_ms=None)
             with pytest.raises(ValueError, match=f"lease_ms lies from .* not {2**64}"):
                 await client.extend(message, lease_ms=2**64)
             with pytest.raises(ValueError, match=f"delay_ms lies from .* not {2**64}"):
                 await client.nack(message, delay_ms=2**64)
-            with pytest.raises(BadRequest, match="lease_ms must lie"):
+            with pytest.raises(ValueError, match="lease_ms is not negative: -1"):
                 await client.extend(message, lease_ms=-1)
             assert await client.ack(message) == [DONE]
 

@@ -19,6 +19,7 @@ from delaylog.client import (
     Conflict,
     NotFound,
     NotReached,
+    NotReachedInTime,
     QuotaExceeded,
     SendFailed,
     TooLate,
@@ -62,6 +63,7 @@ def test_errors_cross_processes_whole() -> None:
         (NotReached("refused"), {ConnectionError}),
         (AnswerLost("broken off"), {ConnectionError}),
         (AnswerLate("no answer"), {ConnectionError, TimeoutError}),
+        (NotReachedInTime("refused"), {ConnectionError, TimeoutError}),
         (api_error(400, {"code": "bad_request"}), {ValueError}),
         (api_error(404, {"code": "unknown"}), {LookupError}),
         (api_error(409, {"code": "conflict"}), set[type]()),
@@ -97,7 +99,7 @@ async def test_what_programs_catch(kind: type[AsyncClient], delaylog_broker: Liv
         assert type(refused.value) is BadRequest
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
-        async with kind(url, call_timeout_s=0.2) as client:
+        async with kind(url, timeout_s=0.2) as client:
             with pytest.raises(TimeoutError) as late:
                 await client.topics()
             assert type(late.value) is AnswerLate

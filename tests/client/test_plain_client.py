@@ -310,7 +310,7 @@ class Slow(Script):
 
 def test_a_call_that_takes_too_long_is_a_lost_answer() -> None:
     with pytest.raises(AnswerLost):
-        play(Slow({}), lambda c: c.topics(), call_timeout_s=0.05)
+        play(Slow({}), lambda c: c.topics(), timeout_s=0.05)
 
 
 def test_closing_ends_waiting_calls() -> None:

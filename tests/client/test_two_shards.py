@@ -101,7 +101,7 @@ async def test_what_was_held_too_long_is_given_back(
 
 async def test_a_dead_shard_holds_nobody_up(make: Any, two_brokers: Any, topic: str) -> None:
     dead = Shard(await deaf_url(), name="dead")
-    async with make(dead, two_brokers[0], retry_for_s=0.2) as client:
+    async with make(dead, two_brokers[0], timeout_s=0.3) as client:
         for _ in range(3):
             # Rows without a home go where somebody is.
             assert (await client.send_columns(topic, [b"x"])).shard == two_brokers[0]

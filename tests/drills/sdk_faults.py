@@ -38,10 +38,14 @@ def told_done() -> Iterator[None]:
     post, numbers = AsyncLink.post, count(1 << 40)
 
     async def posted(
-        link: AsyncLink, topic: str, wire: bytes, on_repeat: OnRepeat | None = None
+        link: AsyncLink,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
     ) -> SendAnswer:
         try:
-            return await post(link, topic, wire, on_repeat)
+            return await post(link, topic, wire, on_repeat, limit_s)
         except NotReached:
             ref = next(numbers)
             return SendAnswer(1, array("q", [ref]), array("q", [0]), array("B", [0]))
@@ -56,10 +60,14 @@ def too_certain() -> Iterator[None]:
     post = AsyncLink.post
 
     async def posted(
-        link: AsyncLink, topic: str, wire: bytes, on_repeat: OnRepeat | None = None
+        link: AsyncLink,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
     ) -> SendAnswer:
         try:
-            return await post(link, topic, wire, on_repeat)
+            return await post(link, topic, wire, on_repeat, limit_s)
         except AnswerLost as error:
             raise NotReached(str(error)) from error
 

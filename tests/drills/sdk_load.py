@@ -100,7 +100,7 @@ class SdkLoad:
         self._lock = threading.Lock()
         self._stop_sending = threading.Event()
         self._stop_receiving = False
-        shared: dict[str, Any] = {"hooks": [self.telling], "call_timeout_s": CALL_TIMEOUT_S}
+        shared: dict[str, Any] = {"hooks": [self.telling], "timeout_s": CALL_TIMEOUT_S}
         self._patient = AsyncClient(*ways.behind, linger_ms=2, **shared)
         # What reached nobody is told by the direct way, what may have come through by the other.
         self._hasty = [
@@ -108,7 +108,7 @@ class SdkLoad:
             for shards in (ways.direct, ways.hasty)
         ]
         self._threaded = Client(*ways.behind, **shared)
-        self._asking = AsyncClient(*ways.direct, call_timeout_s=CALL_TIMEOUT_S)
+        self._asking = AsyncClient(*ways.direct, timeout_s=CALL_TIMEOUT_S)
         self._working = AsyncClient(*ways.direct, **shared)
         self._working_threads = Client(*ways.behind, **shared)
         self._tasks: list[asyncio.Task[None]] = []

@@ -28,8 +28,8 @@ from tests.scenes.faces.http import HttpFace
 from tests.scenes.faces.resp import RespFace
 
 LIMITS: Final = "body_bytes_max = 1000"
-RETRY_FOR_S: Final = 2
-"""A client repeats a send that a quota refuses for this long, by default for a minute."""
+TIMEOUT_S: Final = 3
+"""A client repeats a send that a quota refuses until its time limit, by default for 10 s."""
 FACES: Final[dict[str, type[Face]]] = {
     "embedded": EmbeddedFace,
     "http": HttpFace,
@@ -76,11 +76,11 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
                 return partial(
                     ClientFace,
                     name,
-                    opened.enter_context(Client(broker.url, retry_for_s=RETRY_FOR_S)),
+                    opened.enter_context(Client(broker.url, timeout_s=TIMEOUT_S)),
                 )
             if name == "async":
                 runner = opened.enter_context(asyncio.Runner())
-                async_client = AsyncClient(broker.url, retry_for_s=RETRY_FOR_S)
+                async_client = AsyncClient(broker.url, timeout_s=TIMEOUT_S)
                 runner.run(async_client.__aenter__())
                 opened.callback(lambda: runner.run(async_client.close()))
                 return lambda topic: AsyncClientFace(name, async_client, topic, runner)

@@ -39,7 +39,7 @@ async def doctor_command(args: argparse.Namespace) -> int:
 
 def _transport(route: LeaderRoute) -> AsyncTransport:
     # Each node answers for itself: no retries, and no other node is asked instead.
-    return AsyncTransport(route, call_timeout_s=ANSWER_S, failover_s=0.0)
+    return AsyncTransport(route, timeout_s=ANSWER_S, failover_s=0.0)
 
 
 async def _ask(route: LeaderRoute, member: dict[str, Any]) -> Asked:

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from delaylog.broker.embedded.calls import Steps
@@ -16,6 +17,7 @@ from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.waits.driving import run
 from delaylog.client.errors import ApiError, SendFailed
 from delaylog.client.models import Sent
+from delaylog.client.wire.durations import seconds_of
 
 FAILURES_KEPT: Final = 1_000
 """Unread failures that are kept; later ones are only counted."""
@@ -48,8 +50,9 @@ class SoonSending:
         self.looked = True
         return self._outcome if isinstance(self._outcome, ApiError) else None
 
-    def result(self, timeout_s: float | None = None) -> Sent:
+    def result(self, timeout_s: float | None = None, *, timeout: timedelta | None = None) -> Sent:
         """Wait for the result. Raises the refusal, or TimeoutError; the send then goes on."""
+        timeout_s = seconds_of("timeout", timeout, timeout_s, or_zero=True)
         self.looked = True
         if isinstance(self._outcome, ApiError):
             # Several threads may raise it, each with another traceback.

@@ -66,7 +66,9 @@ class AsyncLinkPort:
     ) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         wanted = replace(self._wanted, begin=begin)
-        return await self._link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms)
+        return await self._link.receive(
+            wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms, limit_s=None
+        )
 
     async def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]

@@ -64,7 +64,9 @@ class LinkPort:
     def receive(self, *, max: int, wait_ms: int, begin: int | None) -> Sequence[LeasedMessage]:
         """Lease up to `max` ready messages."""
         wanted = replace(self._wanted, begin=begin)
-        return self._link.receive(wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms)
+        return self._link.receive(
+            wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms, limit_s=None
+        )
 
     def settle(
         self, verb: Verb, messages: Sequence[LeasedMessage], **times: Unpack[SettleTimes]

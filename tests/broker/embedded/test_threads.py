@@ -280,7 +280,7 @@ def test_what_nobody_waits_for_waits_for_no_full_disk(
             sending.result(10)
         finally:
             patched.undo()
-    broker.flush(10)
+    broker.flush(timeout_s=10)
     assert [message.text for message in broker.receive("t", max=9)] == ["before", "while full"]
 
 

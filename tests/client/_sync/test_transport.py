@@ -233,7 +233,7 @@ def test_a_call_that_takes_too_long() -> None:
 
         with (
             serving(script) as server,
-            transport(server.url, call_timeout_s=0.2) as opened,
+            transport(server.url, timeout_s=0.2) as opened,
             pytest.raises(AnswerLost),
         ):
             opened.carry(CALL)

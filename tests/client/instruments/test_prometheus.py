@@ -41,7 +41,7 @@ def test_sends_and_handlers_are_counted(live: Live, kind: Kind) -> None:
 def test_failures_and_lost_leases_are_counted() -> None:
     registry = CollectorRegistry()
     hooks = PrometheusHooks(registry)
-    client = Client("http://127.0.0.1:9", retry_for_s=0.01, hooks=[hooks])
+    client = Client("http://127.0.0.1:9", timeout_s=1, hooks=[hooks])
     with client, pytest.raises(ClientError):
         client.send("t", "x")
     hooks.on_lease_lost(received([1])[0])

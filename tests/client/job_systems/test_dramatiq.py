@@ -284,7 +284,7 @@ def test_joins_and_flushes(jobs: Any) -> None:
 
 def test_queues_are_declared_without_a_broker() -> None:
     """Actors are declared when their module is imported."""
-    away = DelaylogBroker(f"delaylog://127.0.0.1:{free_port()}", retry_for_s=0.1)
+    away = DelaylogBroker(f"delaylog://127.0.0.1:{free_port()}", timeout_s=0.1)
     dramatiq.set_broker(away)
     run = actor(lambda: None, actor_name="run", queue_name="mails")
     assert (away.get_declared_queues(), away.get_declared_delay_queues()) == ({"mails"}, set())

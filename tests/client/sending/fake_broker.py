@@ -32,14 +32,23 @@ class FakeBroker:
     taken: list[tuple[str, bytes]] = field(default_factory=list)
     """(topic, body) of what was accepted, in order."""
     requests: int = 0
+    limits_s: list[float | None] = field(default_factory=list)
+    """How long each request was allowed to take."""
     quota_rows: int | None = None
     """More rows than this in a request are over the quota."""
     known: dict[tuple[str, str, int], tuple[bytes, SendAnswer]] = field(default_factory=dict)
     _seen_wires: dict[tuple[str, str, int], bytes] = field(default_factory=dict)
 
-    def send(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+    def send(
+        self,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
+    ) -> SendAnswer:
         """One request, as a post."""
         self.requests += 1
+        self.limits_s.append(limit_s)
         fault = self.fault()
         if fault == "unreached":
             raise NotReached("nobody there")

@@ -29,7 +29,13 @@ class Stage:
         self.gate.set()
         self.asked = asyncio.Event()
 
-    async def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+    async def post(
+        self,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
+    ) -> SendAnswer:
         self.asked.set()
         await self.gate.wait()
         return self.broker.send(topic, wire)
@@ -261,7 +267,7 @@ async def test_what_any_shard_may_have_goes_on_where_one_can_be_reached() -> Non
     senders: dict[str, AsyncSender] = {}
 
     def sender(name: str, broker: FakeBroker) -> AsyncSender:
-        async def post(topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+        async def post(topic: str, wire: bytes, *_: object) -> SendAnswer:
             return broker.send(topic, wire)
 
         def spare(tried: set[str]) -> AsyncSender | None:

@@ -11,17 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.client.errors import (
+    AnswerLate,
     AnswerLost,
     ApiError,
     BadRequest,
     DiskFull,
     NotReached,
+    NotReachedInTime,
     QuotaExceeded,
     api_error,
 )
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
-from delaylog.client.sending.lane import Lane
+from delaylog.client.sending.lane import Lane, Limit
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import make_row
 from delaylog.client.wire.bulk_answers import SendAnswer
@@ -43,12 +45,19 @@ class Carrier:
     """Carries a lane's requests to a broker by its own clock."""
 
     def __init__(
-        self, broker: FakeBroker, *, retry_for_s: float = 60.0, batch_max: int = 8
+        self,
+        broker: FakeBroker,
+        *,
+        retry_for_s: float = 60.0,
+        batch_max: int = 8,
+        of_calls: bool = False,
     ) -> None:
         self.broker = broker
         self.now_s = 100.0
         self.batch_max = batch_max
-        self.lane = Lane("t", Numbering("p"), retry_for_s=retry_for_s, random=lambda: 1.0)
+        self.lane = Lane(
+            "t", Numbering("p"), limit=Limit(retry_for_s, of_calls, of_calls), random=lambda: 1.0
+        )
         self.rows: list[tuple[Batch, int, bytes]] = []
 
     def queue(self, body: bytes, **members: object) -> None:
@@ -63,6 +72,10 @@ class Carrier:
         attempt = self.lane.attempt()
         if attempt is None:
             return False
+        left_s = self.lane.left_s(self.now_s)
+        if left_s is not None and left_s <= 0:
+            self.lane.expire()
+            return True
         try:
             answer = self.broker.send("t", attempt.wire)
         except (NotReached, AnswerLost, ApiError) as error:
@@ -92,16 +105,18 @@ KINDS = st.sampled_from(
     faults=st.lists(st.sampled_from(FAULTS), max_size=60),
     quota_rows=st.none() | st.integers(1, 5),
     retry_for_s=st.sampled_from([0.0, 1.0, 60.0]),
+    of_calls=st.booleans(),
 )
 def test_every_row_ends_once_and_nothing_is_there_twice(
     rows: list[tuple[bytes, dict[str, object], bool]],
     faults: list[Fault],
     quota_rows: int | None,
     retry_for_s: float,
+    of_calls: bool,
 ) -> None:
     left = list(faults)
     broker = FakeBroker(lambda: left.pop() if left else "none", quota_rows=quota_rows)
-    carrier = Carrier(broker, retry_for_s=retry_for_s)
+    carrier = Carrier(broker, retry_for_s=retry_for_s, of_calls=of_calls)
     for number, (body, members, step) in enumerate(rows):
         unique = body if body.startswith(REFUSED) else b"%d" % number
         carrier.queue(unique, **members)
@@ -116,6 +131,8 @@ def test_every_row_ends_once_and_nothing_is_there_twice(
             assert broker.taken[outcome.deliver_at_ms // 10][1] == body
         elif not isinstance(outcome, AnswerLost):
             assert body not in there
+        # Callers are told that the time is over; a refusal ends a send before that.
+        assert not of_calls or type(outcome) is not NotReached
     assert carrier.lane.idle
 
 
@@ -179,6 +196,34 @@ def test_it_is_tried_for_so_long_and_then_told_as_it_is() -> None:
     carrier.run()
     assert isinstance(carrier.outcomes()[1], AnswerLost)
     assert carrier.broker.taken == [("t", b"1")]
+
+
+def test_callers_that_wait_are_told_within_their_time_limit() -> None:
+    faults: list[Fault] = ["unreached"] * 50
+    carrier = Carrier(FakeBroker(faults.pop), retry_for_s=10.0, of_calls=True)
+    carrier.queue(b"0")
+    carrier.step()
+    carrier.now_s += 2.0
+    carrier.queue(b"1")
+    carrier.run()
+    first, second = carrier.outcomes()
+    assert type(first) is type(second) is NotReachedInTime
+    assert str(first).endswith("nobody there (time limit 10 s): nothing was sent")
+    assert carrier.now_s <= 100.0 + 2.0 + 10.0
+    faults[:] = ["unreached"] * 50 + ["lost_after"]
+    carrier.queue(b"2")
+    carrier.run()
+    assert type(carrier.outcomes()[2]) is AnswerLate
+    assert str(carrier.outcomes()[2]).endswith("(time limit 10 s): the message may exist")
+
+
+def test_what_was_not_tried_in_its_time_is_nowhere() -> None:
+    carrier = Carrier(FakeBroker(), retry_for_s=10.0, of_calls=True)
+    carrier.queue(b"0")
+    carrier.now_s += 10.0
+    carrier.run()
+    assert type(carrier.outcomes()[0]) is NotReachedInTime
+    assert carrier.broker.requests == 0
 
 
 def test_what_waits_behind_a_batch_that_failed_does_not_wait_as_long_again() -> None:
@@ -254,7 +299,7 @@ def test_giving_up_is_never_more_certain_than_it_is(in_flight: bool) -> None:
 
 def test_only_a_batch_that_is_certainly_nowhere_may_go_to_another_shard() -> None:
     broker = FakeBroker()
-    lane = Lane("t", Numbering("p"), retry_for_s=60.0, random=lambda: 1.0, free=True)
+    lane = Lane("t", Numbering("p"), limit=Limit(60.0), random=lambda: 1.0, free=True)
     batch = lane.begin(0, 0.0)
     batch.add(b"x", 1, None)
     assert lane.release_unreached() is None

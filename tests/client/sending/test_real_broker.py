@@ -107,7 +107,7 @@ async def test_sends_that_tasks_await_share_requests_and_wait_for_room(tmp_path:
 
     async with (
         WarmChildBroker(tmp_path / "data") as broker,
-        AsyncClient(broker.url, batch_max=100, pending_max=100, hooks=Counting()) as client,
+        AsyncClient(broker.url, batch_max=100, pending_max=100, hooks=[Counting()]) as client,
     ):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(client.send("t", b"a task", delay_ms=FAR_MS))
@@ -245,7 +245,7 @@ async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_no
         with pytest.raises(SendFailed, match="3 messages"):
             await asyncio.to_thread(soon.close)
         with pytest.raises(NotReached):
-            await asyncio.to_thread(Client(broker.url, retry_for_s=0.0).send, "t", b"x")
+            await asyncio.to_thread(Client(broker.url, timeout_s=0.1).send, "t", b"x")
         await broker.start()
         assert await bodies_there(broker.url, "t") == [b"there"]
 

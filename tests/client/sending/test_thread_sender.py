@@ -36,7 +36,13 @@ class Stage:
         self.asked = threading.Event()
         self.sender = ThreadSender(self.post, self.outbox, lock=threading.Lock(), shard="here")
 
-    def post(self, topic: str, wire: bytes, on_repeat: OnRepeat | None = None) -> SendAnswer:
+    def post(
+        self,
+        topic: str,
+        wire: bytes,
+        on_repeat: OnRepeat | None = None,
+        limit_s: float | None = None,
+    ) -> SendAnswer:
         self.asked.set()
         assert self.gate.wait(WAIT_S)
         return self.broker.send(topic, wire)
@@ -236,7 +242,7 @@ from delaylog.client.sending.thread_sender import ThreadSender
 import msgpack
 from array import array
 
-def post(topic, wire, on_repeat):
+def post(topic, wire, *_):
     time.sleep(0.02)
     n = msgpack.unpackb(wire)["n"]
     print(n, flush=True)
@@ -267,10 +273,10 @@ from delaylog.client.sending.thread_sender import ThreadSender
 
 thread_sender.EXIT_FOR_S = 0.2
 
-def away(topic, wire, on_repeat):
+def away(topic, wire, *_):
     raise NotReached("nobody there")
 
-def there(topic, wire, on_repeat):
+def there(topic, wire, *_):
     print("sent", topic, flush=True)
     return SendAnswer(1, array("q", [0]), array("q", [0]), array("B", [0]))
 
