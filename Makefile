@@ -33,7 +33,7 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/spark
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -127,6 +127,8 @@ test-core: venv  ## what `test` runs, but for the Redis clients and Spark
 
 test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients, and workers of job systems, against redis-server and us
 	tests/redis/get_reference.sh
+	tests/redis/get_bullmq.sh
+	tests/redis/get_sidekiq.sh
 	$(BIN)/pytest $(REDIS_TESTS) tests/redis/differential
 	$(CLIENTS)/bin/pytest $(REDIS_TESTS) $(BY_CLIENTS) tests/redis
 	$(CLIENTS)/bin/pytest -n 4 --dist loadfile tests/client/job_systems
@@ -167,7 +169,10 @@ bench-full: venv  ## measure this machine, an hour and some 40 GB of disk
 bench-spark: $(SPARK_READY)  ## measure the Spark sinks on this machine, minutes (SIZE=--full: 10 M rows)
 	$(SPARK)/bin/python bench/run.py $(SIZE) --only spark
 
+bench-eta: $(CLIENTS_READY)  ## measure Celery workers that hold ETA tasks, on Redis and on delaylog, minutes
+	$(BIN)/python bench/eta_tasks.py
+
 clean:  ## remove what was made here
-	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .redis-reference build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .redis-reference .node build dist src/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,6 +18,7 @@ from tests.redis.servers import TIMEOUT_S, RedisServer
 from tests.waiting import await_that
 
 JOBS = Path(__file__).parent / "jobs"
+OTHER_LANGUAGES = Path(__file__).parent / "other_languages"
 T = TypeVar("T")
 
 
@@ -65,8 +66,9 @@ class Bench:
         return importlib.import_module(name)
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """A program of this environment."""
-        return [str(Path(sys.executable).parent / program), *arguments]
+        """A program of this environment, or else of the machine."""
+        beside = Path(sys.executable).parent / program
+        return [str(beside) if beside.exists() else program, *arguments]
 
     def run(self, program: str, *arguments: str) -> str:
         """Run one to its end, which must be with status 0; returns what it said."""
@@ -88,7 +90,9 @@ class Bench:
     def worker(
         self, program: str, *arguments: str, end_by: signal.Signals = signal.SIGTERM
     ) -> Iterator[Any]:
-        """A worker in the background; asked to end, it must. When the test fails, its log shows."""
+        """A worker in the background. Asked to end, it must, unless the test has killed it and
+        waited for it. When the test fails, its log shows.
+        """
         log_path = self.folder / f"{program}.log"
         with log_path.open("ab") as log:
             process = subprocess.Popen(
@@ -102,9 +106,10 @@ class Bench:
             )
         try:
             yield process
-            assert process.poll() is None, "the worker has left"
-            process.send_signal(end_by)
-            process.wait(TIMEOUT_S)
+            if process.returncode is None:
+                assert process.poll() is None, "the worker has left"
+                process.send_signal(end_by)
+                process.wait(TIMEOUT_S)
         except BaseException:
             print(log_path.read_text(errors="replace")[-10_000:])
             raise

@@ -112,7 +112,7 @@ class Bench:
     @contextmanager
     def worker(self, program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         """A worker, which must end when it is asked to, unless the test has killed it."""
-        environment = {**os.environ, **self.environment, "PYTHONPATH": str(APPS)}
+        environment = {**os.environ, "PYTHONPATH": str(APPS), **self.environment}
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [str(Path(sys.executable).parent / program), *arguments],

@@ -1,0 +1,173 @@
+"""The table of docs/job-systems/redis-endpoint.md: versions and what the tests of each system show.
+
+Versions come from the files that pin them, and every cell names a test. Run this file to write the
+table into the page; test_job_systems.py fails while it is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+DOCUMENT: Final = ROOT / "docs" / "job-systems" / "redis-endpoint.md"
+BEGIN: Final = "<!-- made by tests/docs/job_systems_table.py -->"
+END: Final = "<!-- to here -->"
+REDIS: Final = ROOT / "tests" / "redis"
+COLUMNS: Final = (
+    "jobs, results",
+    "jobs for later",
+    "retries",
+    "schedules",
+    "priorities",
+    "an id taken once",
+    "several workers",
+    "a killed worker",
+)
+_PIP: Final = (REDIS / "requirements.txt", REDIS / "requirements-older.txt")
+_NPM: Final = REDIS / "other_languages" / "package.json"
+_DEBIAN: Final = {"sidekiq": "6.4.1"}
+"""What Debian 12 has; tests/redis/get_sidekiq.sh installs it."""
+
+
+@dataclass(frozen=True)
+class System:
+    """A job system: the packages whose versions count, and its tests by column."""
+
+    name: str
+    packages: tuple[str, ...]
+    file: str
+    tests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """Where its tests are."""
+        return REDIS / self.file
+
+
+SYSTEMS: Final = (
+    System(
+        "Celery",
+        ("celery", "kombu"),
+        "job_systems/test_celery.py",
+        {
+            "jobs, results": "test_results_groups_and_chords",
+            "jobs for later": "test_countdown_and_retry_are_not_early",
+            "retries": "test_countdown_and_retry_are_not_early",
+        },
+    ),
+    System(
+        "RQ",
+        ("rq",),
+        "job_systems/test_rq.py",
+        {
+            "jobs, results": "test_jobs_run_in_order_and_keep_their_results",
+            "jobs for later": "test_jobs_for_later_are_not_early",
+            "retries": "test_a_retry_later",
+            "priorities": "test_the_order_of_queues_and_of_what_depends",
+            "several workers": "test_workers_side_by_side_run_each_job_once",
+        },
+    ),
+    System(
+        "dramatiq",
+        ("dramatiq",),
+        "job_systems/test_dramatiq.py",
+        {
+            "jobs, results": "test_results",
+            "jobs for later": "test_delays_and_retries_are_not_early",
+            "retries": "test_delays_and_retries_are_not_early",
+        },
+    ),
+    System(
+        "Huey",
+        ("huey",),
+        "job_systems/test_huey.py",
+        {
+            "jobs, results": "test_results",
+            "jobs for later": "test_tasks_for_later_are_not_early",
+            "retries": "test_retries",
+            "priorities": "test_priorities",
+        },
+    ),
+    System(
+        "arq",
+        ("arq",),
+        "older_client/test_arq.py",
+        {
+            "jobs, results": "test_results_and_failures",
+            "jobs for later": "test_delayed_jobs_are_not_early",
+            "retries": "test_retries_wait_and_a_key_is_taken_once",
+            "schedules": "test_cron",
+            "an id taken once": "test_retries_wait_and_a_key_is_taken_once",
+            "several workers": "test_workers_side_by_side_run_each_job_once",
+        },
+    ),
+    System(
+        "taskiq",
+        ("taskiq", "taskiq-redis"),
+        "job_systems/test_taskiq.py",
+        {
+            "jobs, results": "test_results",
+            "jobs for later": "test_scheduled_tasks_are_not_early",
+            "schedules": "test_scheduled_tasks_are_not_early",
+        },
+    ),
+    System(
+        "BullMQ",
+        ("bullmq", "ioredis"),
+        "job_systems/test_bullmq.py",
+        {
+            "jobs, results": "test_results_and_failures",
+            "jobs for later": "test_delayed_jobs_are_not_early_and_an_id_is_taken_once",
+            "retries": "test_a_retry_later",
+            "schedules": "test_a_flow_and_a_scheduler",
+            "priorities": "test_priorities",
+            "an id taken once": "test_delayed_jobs_are_not_early_and_an_id_is_taken_once",
+            "a killed worker": "test_the_job_of_a_killed_worker_runs_again",
+        },
+    ),
+    System(
+        "Sidekiq",
+        ("sidekiq",),
+        "job_systems/test_sidekiq.py",
+        {
+            "jobs, results": "test_jobs_run_in_order",
+            "jobs for later": "test_scheduled_jobs_are_not_early",
+            "retries": "test_a_retry_later",
+        },
+    ),
+)
+
+
+def table() -> str:
+    """The table in Markdown."""
+    rows = [f"| | tested versions | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 2) + "|"]
+    for system in SYSTEMS:
+        link = f"[{system.name}](#{system.name.lower()})"
+        cells = ["tested" if column in system.tests else "–" for column in COLUMNS]
+        rows.append(
+            f"| {link} | {', '.join(map(version, system.packages))} | {' | '.join(cells)} |"
+        )
+    return "\n".join(rows)
+
+
+def version(package: str) -> str:
+    """A package with the version that the tests run, as it is pinned."""
+    pinned = {**_DEBIAN, **json.loads(_NPM.read_text())["dependencies"]}
+    for file in _PIP:
+        pinned |= dict(re.findall(r"^([\w-]+)==(\S+)$", file.read_text(), re.MULTILINE))
+    return f"{package} {pinned[package]}"
+
+
+def put_in(document: str) -> str:
+    """The page with the table as it is now."""
+    head, _, rest = document.partition(BEGIN)
+    assert rest, "the page has no place for the table"
+    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(put_in(DOCUMENT.read_text()))

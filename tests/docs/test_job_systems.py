@@ -1,0 +1,37 @@
+"""docs/job-systems/: what the pages claim is backed by tests that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.job_systems_table import COLUMNS, DOCUMENT, REDIS, ROOT, SYSTEMS, System, put_in
+
+PAGE = DOCUMENT.read_text()
+
+
+def test_the_table_is_that_of_the_tests() -> None:
+    assert put_in(PAGE) == PAGE, "run tests/docs/job_systems_table.py"
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+def test_each_cell_has_a_test_and_each_system_a_section(system: System) -> None:
+    text = system.path.read_text()
+    assert system.tests.keys() <= set(COLUMNS)
+    for name in system.tests.values():
+        assert f"def {name}(" in text
+    assert f"\n## {system.name}\n" in PAGE
+
+
+def test_tests_that_the_pages_name_exist() -> None:
+    files = [*REDIS.rglob("test_*.py"), *ROOT.glob("tests/client/job_systems/test_*.py")]
+    defined = {
+        name
+        for file in files
+        for name in re.findall(r"^def (test_\w+)\(", file.read_text(), re.MULTILINE)
+    }
+    pages = [*DOCUMENT.parent.glob("*.md"), ROOT / "docs" / "JOB_SYSTEMS.md"]
+    named = {name for page in pages for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    assert named
+    assert named <= defined

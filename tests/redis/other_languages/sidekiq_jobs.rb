@@ -1,0 +1,46 @@
+# Jobs of Sidekiq, for `sidekiq -r sidekiq_jobs.rb` and for sidekiq_checks.rb.
+
+require "sidekiq"
+
+Sidekiq.configure_server do |config|
+  config.redis = { url: ENV.fetch("SERVER_URL") }
+  # It looks for jobs that are due each five seconds by default.
+  config.average_scheduled_poll_interval = 1
+end
+Sidekiq.configure_client { |config| config.redis = { url: ENV.fetch("SERVER_URL") } }
+
+def note(word)
+  File.open(ENV.fetch("RAN_FILE"), "a") { |file| file.syswrite("#{word} #{(Time.now.to_f * 1000).to_i}\n") }
+end
+
+class Add
+  include Sidekiq::Job
+
+  def perform(a, b)
+    note("add:#{a}+#{b}")
+  end
+end
+
+class FailOnce
+  include Sidekiq::Job
+  sidekiq_options retry: 2
+  sidekiq_retry_in { 1 }
+
+  def perform(path)
+    note("fail_once")
+    return if File.exist?(path)
+
+    File.write(path, "")
+    raise "first try"
+  end
+end
+
+class Fail
+  include Sidekiq::Job
+  sidekiq_options retry: 0
+
+  def perform
+    note("fail")
+    raise "this job fails"
+  end
+end
