@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -54,3 +56,16 @@ def test_a_dead_job_can_be_found(bench: Bench) -> None:
     with worker(bench):
         bench.run("ruby", CHECKS, "dead")
     assert bench.names() == ["fail"]
+
+
+def test_the_job_of_a_killed_worker_is_lost(bench: Bench) -> None:
+    """What docs/job-systems/redis-endpoint.md says of Sidekiq without Pro."""
+    bench.run("ruby", CHECKS, "slow")
+    with worker(bench) as first:
+        bench.at_ms("slow")
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    with worker(bench):
+        bench.run("ruby", CHECKS, "behind")
+        bench.at_ms("add:1+0")
+    assert bench.names() == ["slow", "add:1+0"]

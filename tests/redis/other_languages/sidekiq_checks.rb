@@ -33,6 +33,10 @@ when "retries"
   FailOnce.perform_async(ARGV.fetch(1))
   await("a retry") { Sidekiq::RetrySet.new.size == 1 }
   await("its time") { Sidekiq::RetrySet.new.size.zero? }
+when "slow"
+  Slow.perform_async
+when "behind"
+  Add.perform_async(1, 0)
 when "dead"
   Fail.perform_async
   await("a dead job") { Sidekiq::DeadSet.new.size == 1 }

@@ -35,6 +35,15 @@ class FailOnce
   end
 end
 
+class Slow
+  include Sidekiq::Job
+
+  def perform
+    note("slow")
+    sleep 600
+  end
+end
+
 class Fail
   include Sidekiq::Job
   sidekiq_options retry: 0
