@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
-from delaylog.storage.messages.message_fields import SendFields
+from delaylog.storage.messages.message_fields import MergeMode, SendFields
+
+TagsMode: TypeAlias = Literal["any", "all"]
 
 
 class TimeLimit(TypedDict, total=False):
@@ -75,7 +77,7 @@ class PeekKeywords(TimeLimit, total=False):
     max: int
     group: str | None
     tags: Sequence[str]
-    tags_mode: str
+    tags_mode: TagsMode
     """Whether a message must have `any` or `all` of the tags."""
     ids: Sequence[str]
 
@@ -102,7 +104,7 @@ class SubscribeKeywords(TypedDict, total=False):
     lease_ms: int | None
     group: str | None
     tags: Sequence[str]
-    tags_mode: str
+    tags_mode: TagsMode
     exact_tags: bool
     consumer: str | None
 
@@ -140,7 +142,7 @@ class SettingsKeywords(TypedDict, total=False):
 
     order: Literal["time", "priority"] | None
     aging_ms: int | None
-    merge: str | None
+    merge: MergeMode | None
     merge_leased: Literal["keep", "successor"] | None
     ttl_ms: int | None
     max_retry: int | None

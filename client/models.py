@@ -13,12 +13,16 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords
+from delaylog.storage.messages.message_fields import MergeMode
 
 T = TypeVar("T")
-TagsMode = Literal["any", "all"]
+SentResult: TypeAlias = Literal["created", "kept", "replaced", "rejected"]
+ChangeResult: TypeAlias = Literal["done", "too_late", "unknown"]
+State: TypeAlias = Literal["waiting", "ready", "leased", "acked", "expired", "dead", "deleted"]
+"""What a group has done with a message; its end in the last four."""
 
 
 class Settled(StrEnum):
@@ -51,8 +55,13 @@ class Sent(NamedTuple):
 
     id: str
     deliver_at_ms: int
-    result: str
-    """`created`, `kept` or `replaced`; in results of `send_many` also `rejected`."""
+    result: SentResult
+    """What came of the send.
+
+    `created`: there is a new message. `kept`: a message with this id existed, and this one was
+    **not** stored. `replaced`: it was stored instead of that one. `rejected`, in results of
+    `send_many`: it was refused because of that one.
+    """
     shard: str = ""
     """The name of the shard that stores the message."""
 
@@ -77,7 +86,7 @@ class NewMessage:
     ttl_ms: int | None = None
     ttl: timedelta | None = None
     max_retry: int | None = None
-    merge: str | None = None
+    merge: MergeMode | None = None
     backoff: Mapping[str, float] | None = None
     json: Any = ...
     value: Any = ...
@@ -93,9 +102,9 @@ assert {each.name for each in fields(NewMessage)} == QueuedSendKeywords.__annota
 class Changed:
     """The result of a cancel or reschedule, or of one id of a replay."""
 
-    result: str
+    result: ChangeResult
     """`done`; for a replay also `too_late` or `unknown`."""
-    state: str | None = None
+    state: State | None = None
     deliver_at_ms: int | None = None
     groups: tuple[str, ...] = ()
     """The groups for which the change came too late."""
@@ -111,7 +120,7 @@ class MessageInfo:
     """A message as one group sees it, without a lease."""
 
     id: str
-    state: str
+    state: State
     deliver_at_ms: int
     attempts: int
     priority: int
@@ -172,7 +181,7 @@ class TopicSettings:
 
     order: Literal["time", "priority"] | None = None
     aging_ms: int | None = None
-    merge: str | None = None
+    merge: MergeMode | None = None
     merge_leased: Literal["keep", "successor"] | None = None
     ttl_ms: int | None = None
     max_retry: int | None = None
@@ -219,6 +228,9 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         names = self.__dataclass_fields__
         return Counts(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+assert tuple(each.name for each in fields(Counts)) == get_args(State)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
 from delaylog.broker.embedded.in_process import is_open_here
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.opened import ClockT, Face, Opened
-from delaylog.broker.embedded.waits.commits import DIALS
+from delaylog.broker.embedded.waits.commits import DIALS, Dial
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
@@ -47,7 +47,7 @@ class OpenKeywords(TypedDict, total=False):
     "default". `codec` and `hooks` are those of the clients.
     """
 
-    fsync: str
+    fsync: Dial
     limits: Limits | Mapping[str, int] | None
     namespace: str
     codec: Codec
@@ -95,7 +95,7 @@ def _open(
     path: str | os.PathLike[str],
     clock: Clock,
     *,
-    fsync: str = "always",
+    fsync: Dial = "always",
     limits: Limits | Mapping[str, int] | None = None,
     **seen: Any,
 ) -> Opened[Any]:

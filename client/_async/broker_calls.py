@@ -57,7 +57,7 @@ class AsyncBrokerCalls:
         return await self._carry(topic_calls.hand_over(to, **limits))
 
     async def change_members(
-        self, action: str, nodes: Sequence[str], **contact: Any
+        self, action: topic_calls.MembersAction, nodes: Sequence[str], **contact: Any
     ) -> dict[str, Any]:
         """Add, promote, remove, replace or move nodes. Returns the members afterwards.
 

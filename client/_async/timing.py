@@ -104,12 +104,25 @@ class AsyncTiming:
         """Send one message."""
 
     @abstractmethod
-    async def get(self, topic: str, id: str, **limits: Unpack[TimeLimit]) -> MessageInfo:
+    async def get(
+        self,
+        topic: str,
+        id: str,
+        *,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
+    ) -> MessageInfo:
         """Look at a message."""
 
     @abstractmethod
     async def cancel(
-        self, topic: str, id: str, *, untried: bool = False, **limits: Unpack[TimeLimit]
+        self,
+        topic: str,
+        id: str,
+        *,
+        untried: bool = False,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> Changed:
         """Cancel a message."""
 

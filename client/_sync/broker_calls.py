@@ -56,7 +56,9 @@ class BrokerCalls:
         self.leading(**limits)
         return self._carry(topic_calls.hand_over(to, **limits))
 
-    def change_members(self, action: str, nodes: Sequence[str], **contact: Any) -> dict[str, Any]:
+    def change_members(
+        self, action: topic_calls.MembersAction, nodes: Sequence[str], **contact: Any
+    ) -> dict[str, Any]:
         """Add, promote, remove, replace or move nodes. Returns the members afterwards.
 
         `contact`: name, peer, election_port, http, resp of a node to add or move; and `timeout` or

@@ -194,6 +194,11 @@ class Client(
         return self._topology.shards
 
     @property
+    def timeout_s(self) -> float:
+        """The time limit of calls that give none, in seconds."""
+        return self._links[0].transport.times.timeout_s
+
+    @property
     def mismatched(self) -> int:
         """How many messages `exact_tags` has returned to the broker so far."""
         return sum(link.mismatched for link in self._links)

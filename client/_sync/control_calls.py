@@ -25,7 +25,7 @@ from delaylog.client.keywords import (
     TimeLimit,
     list_query,
 )
-from delaylog.client.models import Changed, MessageInfo, Settled
+from delaylog.client.models import Changed, MessageInfo, Settled, State
 from delaylog.client.shards.by_ids import ByIds
 from delaylog.client.shards.merging import merged
 from delaylog.client.shards.over_shards import list_failed
@@ -189,7 +189,7 @@ class ControlCalls:
         self,
         topic: str,
         *,
-        state: str | Sequence[str] | None = None,
+        state: State | Sequence[State] | None = None,
         shard: str | None = None,
         **filter: Unpack[ListKeywords],
     ) -> Iterator[MessageInfo]:

@@ -19,7 +19,6 @@ from delaylog.client.keywords import (
     PeekKeywords,
     ReceiveKeywords,
     SubscribeKeywords,
-    TimeLimit,
     UpdateKeywords,
 )
 from delaylog.client.message import LeasedMessage
@@ -30,6 +29,7 @@ from delaylog.client.models import (
     NewMessage,
     Sent,
     Settled,
+    State,
     Stats,
     TopicInfo,
     TopicSettings,
@@ -65,7 +65,11 @@ class QueueClient(Protocol):
         """Return ready messages without leasing them."""
 
     def ack(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Settled]:
         """Acknowledge messages."""
 
@@ -76,7 +80,8 @@ class QueueClient(Protocol):
         delay: timedelta | None = None,
         delay_ms: int | None = None,
         reason: str | None = None,
-        **limits: Unpack[TimeLimit],
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Settled]:
         """Have messages redelivered after a delay, or after the backoff."""
 
@@ -85,12 +90,17 @@ class QueueClient(Protocol):
         messages: LeasedMessage | Iterable[LeasedMessage],
         *,
         reason: str | None = None,
-        **limits: Unpack[TimeLimit],
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Settled]:
         """Make messages dead letters now."""
 
     def release(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
+        self,
+        messages: LeasedMessage | Iterable[LeasedMessage],
+        *,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Settled]:
         """Return messages as if they had not been received."""
 
@@ -100,7 +110,8 @@ class QueueClient(Protocol):
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Settled]:
         """Extend leases to this time from now."""
 
@@ -110,7 +121,8 @@ class QueueClient(Protocol):
         *,
         lease: timedelta | None = None,
         lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> list[Settled]:
         """Count attempts from now on at messages that were received with `begin`."""
 
@@ -121,7 +133,8 @@ class QueueClient(Protocol):
         *,
         group: str | None = None,
         life: bool = False,
-        **limits: Unpack[TimeLimit],
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> MessageInfo:
         """Return a message as one group sees it. Raises NotFound."""
 
@@ -132,7 +145,8 @@ class QueueClient(Protocol):
         *,
         force: bool = False,
         untried: bool = False,
-        **limits: Unpack[TimeLimit],
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> Changed:
         """Cancel an undelivered message. Raises NotFound or TooLate."""
 
@@ -169,7 +183,7 @@ class QueueClient(Protocol):
         self,
         topic: str,
         *,
-        state: str | Sequence[str] | None = None,
+        state: State | Sequence[State] | None = None,
         due_from: int | None = None,
         due_to: int | None = None,
         tag: str | None = None,
@@ -192,27 +206,47 @@ class QueueClient(Protocol):
     ) -> Iterator[MessageInfo]:
         """Dead letters in due order."""
 
-    def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
+    def topics(
+        self, *, timeout: timedelta | None = None, timeout_s: float | None = None
+    ) -> list[TopicInfo]:
         """The topics of the namespace."""
 
-    def get_topic(self, topic: str, **limits: Unpack[TimeLimit]) -> TopicInfo:
+    def get_topic(
+        self, topic: str, *, timeout: timedelta | None = None, timeout_s: float | None = None
+    ) -> TopicInfo:
         """Return a topic and its settings. Raises NotFound."""
 
     def put_topic(
         self,
         topic: str,
         settings: TopicSettings | Mapping[str, Any] | None = None,
-        **limits: Unpack[TimeLimit],
+        *,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> TopicInfo:
         """Create a topic, or replace its settings. Conflict if `slots` differ."""
 
     def update_topic(self, topic: str, **settings: Unpack[UpdateKeywords]) -> TopicInfo:
         """Change the settings that are named, and no others. Raises NotFound."""
 
-    def drop_topic(self, topic: str, *, force: bool = False, **limits: Unpack[TimeLimit]) -> None:
+    def drop_topic(
+        self,
+        topic: str,
+        *,
+        force: bool = False,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
         """Delete an empty topic; with `force` any topic."""
 
-    def stats(self, topic: str, *, group: str | None = None, **limits: Unpack[TimeLimit]) -> Stats:
+    def stats(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
+    ) -> Stats:
         """Return the counts by state as one group sees them. Raises NotFound (no such group)."""
 
     def purge(
@@ -221,11 +255,18 @@ class QueueClient(Protocol):
         *,
         group: str | None = None,
         force: bool = False,
-        **limits: Unpack[TimeLimit],
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> int:
         """End waiting and ready messages; `force`: also leased ones. Returns their number."""
 
     def put_group(
-        self, topic: str, group: str, *, ephemeral: bool = False, **limits: Unpack[TimeLimit]
+        self,
+        topic: str,
+        group: str,
+        *,
+        ephemeral: bool = False,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> GroupInfo:
         """Create a group. It sees the messages that are sent from now on."""

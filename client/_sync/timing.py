@@ -102,12 +102,25 @@ class Timing:
         """Send one message."""
 
     @abstractmethod
-    def get(self, topic: str, id: str, **limits: Unpack[TimeLimit]) -> MessageInfo:
+    def get(
+        self,
+        topic: str,
+        id: str,
+        *,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
+    ) -> MessageInfo:
         """Look at a message."""
 
     @abstractmethod
     def cancel(
-        self, topic: str, id: str, *, untried: bool = False, **limits: Unpack[TimeLimit]
+        self,
+        topic: str,
+        id: str,
+        *,
+        untried: bool = False,
+        timeout: timedelta | None = None,
+        timeout_s: float | None = None,
     ) -> Changed:
         """Cancel a message."""
 

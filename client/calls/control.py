@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Unpack
+from typing import Any, Final, Literal, TypeAlias, Unpack, get_args
 
 from delaylog.client.calls.call import BULK_FORM, Call
 from delaylog.client.calls.places import Places
@@ -14,7 +14,8 @@ from delaylog.client.wire.bulk_answers import ChangeAnswer, decode_changed
 from delaylog.client.wire.checks import check_keywords, check_word
 from delaylog.client.wire.durations import limit_of, split_limit
 
-ACTIONS: Final = ("cancel", "reschedule", "replay")
+Action: TypeAlias = Literal["cancel", "reschedule", "replay"]
+ACTIONS: Final = get_args(Action)
 _PAGES: Final = {"messages": "listMessages", "dead": "listDead"}
 
 
@@ -88,7 +89,7 @@ def reschedule(
 
 
 def change_many(
-    places: Places, /, topic: str, action: str, ids: Sequence[str], **members: Any
+    places: Places, /, topic: str, action: Action, ids: Sequence[str], **members: Any
 ) -> Call[list[dict[str, Any]]]:
     """Cancel, reschedule or replay messages by id, with a result for each."""
     check_word("action", action, ACTIONS)
@@ -113,7 +114,7 @@ def replay(
 
 
 def change_columns(
-    places: Places, /, topic: str, action: str, **columns: Unpack[_ChangeMembers]
+    places: Places, /, topic: str, action: Action, **columns: Unpack[_ChangeMembers]
 ) -> Call[ChangeAnswer]:
     """Cancel, reschedule or replay many messages, with a result for each.
 
@@ -127,7 +128,7 @@ def change_columns(
 
 
 def begin_job(
-    places: Places, /, topic: str, action: str, filter: Mapping[str, Any], **members: Any
+    places: Places, /, topic: str, action: Action, filter: Mapping[str, Any], **members: Any
 ) -> Call[dict[str, Any]]:
     """Start a job that cancels, reschedules or replays all messages that match a filter.
 

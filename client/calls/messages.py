@@ -248,7 +248,7 @@ def peek(
 
 
 def settle(
-    places: Places, /, topic: str, verb: str, receipts: Sequence[str], **members: Any
+    places: Places, /, topic: str, verb: Verb, receipts: Sequence[str], **members: Any
 ) -> Call[list[str]]:
     """Ack, nack or extend by receipts. Result per receipt: done, gone or unknown."""
     check_word("verb", verb, VERBS)
@@ -257,7 +257,7 @@ def settle(
 
 
 def settle_forced(
-    places: Places, /, topic: str, verb: str, ids: Sequence[str], **members: Unpack[SettleKeywords]
+    places: Places, /, topic: str, verb: Verb, ids: Sequence[str], **members: Unpack[SettleKeywords]
 ) -> Call[list[str]]:
     """Ack, nack or extend by id, no matter which consumer holds the lease."""
     check_word("verb", verb, VERBS)
@@ -270,7 +270,7 @@ def settle_columns(
     places: Places,
     /,
     topic: str,
-    verb: str,
+    verb: Verb,
     lease: int,
     refs: Numbers | None = None,
     **members: Unpack[SettleMembers],
@@ -284,7 +284,7 @@ def settle_columns(
     return Call("POST", path, wire, BULK_FORM, decode_settled, limit_s=limit_s)
 
 
-def _call_of(verb: str) -> str:
+def _call_of(verb: Verb) -> str:
     """The name of the call in the table of calls, in which `begin` is that of a transaction."""
     return "beginAttempts" if verb == "begin" else verb
 

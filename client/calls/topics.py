@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 from delaylog.client.calls.call import Call, json_call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
 from delaylog.client.keywords import TimeLimit, UpdateKeywords
 from delaylog.client.wire.durations import limit_of, split_limit
+
+MembersAction: TypeAlias = Literal["add", "promote", "remove", "replace", "move"]
 
 
 def topics(
@@ -215,7 +217,10 @@ def cluster(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
 
 
 def change_members(
-    action: str, nodes: Sequence[str], contact: Mapping[str, Any], **limits: Unpack[TimeLimit]
+    action: MembersAction,
+    nodes: Sequence[str],
+    contact: Mapping[str, Any],
+    **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
     """Add, promote, remove, replace or move nodes of a cluster."""
     limit_s = limit_of("change_members", limits)

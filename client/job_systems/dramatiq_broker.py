@@ -121,7 +121,7 @@ class DelaylogBroker(dramatiq.Broker):
     def create_topic(self, queue_name: str) -> None:
         """Create the topic of a queue, unless it exists."""
         if queue_name not in self._created:
-            declare_topic(self.sdk, topic_of(queue_name))
+            declare_topic(self.sdk, topic_of(queue_name), for_s=self.sdk.timeout_s)
             self._created.add(queue_name)
 
     def _living(self, queue_name: str) -> int:

@@ -100,7 +100,7 @@ class DelaylogBroker(AsyncBroker):
 
     def _create_topic(self, queue: str) -> None:
         if queue not in self._created:
-            declare_topic(self.sdk, topic_of(queue))
+            declare_topic(self.sdk, topic_of(queue), for_s=self.sdk.timeout_s)
             self._created.add(queue)
 
     def _close(self) -> None:

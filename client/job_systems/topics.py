@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from hashlib import sha256
+from random import Random
 from typing import Final
 
-from delaylog.client.errors import Forbidden, NotFound
+from delaylog.client.errors import ClientError, Forbidden, NotFound
 from delaylog.client.keywords import SendKeywords
 from delaylog.client.models import TopicSettings
 from delaylog.client.surface import QueueClient
+from delaylog.client.wire.patience import Patience
 from delaylog.storage.messages.message_fields import ID_BYTES_MAX, ID_PATTERN, TAG_BYTES_MAX
 
 log = logging.getLogger("delaylog.job_systems")
@@ -33,19 +36,32 @@ def topic_of(queue: str) -> str:
     return f"{_ILLEGAL.sub('-', queue)[: NAME_CHARS_MAX - 1 - _DIGEST_CHARS]}.{digest}"
 
 
-def declare_topic(client: QueueClient, topic: str, *, ttl_ms: int | None = None) -> None:
+def declare_topic(
+    client: QueueClient, topic: str, *, ttl_ms: int | None = None, for_s: float = 0.0
+) -> None:
     """Create a topic that is ordered by priority, unless it exists.
 
-    A caller without the right to create topics uses those that the administrator has made.
+    While the broker is away this is repeated for `for_s` seconds. A caller without the right to
+    create topics uses those that the administrator has made.
     """
-    try:
+    patience = Patience(for_s, time.monotonic, Random())
+    while True:
         try:
-            client.get_topic(topic)
-        except NotFound:
-            settings = TopicSettings(order="priority", merge="replace", ttl_ms=ttl_ms)
-            client.put_topic(topic, settings)
-    except Forbidden as error:
-        log.info("topic %s is used with the settings that it has: %s", topic, error)
+            _create(client, topic, TopicSettings("priority", merge="replace", ttl_ms=ttl_ms))
+            return
+        except Forbidden as error:
+            log.info("topic %s is used with the settings that it has: %s", topic, error)
+            return
+        except ClientError as error:
+            time.sleep(patience.pause_s(error))
+
+
+def _create(client: QueueClient, topic: str, settings: TopicSettings) -> None:
+    """Create a topic, unless it exists. It may be repeated."""
+    try:
+        client.get_topic(topic)
+    except NotFound:
+        client.put_topic(topic, settings)
 
 
 def fields_of_task(task_id: object, name: object) -> SendKeywords:

@@ -11,17 +11,18 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from delaylog.client.errors import IdInUse
-from delaylog.client.models import Sent
+from delaylog.client.models import Sent, SentResult
 from delaylog.client.sending.row import Kind, Packed, is_relative, merge_of
 from delaylog.client.wire.bulk import REJECTED, pack_body, ref_to_id
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.storage.messages.message_fields import put_columns
 
 WHOLE_BATCH: Final = -1
-RESULTS: Final = ("created", "kept", "replaced", "rejected")
+RESULTS: Final[tuple[SentResult, ...]] = get_args(SentResult)
+"""In the order of their codes in answers."""
 
 
 class Batch:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 
 from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
-from delaylog.client.keywords import PeekKeywords, ReceiveKeywords
+from delaylog.client.keywords import PeekKeywords, ReceiveKeywords, TagsMode
 from delaylog.client.wire.checks import (
     INT64_MAX,
     check_keywords,
@@ -59,7 +59,7 @@ class Wanted:
     topic: str
     group: str | None = None
     tags: tuple[str, ...] = ()
-    tags_mode: str = "any"
+    tags_mode: TagsMode = "any"
     exact_tags: bool = False
     ids: tuple[str, ...] = ()
     begin: int | None = None

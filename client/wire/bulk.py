@@ -16,7 +16,7 @@ import msgpack
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.wire.checks import check_list, check_sendable
 from delaylog.client.wire.columns import IntArray, Numbers, column_of, one_for_all
-from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, pack_fields
+from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, MergeMode, pack_fields
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1
@@ -50,7 +50,7 @@ class SendColumns(TypedDict, total=False):
     priority: Numbers | None
     ttl_ms: Numbers | None
     max_retry: Numbers | None
-    merge: str | None
+    merge: MergeMode | None
     producer: str | None
     sequence: int | None
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from delaylog.client.keywords import TagsMode
 from delaylog.client.message import LeasedMessage
 
 M = TypeVar("M", bound=LeasedMessage)
 
 
 def split_by_tags(
-    messages: Iterable[M], tags: Sequence[str], tags_mode: str
+    messages: Iterable[M], tags: Sequence[str], tags_mode: TagsMode
 ) -> tuple[list[M], list[M]]:
     """(messages that have any or all of the tags, depending on `tags_mode`; the others)."""
     wanted = frozenset(tags)

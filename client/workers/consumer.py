@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
-from delaylog.client.models import TagsMode
+from delaylog.client.keywords import TagsMode
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.wire.checks import check_seconds, check_text, check_texts, check_topic
 from delaylog.client.wire.durations import duration_ms

@@ -16,7 +16,7 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 import msgpack
 
@@ -45,7 +45,8 @@ HEADERS_BYTES_MAX: Final = 16_384
 TTL_MS_MAX: Final = 2**53
 BACKOFF_FIRST_MS_MAX: Final = 86_400_000
 BACKOFF_MS_MAX: Final = 30 * 86_400_000
-MERGE_MODES: Final = ("keep", "replace", "reject")
+MergeMode: TypeAlias = Literal["keep", "replace", "reject"]
+MERGE_MODES: Final[tuple[MergeMode, ...]] = get_args(MergeMode)
 ARRAY_CODES: Final = {"<u1": "B", "<u2": "H", "<u4": "I", "<i4": "i", "<i8": "q"}
 """The types of columns, and the codes that `array` of the standard library has for them."""
 assert sys.byteorder == "little", "an array has the byte order of the machine"
@@ -136,7 +137,7 @@ class SendFields(TypedDict, total=False):
     priority: int | None
     ttl_ms: int | None
     max_retry: int | None
-    merge: str | None
+    merge: MergeMode | None
     backoff: Mapping[str, float] | None
 
 

@@ -56,9 +56,9 @@ def test_ten_seconds_is_the_limit_of_calls_that_give_none() -> None:
     assert TIMEOUT_S == 10
     with Client(AWAY) as client:
         assert client._links[0].transport.times == Times(10.0, 10.0)
-        assert client._timeout_s == 10
+        assert client.timeout_s == client._timeout_s == 10
     with Client(AWAY, timeout=timedelta(hours=1)) as patient:
-        assert patient._links[0].transport.times.timeout_s == 3_600
+        assert patient.timeout_s == 3_600
         assert patient._timeout_s == RETRY_FOR_S_MAX
 
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS, GroupCommit
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog
 
-DIALS: Final = ("always", "everysec", "never")
+Dial: TypeAlias = Literal["always", "everysec", "never"]
+DIALS: Final = get_args(Dial)
 EVERY_SECONDS: Final = 1.0
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
+from typing import Final
 
 from delaylog.client.errors import NotFound
-from delaylog.client.models import MessageInfo
+from delaylog.client.models import MessageInfo, State
 from delaylog.client.queues.dyno.message import Message, encode
 from delaylog.client.queues.dyno.settling import ENDED
 from delaylog.client.queues.dyno.shards import Shard, dyno_priority, message_of
@@ -20,8 +21,8 @@ from delaylog.client.queues.dyno.taking import DynoTaking
 Predicate = Callable[[str], object]
 """A function of the JSON text; the truth value of its result counts."""
 
-QUEUED = "waiting,ready"
-LIVING = "waiting,ready,leased"
+QUEUED: Final[tuple[State, ...]] = ("waiting", "ready")
+LIVING: Final[tuple[State, ...]] = (*QUEUED, "leased")
 
 
 class DynoLooking(DynoTaking):
@@ -83,7 +84,7 @@ class DynoLooking(DynoTaking):
         If another consumer takes it concurrently, the next match is taken.
         """
         shards = (self._own,) if local else self._all()
-        for shard, info in _in_order([self._listed([shard], "ready") for shard in shards]):
+        for shard, info in _in_order([self._listed([shard], ("ready",)) for shard in shards]):
             text = encode(message_of(shard, info))
             if predicate(text) and self._take_due(shard, info.id) is not None:
                 return Message(info.id, text, shard=shard.name)
@@ -100,7 +101,9 @@ class DynoLooking(DynoTaking):
                 return message_of(shard, found)
         return None
 
-    def _listed(self, shards: Sequence[Shard], states: str) -> Iterator[tuple[Shard, MessageInfo]]:
+    def _listed(
+        self, shards: Sequence[Shard], states: Sequence[State]
+    ) -> Iterator[tuple[Shard, MessageInfo]]:
         for shard in shards:
             for info in shard.client.browse(shard.topic, state=states, bodies=True):
                 yield shard, info

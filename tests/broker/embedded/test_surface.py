@@ -10,7 +10,7 @@ from delaylog.broker.embedded import AsyncEmbeddedBroker, EmbeddedBroker
 from delaylog.client import AsyncClient, Client
 from tests.client.test_surface import takes
 
-OF_CONNECTIONS = {"from_env", "shards", "mismatched"}
+OF_CONNECTIONS = {"from_env", "shards", "mismatched", "timeout_s"}
 OF_CLOSING = {"within_s"}
 """How long an end waits for a network that there is not."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, NotReached
+from delaylog.client import AnswerLate, AnswerLost, ApiError, AsyncPlainClient, NotReached
 from delaylog.client.wire.leader_route import LeaderRoute
 from tests.client.either import PLAIN_CLIENTS
 from tests.client.scenes import serving
@@ -230,3 +230,46 @@ def test_two_that_fail_at_one_node_go_on_once() -> None:
     for _ in range(2):
         route.next("http://a")
     assert route.node == "http://b"
+
+
+class Hanging(Node):
+    """A node that takes a call and does not answer it."""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.seen.append((request.raw_path, None))
+        await asyncio.sleep(4)
+        return web.json_response({}, status=503)
+
+
+async def test_a_node_that_hangs_leaves_time_for_another_one() -> None:
+    """What may be repeated goes on elsewhere after half of its time."""
+    one, two = Hanging(), Node()
+    two.script = [(200, SENT, {})]
+    await one.start()
+    await two.start()
+    try:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
+            sent = await client.send("t", "x", idempotency_key="a", timeout_s=3)
+            assert sent.id == "~1"
+            assert (one.calls, two.calls) == ([PATH], [PATH])
+    finally:
+        await two.stop()
+        await one.stop()
+
+
+async def test_the_call_after_one_that_hung_goes_to_another_node() -> None:
+    """What must not be repeated has all of its time; the node is left all the same."""
+    one, two = Hanging(), Node()
+    two.script = [(200, SENT, {})]
+    await one.start()
+    await two.start()
+    try:
+        async with AsyncPlainClient(one.url, members=[two.url]) as client:
+            with pytest.raises(AnswerLate):
+                await client.send("t", "x", timeout_s=1)
+            assert two.calls == []
+            assert (await client.send("t", "x")).id == "~1"
+            assert (one.calls, two.calls) == ([PATH], [PATH])
+    finally:
+        await two.stop()
+        await one.stop()
