@@ -16,7 +16,9 @@ PACKAGES: Final = frozenset({"crc32c", "numpy", "prometheus_client", "sortedcont
 
 def is_missing(error: ImportError) -> bool:
     """Whether a package of the extra is not installed."""
-    return isinstance(error, ModuleNotFoundError) and error.name in PACKAGES
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return False
+    return error.name.partition(".")[0] in PACKAGES
 
 
 def hint(what: str) -> str:

@@ -26,12 +26,19 @@ def test_the_packages_are_those_of_the_extra() -> None:
     assert {name.strip().replace("-", "_") for name in names} == PACKAGES
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES - {"uvloop"}))
+SERVE = ["serve"], "delaylog: {}\n"
+VERIFY = (
+    ["verify", "folder", "--json"],
+    '{{"error":{{"code":"usage","message":"{}"}}}}\n',
+)
+
+
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("package", "words", "error"),
     [
-        (["serve"], "delaylog: {}\n"),
-        (["verify", "folder", "--json"], '{{"error":{{"code":"usage","message":"{}"}}}}\n'),
+        *((package, *SERVE) for package in sorted(PACKAGES - {"uvloop"})),
+        # A verb that reads folders counts nothing for Prometheus.
+        *((package, *VERIFY) for package in sorted(PACKAGES - {"uvloop", "prometheus_client"})),
     ],
 )
 def test_a_verb_says_it_in_one_line(package: str, words: list[str], error: str) -> None:
