@@ -91,3 +91,8 @@ def test_the_steps_move_an_application_and_what_waits(
     assert (info.state, info.tags) == ("waiting", ("shop.remind",))
     assert due_ms <= info.deliver_at_ms <= due_ms + TIMEOUT_S * 1000
     assert not done(far)
+    for beginning in ("delaylog stats", "delaylog list"):
+        place = ("--url", broker.url, "--namespace", namespace)
+        with bench.worker(*steps.command(beginning), *place) as looking:
+            assert looking.wait(TIMEOUT_S) == 0, bench.log()
+    assert bench.log().splitlines()[-1].startswith(far)
