@@ -102,6 +102,7 @@ def test_the_version_is_said_once_more_and_the_same() -> None:
     [
         "constraints.txt",
         "tests/frameworks/requirements.txt",
+        "tests/languages/requirements.txt",
         "tests/redis/requirements.txt",
         "tests/redis/requirements-older.txt",
         "tests/spark/requirements.txt",

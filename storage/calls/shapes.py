@@ -110,7 +110,7 @@ SETTLE: Final = Shape(
     "Settle",
     RECEIPTS,
     TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max"),
-    Flag("force", "Settle by id, whichever consumer has the lease."),
+    Flag("force", "Settle by id, whichever consumer has the lease: true with ids."),
     BACK_MS,
     EXTEND_MS,
     REASON,
@@ -118,7 +118,8 @@ SETTLE: Final = Shape(
     rules={
         "oneOf": [
             {"required": ["receipts"]},
-            {"required": ["ids", "force"], "properties": {"force": {"const": True}}},
+            # Members of a branch would hide those of the body from generators of clients.
+            {"required": ["ids", "force"]},
         ]
     },
 )

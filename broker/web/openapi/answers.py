@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
@@ -41,11 +42,13 @@ def _list(items: Schema) -> Schema:
 
 
 def _object(optional: dict[str, Schema] | None = None, /, **members: Schema) -> Schema:
+    """An object that may get more members in a later release: a generated client has to let them
+    pass.
+    """
     return {
         "type": "object",
         "properties": {**members, **(optional or {})},
         "required": list(members),
-        "additionalProperties": False,
     }
 
 
@@ -59,7 +62,7 @@ def _words(*words: str | None) -> Schema:
 
 
 def _or_null(shape: Schema) -> Schema:
-    return {"oneOf": [shape, {"type": "null"}]}
+    return {"anyOf": [shape, {"type": "null"}]}
 
 
 _BASE64: Final[Schema] = {"type": "string", "contentEncoding": "base64"}
@@ -67,9 +70,14 @@ _HEADERS: Final[Schema] = {"type": "object", "additionalProperties": _TEXT}
 
 
 def _body(**members: Schema) -> Schema:
-    """Members of a message that has a body, as text or as base64."""
+    """Members of a message that has a body, as text or as base64.
+
+    Not by `oneOf`, for which clients in Go would be generated that cannot read the message.
+    """
     schema = _object({"body": _TEXT, "body_base64": _BASE64}, **members)
-    schema["oneOf"] = [{"required": ["body"]}, {"required": ["body_base64"]}]
+    schema["if"] = {"required": ["body"]}
+    schema["then"] = {"not": {"required": ["body_base64"]}}
+    schema["else"] = {"required": ["body_base64"]}
     return schema
 
 
@@ -97,7 +105,8 @@ def settings_schema(limits: Limits, *, whole: bool) -> Schema:
     if whole:
         return {**schema, "required": [member.name for member in SETTINGS.members]}
     for name, default in TopicSettings().as_dict().items():
-        schema["properties"][name]["default"] = default
+        # Not as `default`: generators write code that does not compile for words and objects.
+        schema["properties"][name]["description"] += f" Default: {json.dumps(default)}."
     return schema
 
 
@@ -176,7 +185,7 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
         listed = _object(sometimes | own | more, **described)
         return _object(messages=_list(listed), cursor=_TEXT_OR_NULL, now_ms=_INT)
 
-    received = _body(**_READY, headers=_HEADERS, **_LEASED)
+    received = _ref("ReceivedMessage")
     cause = _words(*(cause.name.lower() for cause in Cause), REJECTED, None)
     described = {
         **_READY,
@@ -198,17 +207,17 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
     }
     results = _list(_words("done", "gone", "unknown"))
     return {
-        "Sent": {
-            "oneOf": [
-                sent("created", "kept", "replaced"),
-                _object(messages=_list(sent(*RESULT_NAMES))),
-                _object(
-                    {"results": _list(_words(*RESULT_NAMES))}, **_each(_COUNT, "n", *RESULT_NAMES)
-                ),
-            ]
-        },
+        # Clients in Go need a module more for `oneOf`.
+        "Sent": {"anyOf": [_ref("SentMessage"), _ref("SentMessages"), _ref("SentRows")]},
+        "SentMessage": sent("created", "kept", "replaced"),
+        "SentMessages": _object(messages=_list(sent(*RESULT_NAMES))),
+        "SentRows": _object(
+            {"results": _list(_words(*RESULT_NAMES))}, **_each(_COUNT, "n", *RESULT_NAMES)
+        ),
+        "ReceivedMessage": _body(**_READY, headers=_HEADERS, **_LEASED),
+        "PeekedMessage": _body(**_READY, headers=_HEADERS),
         "Received": _object(messages=some(received), now_ms=_INT),
-        "Peeked": _object(messages=some(_body(**_READY, headers=_HEADERS)), now_ms=_INT),
+        "Peeked": _object(messages=some(_ref("PeekedMessage")), now_ms=_INT),
         "ClaimRows": _object(
             messages=some(received), **_each(_COUNT, "from", "to", "n"), now_ms=_INT
         ),

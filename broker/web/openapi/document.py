@@ -69,7 +69,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     for path, (name, _, doc, answers) in PAGES.items():
         paths[path] = {"get": _page(name, doc, answers)}
     paths.update(_camellia_paths())
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {
             "title": "delaylog",
@@ -88,6 +88,32 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
         },
         "security": [{"token": []}, {"session": []}, {}],
     }
+    _add_types(document)
+    return document
+
+
+_TYPES: Final = {bool: "boolean", int: "integer", str: "string", type(None): "null"}
+
+
+def _add_types(part: Any) -> None:
+    """Complete the schemas for generators of clients.
+
+    They take a value without a type for an object, and an integer without a format for one of 32
+    bits, in which no time fits.
+    """
+    if isinstance(part, list):
+        for each in part:
+            _add_types(each)
+    if not isinstance(part, dict):
+        return
+    values = part["enum"] if isinstance(part.get("enum"), list) else [part.get("const", ...)]
+    if values != [...]:
+        kinds = list(dict.fromkeys(_TYPES[type(value)] for value in values))
+        part["type"] = kinds if len(kinds) > 1 else kinds[0]
+    if part.get("type") in ("integer", ["integer", "null"]):
+        part["format"] = "int64"
+    for each in part.values():
+        _add_types(each)
 
 
 def _ref(name: str) -> Schema:
@@ -190,11 +216,11 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
         content = {form: {"schema": {"type": "string", "format": "binary"}} for form in FORMS}
         return {"required": takes.needed, "content": content}
     if isinstance(takes.shape, Shape):
-        name = takes.shape.title.replace(" ", "")
+        name = "".join(word.capitalize() for word in takes.shape.title.split())
         schemas.setdefault(name, takes.shape.schema(limits))
-        schema = _ref(name)
     else:
-        schema = _ref(takes.shape)
+        name = takes.shape
+    schema = _ref(name)
     if takes.many:
         many = {
             "type": "array",
@@ -202,7 +228,8 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
             "minItems": 1,
             "maxItems": limits.json_rows_max,
         }
-        schema = {"oneOf": [schema, many]}
+        schemas.setdefault(f"{name}OrList", {"anyOf": [schema, many]})
+        schema = _ref(f"{name}OrList")
     content = {kind: {"schema": schema} for kind in (JSON, MSGPACK)}
     if takes.bulk:
         content[BULK] = {"schema": {"type": "string", "format": "binary"}}
@@ -281,12 +308,11 @@ def _camellia_call(name: str, call: Call) -> dict[str, Any]:
         "msg": {"type": ["string", "null"]},
     }
     if call.answer:
-        members[call.answer] = {"oneOf": [_ANSWERED[name], {"type": "null"}]}
+        members[call.answer] = {"anyOf": [_ANSWERED[name], {"type": "null"}]}
     answer = {
         "type": "object",
         "properties": members,
         "required": list(members) if call.null_members else ["code"],
-        "additionalProperties": False,
     }
     entry: dict[str, Any] = {
         "operationId": f"camellia_{name}",
