@@ -28,6 +28,8 @@ from delaylog.client.queues import (
 )
 
 DAY_MS = 86_400_000
+PAST_MS = 10**12
+"""2001-09-09: an earlier due time is refused, as one in seconds."""
 LEASE_STEP_MS = 50
 """Leases end on multiples of this."""
 
@@ -151,7 +153,7 @@ def test_range_merge_keeps_the_first_time(client: Any, clock: Any) -> None:
     [
         (RangeMergeMessage("b", 1), RangeMergeMessage("b", 2)),
         (PriorityMessage("b", 50), PriorityMessage("b", 20)),
-        (FixedTimeMessage("b", 1), FixedTimeMessage("b", 2)),
+        (FixedTimeMessage("b", PAST_MS), FixedTimeMessage("b", PAST_MS + 1)),
     ],
     ids=["RangeMerge", "Priority", "FixedTime"],
 )
@@ -204,7 +206,7 @@ def test_the_longest_overdue_comes_first(
     found = consumer.prepare(3)
     assert [delivery.body for delivery in found] == ["b100", "b200", "b300"]
     assert consumer.roll_back(found[0]) is RolledBack.RETRY
-    producer.send(FixedTimeMessage("past", 1))
+    producer.send(FixedTimeMessage("past", PAST_MS))
     assert one(consumer).body == "b100", "what failed comes at once and first"
     assert one(consumer).message.deliver_at_ms == clock.now_ms(), "a past time means now"
 
@@ -220,7 +222,7 @@ def test_a_later_time_or_priority_replaces(
     clock.advance(ms=1)
     assert one(consumer).message.deliver_at_ms == start + 7 * DAY_MS
     assert producer.send(FixedTimeMessage("c", start + 30 * DAY_MS))
-    assert not producer.send(FixedTimeMessage("c", 1))
+    assert not producer.send(FixedTimeMessage("c", PAST_MS))
     assert one(consumer).body == "c"
     ranked = RmqProducer(client, "ranked")
     for priority in (90, 17):
@@ -251,7 +253,7 @@ def test_a_new_send_during_the_wait_for_a_retry_begins_anew(
 
 @pytest.mark.parametrize(
     "message",
-    [RangeMergeMessage("b", 1), PriorityMessage("b", 999), FixedTimeMessage("b", 1)],
+    [RangeMergeMessage("b", 1), PriorityMessage("b", 999), FixedTimeMessage("b", PAST_MS)],
     ids=["RangeMerge", "Priority", "FixedTime"],
 )
 @pytest.mark.parametrize("by_time", [False, True], ids=["rolled back", "not settled"])
@@ -300,8 +302,8 @@ def test_messages_of_a_slot_basis_are_worked_on_one_at_a_time(
 ) -> None:
     basis = "an order" * 100
     for body in ("1", "2", "3"):
-        producer.send(FixedTimeMessage(body, 1, slot_basis=basis))
-    producer.send(FixedTimeMessage("other", 1))
+        producer.send(FixedTimeMessage(body, PAST_MS, slot_basis=basis))
+    producer.send(FixedTimeMessage("other", PAST_MS))
     taken = {each.body: each for each in consumer.prepare(10)}
     assert set(taken) == {"1", "other"}
     assert consumer.prepare(10) == []
