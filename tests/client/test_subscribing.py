@@ -140,6 +140,7 @@ async def test_the_attempt_begins_when_the_message_is_yielded(queue: Queue) -> N
     """That of the first one begins with the receive."""
     for name in ("a", "b", "c"):
         await queue.call("send", "x", id=name)
+    await await_counts(queue, ready=3)
     await looped(queue, 2, ack)
     await await_counts(queue, acked=2, ready=1)
     life = {
