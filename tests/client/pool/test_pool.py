@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +22,14 @@ from delaylog.client.pool.child import UNUSABLE
 from delaylog.client.pool.pool import PoolOptions
 from delaylog.client.pool.slot import AGAIN, STEADY_S, Command, Slot
 from tests.client.workers.live import Live
-from tests.waiting import await_that
+from tests.waiting import await_that as await_within
 
 PROGRAM: Final = str(Path(sys.executable).with_name("delaylog"))
+
+LIMIT_S: Final = 90.0
+"""A process takes seconds of a processor to start, and some tests start one after another."""
+
+await_that = partial(await_within, seconds=LIMIT_S)
 
 THREADS: Final = """
 import os, time
@@ -100,7 +106,7 @@ def place(tmp_path: Path, live: Live) -> Place:
 def stop(process: subprocess.Popen[str]) -> str:
     """End it, gracefully; returns its log."""
     process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=30)
+    _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, log
     return log
 
@@ -178,7 +184,7 @@ def refused(place: Place, text: str, *options: str) -> str:
     """The log of a pool that does not run."""
     place.write(text)
     with place.pool(*options) as process:
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 1
     return log
 
