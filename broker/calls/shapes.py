@@ -151,7 +151,10 @@ def parse_receipt(text: Any, item: int) -> tuple[int, int]:
         if ref <= INT64_MAX:
             return int(text[:16], 16), ref
     raise Problem(
-        "bad_request", "a receipt is 32 hex digits, as receive gave it", field="receipts", item=item
+        "bad_request",
+        "a receipt is 32 hex digits, as receive gave it; with force, give ids",
+        field="receipts",
+        item=item,
     )
 
 

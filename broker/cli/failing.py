@@ -48,6 +48,13 @@ _CODES: Final = (
 """Modules, the errors that they raise on purpose or because of the environment, and the codes."""
 
 
+_HINTS: Final = (
+    ("NotReached", "is a broker running there? `delaylog serve` starts one, --url names another"),
+    ("Unauthorized", "--token-file or DELAYLOG_TOKEN_FILE names a file with a token"),
+)
+"""What to do about errors of the client, for people."""
+
+
 def _codes() -> Iterator[tuple[type[Exception], str]]:
     for module, name, code in _CODES:
         if module in sys.modules:
@@ -76,8 +83,13 @@ def fail(error: Exception, *, as_json: bool) -> int:
     if as_json:
         _say_json(members)
     else:
-        print(f"delaylog: {error}", file=sys.stderr)
+        print(f"delaylog: {error}{_hint(error)}", file=sys.stderr)
     return USAGE if members["error"]["code"] == "usage" else WRONG
+
+
+def _hint(error: Exception) -> str:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return next((f"; {hint}" for name, hint in _HINTS if name in names), "")
 
 
 def say_interrupted(error: Interrupted, *, as_json: bool) -> None:

@@ -57,6 +57,8 @@ def _parsed(words: list[str], *, as_json: bool) -> argparse.Namespace:
             return argparse.Namespace(verb=verb, words=words[1:])
     elif verb and not verb.startswith("-"):
         raise UsageError(_unknown(verb))
+    elif VERBS.keys() & set(words):
+        raise UsageError(f"options follow the verb, as in `delaylog list reminders {verb} …`")
     return make_parser(verb, as_json=as_json).parse_args(words)
 
 

@@ -24,6 +24,7 @@ from delaylog.broker.embedded.waits.steps import Begun, Safe
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.send.due_times import delay_over_horizon
 from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.client.message import LeasedMessage, MessageBatch
@@ -80,8 +81,7 @@ def _single(row: Row, item: int, horizon_ms: int) -> Single:
     relative, merge = is_relative(kind), merge_of(kind)
     if relative and time_ms > horizon_ms:
         # The engine checks now + delay, which would overflow a column for a huge delay.
-        detail = f"delay_ms is over the horizon of {horizon_ms} ms"
-        raise BadRequestError(detail, field="delay_ms", item=item)
+        raise delay_over_horizon(horizon_ms, item)
     return Single(body, time_ms, relative, members, merge)
 
 

@@ -221,7 +221,7 @@ async def _serve(config: Config) -> int:
         port = await face.start(config.http_host, config.http_port, tls)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.http_host}:{config.http_port}: {error.strerror}"
+            f"cannot listen on {config.http_host}:{config.http_port} (--http): {error.strerror}"
         ) from None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

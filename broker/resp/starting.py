@@ -33,7 +33,7 @@ async def listen(face: RespFace, config: RespConfig, tls: ServerTls | None) -> s
         port = await face.start(lambda: Connection(face), config.host, config.port, tls)
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror}"
+            f"cannot listen on {config.host}:{config.port} (--resp): {error.strerror}"
         ) from None
     host = f"[{config.host}]" if ":" in config.host else config.host
     return f"{host}:{port}"

@@ -63,7 +63,9 @@ def listed(messages: LeasedMessage | Iterable[LeasedMessage]) -> list[LeasedMess
     found = [messages] if isinstance(messages, LeasedMessage) else list(messages)
     for message in found:
         if not isinstance(message, LeasedMessage):
-            raise TypeError(f"messages are settled, not {type(message).__name__}")
+            raise TypeError(
+                f"messages are settled, not {type(message).__name__}; settle_ids takes ids"
+            )
     return found
 
 

@@ -215,7 +215,8 @@ def refusal(answer: Answer, token: str | None = None, why_not: str | None = None
     except ValueError:
         problem = _without(token, answer.body.decode(errors="replace"))
     if not isinstance(problem, dict):
-        problem = {"detail": str(problem)[:DETAIL_CHARS]}
+        begin = " ".join(str(problem).split())[:DETAIL_CHARS]
+        problem = {"detail": f"this is no answer of delaylog, but of another server: {begin}"}
     if why_not is not None:
         said = problem.get("detail", problem.get("title", ""))
         problem["detail"] = f"{said} (not followed: {why_not})".lstrip()

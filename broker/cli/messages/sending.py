@@ -126,4 +126,7 @@ def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
     else:
         rows = [(one.id, time_text(one.deliver_at_ms), one.result) for one in sent]
         print_lines(("id", "due", "result"), rows, plain=map(" ".join, rows))
+        if any(one.result == "kept" for one in sent):
+            kept = "kept: a message has this id already, and stays as it was"
+            print(f"delaylog: {kept}; --merge replace replaces it", file=sys.stderr)
     return WRONG if any(one.result == "rejected" for one in sent) else DONE

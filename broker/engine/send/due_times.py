@@ -13,6 +13,16 @@ from delaylog.storage.messages.batch import Column, column_max, column_min
 from delaylog.storage.messages.message_fields import UNIX_MS_MIN, not_unix_ms
 
 
+def delay_over_horizon(horizon_ms: int, item: int | None = None) -> BadRequestError:
+    """The error for a delay that ends over the horizon, which perhaps is a time."""
+    return BadRequestError(
+        f"delay_ms is over the horizon of {horizon_ms} ms; it counts from now, and deliver_at_ms"
+        " is a time",
+        field="delay_ms",
+        item=item,
+    )
+
+
 def check_due_times(due: Column, now_ms: int, horizon_ms: int) -> None:
     """BadRequestError for times over the horizon, and for seconds instead of milliseconds.
 

@@ -13,13 +13,12 @@ import numpy as np
 
 from delaylog.broker.engine.apply.send_frames import Logged, apply_send, in_batch_order
 from delaylog.broker.engine.errors import (
-    BadRequestError,
     ConflictError,
     DiskFullRefusal,
     TooLargeError,
 )
 from delaylog.broker.engine.model import SendResult, Topic
-from delaylog.broker.engine.send.due_times import check_due_times
+from delaylog.broker.engine.send.due_times import check_due_times, delay_over_horizon
 from delaylog.broker.engine.send.merging import CREATED, REPLACED, Merge, end_replaced, merge_ids
 from delaylog.broker.engine.send.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.send.quotas import check_quota
@@ -104,9 +103,7 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
         raise TooLargeError(f"a body has at most {limits.body_bytes_max} bytes", field="body")
     if batch.delay_ms is not None:
         if column_max(batch.delay_ms) > limits.horizon_ms:
-            raise BadRequestError(
-                f"delay_ms is over the horizon of {limits.horizon_ms} ms", field="delay_ms"
-            )
+            raise delay_over_horizon(limits.horizon_ms)
     elif batch.deliver_at_ms is not None:
         check_due_times(batch.deliver_at_ms, now_ms, limits.horizon_ms)
     if batch.ttl_ms is not None:
