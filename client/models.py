@@ -6,7 +6,6 @@ newer broker may add.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -16,6 +15,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords
+from delaylog.client.wire.json_bodies import body_of
 from delaylog.storage.messages.message_fields import MergeMode
 
 T = TypeVar("T")
@@ -384,20 +384,3 @@ def _members_of(kind: Any) -> tuple[tuple[str, bool], ...]:
         (each.name, each.default is MISSING and each.default_factory is MISSING)
         for each in fields(kind)
     )
-
-
-def body_of(shape: Mapping[str, Any]) -> bytes:
-    """The body of a JSON object that has `body` (text) or `body_base64`."""
-    if "body_base64" in shape:
-        return base64.b64decode(shape["body_base64"])
-    return str(shape.get("body", "")).encode()
-
-
-def with_body(shape: dict[str, Any], body: bytes | str) -> dict[str, Any]:
-    """The JSON object with the body added: as text if it is str, otherwise as base64."""
-    if isinstance(body, str):
-        return shape | {"body": body}
-    try:
-        return shape | {"body": body.decode()}
-    except UnicodeDecodeError:
-        return shape | {"body_base64": base64.b64encode(body).decode()}

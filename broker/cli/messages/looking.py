@@ -16,10 +16,10 @@ from delaylog.broker.cli.arguments import (
 )
 from delaylog.broker.cli.connection import client_of, given
 from delaylog.broker.cli.failing import DONE
-from delaylog.broker.cli.messages.receiving import body_of
 from delaylog.broker.cli.output import emit, print_lines, print_members
 from delaylog.broker.cli.values import plain_name, time_text, value_text
 from delaylog.client import AsyncPlainClient
+from delaylog.client.wire.json_bodies import body_of
 from delaylog.storage.calls import shapes
 
 _PAGE: Final = 1_000

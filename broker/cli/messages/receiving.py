@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from base64 import b64decode
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
@@ -16,7 +15,8 @@ from delaylog.broker.cli.connection import call, client_of, given
 from delaylog.broker.cli.failing import DONE, NOTHING, UsageError
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import time_text
-from delaylog.client.models import Delivered, with_body
+from delaylog.client.models import Delivered
+from delaylog.client.wire.json_bodies import body_of, with_body
 from delaylog.storage.calls import shapes
 
 FOLLOW_WAIT_MS: Final = 20_000
@@ -126,14 +126,6 @@ def _words(message: dict[str, Any]) -> list[str]:
     receipt = [message["receipt"]] if "receipt" in message else []
     due, attempts = time_text(message["deliver_at_ms"]), f"attempts={message['attempts']}"
     return [message["id"], *receipt, due, attempts]
-
-
-def body_of(message: dict[str, Any]) -> bytes:
-    """The body of a message of an answer."""
-    if "body" in message:
-        text: str = message["body"]
-        return text.encode()
-    return b64decode(message.get("body_base64", ""))
 
 
 def _print_line(words: list[str], body: bytes, args: argparse.Namespace) -> None:
