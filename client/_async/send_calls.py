@@ -15,6 +15,7 @@ from typing import Unpack
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError, NotReachedInTime, SendFailed
+from delaylog.client.holding import noted
 from delaylog.client.keywords import (
     ManySendKeywords,
     OneSendKeywords,
@@ -80,7 +81,13 @@ class AsyncSendCalls(Choosing[AsyncSender]):
             limit_s, fields = split_send_limit(fields, limit_s)
         if self._outbox.crowded:
             await self._room_within(limit_s)
-        return await self._queued(topic, body, fields, limit_s)
+        row = self._row(topic, body, fields)
+        # Without an AsyncSending, and without a second coroutine: a fifth of the cost of a send.
+        sender, free = self._only_sender, False
+        if sender is None:
+            sender, free = self._sender_for(fields.get("id"), fields.get("key"))
+        sent = await sender.begin(topic, row, free=free, limit_s=limit_s)
+        return noted(topic, sent) if sent.result == "kept" else sent
 
     def send_soon(
         self,
@@ -95,7 +102,11 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         invalid message raises ValueError or TypeError immediately. Failures whose result the
         program never reads are raised by `flush()` or `close()`.
         """
-        return self._queued(topic, body, fields, None)
+        row = self._row(topic, body, fields)
+        sender = self._only_sender
+        if sender is not None:
+            return sender.put(topic, row)
+        return self._put(topic, row, fields.get("id"), fields.get("key"), None)
 
     async def send_many(
         self,
@@ -186,20 +197,10 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         except TimeoutError:
             raise self._outbox.no_room(limit_s) from None
 
-    def _queued(
-        self,
-        topic: str,
-        body: bytes | str | None,
-        fields: QueuedSendKeywords,
-        limit_s: float | None,
-    ) -> AsyncSending:
+    def _row(self, topic: str, body: bytes | str | None, fields: QueuedSendKeywords) -> Row:
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = make_row(body, codec=self._codec, **fields)
-        sender = self._only_sender
-        if sender is not None:
-            return sender.put(topic, row, limit_s=limit_s)
-        return self._put(topic, row, fields.get("id"), fields.get("key"), limit_s)
+        return make_row(body, codec=self._codec, **fields)
 
     def _put(
         self, topic: str, row: Row, id: str | None, key: str | None, limit_s: float | None

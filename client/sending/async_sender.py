@@ -106,6 +106,15 @@ class AsyncSender:
         batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         return AsyncSending(batch, number)
 
+    def begin(self, topic: str, row: Row, *, free: bool, limit_s: float) -> asyncio.Future[Sent]:
+        """Queue a message for a caller that waits, or raise OutboxFull. Cheaper than a sending."""
+        if self._closed:
+            raise ClientError("the client is closed")
+        batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
+        waiter: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        batch.waiters[waiter] = number
+        return waiter
+
     async def room(self) -> None:
         """Wait until another message may be queued."""
         self._room_calls += 1

@@ -29,6 +29,8 @@ from tests.starts.warm_child import WarmChildBroker
 
 FAR_MS = 3_600_000
 ROUNDS = 3
+RESTARTS_S = 60.0
+"""Time limit of sends: on a busy machine a broker takes longer to start than the default."""
 
 
 async def bodies_there(url: str, topic: str) -> list[bytes]:
@@ -57,7 +59,10 @@ async def beaten(
 
 async def test_awaited_sends_are_there_once_through_kills(tmp_path: Path) -> None:
     sent: dict[str, str] = {}
-    async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
+    async with (
+        WarmChildBroker(tmp_path / "data") as broker,
+        AsyncClient(broker.url, timeout_s=RESTARTS_S) as client,
+    ):
         stop, moved = asyncio.Event(), asyncio.Event()
 
         async def sender(task: int) -> None:
