@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import time
@@ -41,10 +42,15 @@ class Steps:
     def send(self, order: int, **options: Any) -> str:
         """Send a task as any program of the application does; returns its id."""
         options["task_id"] = str(uuid4())
-        call = f"import shop; shop.remind.apply_async(({order},), **{options!r})"
+        steps = "shop.app.conf.broker_transport_options = {'priority_steps': list(range(10))}"
+        call = f"import shop; {steps}; shop.remind.apply_async(({order},), **{options!r})"
         with self.bench.worker("python", "-c", call) as process:
             assert process.wait(TIMEOUT_S) == 0, self.bench.log()
         return str(options["task_id"])
+
+    def save_program(self) -> None:
+        """Save the listing that moves tasks."""
+        (self.bench.folder / "move.py").write_text(self._placed(blocks("python")[2]))
 
     def command(self, beginning: str) -> list[str]:
         """The words of the command of the page that begins like this."""
@@ -60,6 +66,15 @@ class Steps:
         for shown, real in self._urls.items():
             text = text.replace(shown, real)
         return text
+
+
+def lose(server: redis.Redis, key: str) -> None:
+    """Leave the task of a list as a worker that was killed an hour ago has left it."""
+    payload = json.loads(server.rpop(key))
+    info = payload["properties"]["delivery_info"]
+    had = json.dumps([payload, info["exchange"], info["routing_key"]])
+    server.hset("unacked", "lost", had)
+    server.zadd("unacked_index", {"lost": time.time() - 3_600})
 
 
 def test_the_steps_move_an_application_and_what_waits(
@@ -79,14 +94,23 @@ def test_the_steps_move_an_application_and_what_waits(
             await_that(lambda: server.hlen("unacked") == 1, bench.log, seconds=TIMEOUT_S)
         assert (server.hlen("unacked"), server.llen("celery")) == (0, 1)
         ready = steps.send(2)
+        routed = [steps.send(4, queue="mail", priority=priority) for priority in (0, 1, 9)]
+        lose(server, "mail\x06\x161")
 
         steps.change_application(1)
         with bench.worker(*steps.command("celery -A shop worker"), "--concurrency", "1"):
             new = steps.send(3)
-            with bench.worker(*steps.command("celery -A shop migrate")) as migrating:
-                assert migrating.wait(TIMEOUT_S) == 0, bench.log()
+            steps.save_program()
+            with bench.worker(*steps.command("python move.py")) as moving:
+                assert moving.wait(TIMEOUT_S) == 0, bench.log()
+            assert blocks("text")[0] in bench.log()
             await_that(lambda: done(ready) and done(new), bench.log, seconds=TIMEOUT_S)
-        assert (server.hlen("unacked"), server.llen("celery")) == (0, 0)
+        assert server.hlen("unacked") == 0
+        assert list(server.scan_iter(_type="list")) == []
+    assert [(client.get("mail", each).state, each) for each in routed] == [
+        ("ready", each) for each in routed
+    ]
+    assert [each.id for each in client.receive("mail", max=3)] == routed[::-1]
     info = client.get("celery", far)
     assert (info.state, info.tags) == ("waiting", ("shop.remind",))
     assert due_ms <= info.deliver_at_ms <= due_ms + TIMEOUT_S * 1000
