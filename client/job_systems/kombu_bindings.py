@@ -1,29 +1,39 @@
 """Bindings: which queues are bound to which exchange, known to all processes of a namespace.
 
-The broker has no exchanges. Each binding is a message in the topic `kombu.bindings` that waits: it
-is listed, and never received. A binding of a transient queue (exclusive or auto-delete, such as
-those of remote control) is due after a minute unless its process renews it, so that dead processes
-get no more broadcasts. A binding of a durable queue stays for ten years.
+The broker has no exchanges. Each binding is a message in the topic `kombu.bindings`, and is listed
+while it waits. A binding of a transient queue (exclusive or auto-delete, such as those of remote
+control) is due after a minute unless its process renews it, so that dead processes get no more
+broadcasts. A binding of a durable queue stays for ten years.
+
+Each transient queue is bound to the default exchange by its name too, as every queue of AMQP is.
+Another process that has transient queues receives that binding when it is due, and removes the
+topic of the queue with what nobody has read.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from delaylog.client.errors import NotFound, TooLate
+from delaylog.client.errors import Forbidden, NotFound, TooLate
+from delaylog.client.job_systems.topics import topic_of
 from delaylog.client.surface import QueueClient
 
+log = logging.getLogger("delaylog.job_systems")
 TOPIC: Final = "kombu.bindings"
 TRANSIENT_MS: Final = 60_000
 DURABLE_MS: Final = 3_650 * 86_400_000
 FRESH_S: Final = 1.0
 """How long the bindings of an exchange are used again without asking the broker."""
+DUE_MAX: Final = 100
+"""Bindings of dead processes that are received at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,7 @@ class Bindings:
         self._renewed: dict[str, Binding] = {}
 
     def add(self, binding: Binding) -> None:
-        """Bind a queue; a transient one is bound until `forget` or for a minute after `renew`."""
+        """Bind a queue; a transient one is bound until `remove`, or a minute after `renew`."""
         self._put(binding)
         if binding.transient:
             self._renewed[binding.id] = binding
@@ -81,10 +91,37 @@ class Bindings:
         except (NotFound, TooLate):
             return
 
+    def hold_queue(self, queue: str) -> None:
+        """Keep the topic of a transient queue for as long as a process that holds it renews it."""
+        self.add(_of_default_exchange(queue))
+
+    def leave_queue(self, queue: str) -> None:
+        """Hold a queue no longer. What is still sent to it is removed a minute later."""
+        self._renewed.pop(_of_default_exchange(queue).id, None)
+
+    def tend(self) -> None:
+        """Renew what this process holds, and remove the transient queues that nobody renews."""
+        self.renew()
+        # A process without transient queues, such as one that only sends tasks, needs no right to
+        # do it.
+        if self._renewed:
+            self._remove_dead_queues()
+
     def renew(self) -> None:
         """Keep the transient bindings of this process for another minute."""
         for binding in list(self._renewed.values()):
             self._put(binding)
+
+    def _remove_dead_queues(self) -> None:
+        for message in self._client.receive(TOPIC, max=DUE_MAX):
+            binding = Binding(**json.loads(message.body))
+            if not binding.exchange:
+                try:
+                    with suppress(NotFound):
+                        self._client.drop_topic(topic_of(binding.queue), force=True)
+                except Forbidden as error:
+                    log.info("queue %s, which nobody holds, stays: %s", binding.queue, error)
+            self._client.ack(message)
 
     def _put(self, binding: Binding) -> None:
         body = {name: getattr(binding, name) for name in Binding.__slots__}
@@ -95,8 +132,11 @@ class Bindings:
             merge="replace",
             tags=[_tag(binding.exchange)],
             delay_ms=TRANSIENT_MS if binding.transient else DURABLE_MS,
-            ttl_ms=0,
         )
+
+
+def _of_default_exchange(queue: str) -> Binding:
+    return Binding("", queue, queue, transient=True)
 
 
 def _tag(exchange: str) -> str:

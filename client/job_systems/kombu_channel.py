@@ -38,15 +38,23 @@ class QoS(virtual.QoS):
         self.channel.intake.ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Return a message for immediate delivery, or make it a dead letter."""
+        """Return a message that was begun, after its backoff, or make it a dead letter.
+
+        Celery requeues a task that it has begun, never one that it has only fetched: its child
+        process was lost, its time limit was exceeded, or it raised Reject. A stopping worker
+        calls `restore_unacked`.
+        """
         super().ack(delivery_tag)
         if requeue:
-            self.channel.intake.release([delivery_tag])
+            self.channel.intake.nack(delivery_tag)
         else:
             self.channel.intake.reject(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
-        """Return all messages of the channel. A message that cannot be returned keeps its lease."""
+        """Return all messages of the channel: it is closed, or recovers (`basic_recover`).
+
+        Their attempts do not count. A message that cannot be returned keeps its lease.
+        """
         self._delivered.clear()
         self.channel.intake.release_all()
         return []
@@ -175,8 +183,9 @@ class Channel(virtual.Channel):
         **_: Any,
     ) -> None:
         if exclusive or auto_delete:
-            # The first message creates its topic, which is removed when it is not used any more.
+            # The first message creates its topic, which is removed when nobody holds it any more.
             self._transport.transient.add(queue)
+            self._transport.bindings.hold_queue(queue)
         if not (exclusive or auto_delete) or "x-max-priority" in (arguments or {}):
             self._transport.declare_queue(queue, ttl_ms=(arguments or {}).get("x-message-ttl"))
 
@@ -211,6 +220,7 @@ class Channel(virtual.Channel):
         with suppress(NotFound):
             self.sdk.drop_topic(topic_of(queue), force=True)
         self._transport.forget_queue(queue)
+        self._transport.bindings.leave_queue(queue)
 
     def _queue_bind(self, exchange: str, routing_key: str, _pattern: Any, queue: str) -> None:
         self._transport.bindings.add(self._binding(exchange, routing_key, queue))

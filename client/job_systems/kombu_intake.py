@@ -178,13 +178,18 @@ class Intake:
         for message in self._taken([receipt]):
             self._keeper.ack(message)
 
+    def nack(self, receipt: str) -> None:
+        """Return a message after its backoff. One that is not held was settled before."""
+        for message in self._taken([receipt]):
+            self._keeper.nack(message)
+
     def reject(self, receipt: str) -> None:
         """Make a message a dead letter. One that is not held was settled before."""
         for message in self._taken([receipt]):
             self._keeper.reject(message)
 
     def release(self, receipts: Iterable[str]) -> None:
-        """Return messages for immediate delivery."""
+        """Return messages for immediate delivery, without counting the attempt."""
         self._keeper.release(self._taken(receipts))
 
     def release_all(self) -> None:

@@ -73,7 +73,7 @@ class Transport(virtual.Transport):
             raise
         self.bindings = Bindings(self.sdk)
         lease_ms = self.client.transport_options.get("lease_ms", LEASE_MS)
-        self._keeper = LeaseKeeper(self.sdk, lease_ms, chore=self.bindings.renew)
+        self._keeper = LeaseKeeper(self.sdk, lease_ms, chore=self.bindings.tend)
         self._keeper.start()
         return super().establish_connection()
 

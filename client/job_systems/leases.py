@@ -23,6 +23,8 @@ log = logging.getLogger("delaylog.job_systems")
 LEASE_MS: Final = 30_000
 EXTENSIONS_PER_LEASE: Final = 3
 """So that one lost answer does not cost a lease."""
+ROUND_S_MAX: Final = 15.0
+"""Between rounds of extensions, however long a lease is: the chore has to run too."""
 QUOTA_PAUSE_S: Final = 1.0
 """Between tries of a settlement that exceeds a quota, if the broker names no time."""
 
@@ -68,6 +70,13 @@ class LeaseKeeper:
     def ack(self, message: Message) -> None:
         """End a message as done. Raises ClientError if the broker does not answer."""
         self._end(message, self._client.ack)
+
+    def nack(self, message: Message) -> None:
+        """Return a message after its backoff; a dead letter once `max_retry` is used up.
+
+        Raises ClientError if the broker does not answer.
+        """
+        self._end(message, self._client.nack)
 
     def reject(self, message: Message) -> None:
         """Make a message a dead letter. Raises ClientError if the broker does not answer."""
@@ -135,7 +144,8 @@ class LeaseKeeper:
                 self._held.pop(message.receipt, None)
 
     def _run(self) -> None:
-        while not self._closing.wait(self.lease_ms / 1000 / EXTENSIONS_PER_LEASE):
+        round_s = min(self.lease_ms / 1000 / EXTENSIONS_PER_LEASE, ROUND_S_MAX)
+        while not self._closing.wait(round_s):
             try:
                 self._extend()
                 if self._chore is not None:

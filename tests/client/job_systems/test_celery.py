@@ -19,7 +19,7 @@ import pytest
 from delaylog.client import Client, NotFound, TooLate
 from delaylog.client.job_systems.celery_control import cancel_task
 from tests.broker.conftest import Broker
-from tests.client.job_systems.conftest import Bench, load_app, url_of
+from tests.client.job_systems.conftest import TIMEOUT_S, Bench, load_app, url_of
 from tests.waiting import await_that
 
 MakeApp = Callable[[str], tuple[Any, Bench]]
@@ -95,6 +95,17 @@ def test_a_task_that_outlives_its_lease_runs_once(shared: Shared) -> None:
     bench.at_ms("long:end")
     time.sleep(1)
     assert [name for name in bench.names() if name.startswith("long")] == ["long:first", "long:end"]
+
+
+def test_a_task_that_kills_its_child_becomes_a_dead_letter(shared: Shared) -> None:
+    """It is tried as often as the topic says, with its backoff between."""
+    jobs, bench, client = shared
+    client.update_topic("celery", max_retry=1, backoff={"first_ms": 1_500, "jitter": 0})
+    sent = jobs.kill_child.delay("killed-child")
+    await_that(lambda: client.get("celery", sent.id).state == "dead", bench.log, seconds=TIMEOUT_S)
+    first_ms, last_ms = [at_ms for name, at_ms in bench.ran() if name == "killed-child"]
+    assert last_ms - first_ms >= 1_400
+    assert [each.attempts for each in client.dead("celery")] == [2]
 
 
 def test_revoke_reaches_a_task_in_a_worker(shared: Shared) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import delaylog
+from delaylog.client.errors import api_error
 from delaylog.client.job_systems.kombu_bindings import Binding, Bindings
 from delaylog.client.surface import QueueClient
 
@@ -66,6 +71,74 @@ def test_a_transient_binding_ends_when_its_process_does_not_renew_it(
     assert found(queue) == ["q1"]
     clock.advance(timedelta(days=365))
     assert found(queue) == ["q1"]
+
+
+def test_the_queues_of_a_dead_process_are_removed_by_another_one(
+    queue: QueueClient, clock: delaylog.ManualClock
+) -> None:
+    """Their bindings too; not the queue that another process holds, nor one that is durable."""
+    dead, living = Bindings(queue), Bindings(queue)
+    for bindings, names in ((dead, ("q2", "shared")), (living, ("shared", "q4"))):
+        for name in names:
+            bindings.hold_queue(name)
+            bindings.add(Binding("orders", "new", name, transient=True))
+    dead.add(DURABLE)
+    for _ in range(3):
+        for binding in Bindings(queue).of("orders"):
+            queue.send(binding.queue, "broadcast")
+        clock.advance(timedelta(seconds=40))
+        living.tend()
+    assert [topic.topic for topic in queue.topics()] == ["kombu.bindings", "q1", "q4", "shared"]
+    assert found(queue) == ["q1", "q4", "shared"]
+    assert queue.stats("shared").counts.ready == 3
+    counts = queue.stats("kombu.bindings").counts
+    assert (counts.ready, counts.leased, counts.dead) == (0, 0, 0)
+
+
+def test_what_is_sent_to_a_deleted_queue_is_removed(
+    queue: QueueClient, clock: delaylog.ManualClock
+) -> None:
+    """A reply may come after its reader has gone, and creates the topic anew."""
+    reader, worker = Bindings(queue), Bindings(queue)
+    worker.hold_queue("q1")
+    reader.hold_queue("q2")
+    reader.leave_queue("q2")
+    queue.send("q2", "a late reply")
+    clock.advance(timedelta(seconds=61))
+    reader.tend()
+    assert "q2" in [topic.topic for topic in queue.topics()]
+    worker.tend()
+    assert [topic.topic for topic in queue.topics()] == ["kombu.bindings"]
+
+
+def test_a_topic_that_may_not_be_removed_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """The reader of the log learns why, and the binding does not come again."""
+    client = Forbidding()
+    bindings = Bindings(cast(QueueClient, client))
+    bindings.add(TRANSIENT)
+    with caplog.at_level(logging.INFO, "delaylog.job_systems"):
+        bindings.tend()
+    assert "queue gone, which nobody holds, stays: 403" in caplog.text
+    assert client.acked == 1
+
+
+class Forbidding:
+    """A client that has received the binding of a queue, and may not drop its topic."""
+
+    acked = 0
+
+    def send(self, topic: str, body: str, **fields: Any) -> None:
+        assert topic == "kombu.bindings"
+
+    def receive(self, topic: str, *, max: int) -> list[Any]:
+        body = {"exchange": "", "routing_key": "gone", "queue": "gone", "transient": True}
+        return [SimpleNamespace(body=json.dumps(body))]
+
+    def drop_topic(self, topic: str, *, force: bool) -> None:
+        raise api_error(403, {"code": "forbidden", "detail": "it may not"})
+
+    def ack(self, message: Any) -> None:
+        self.acked += 1
 
 
 def test_bindings_are_read_again_after_a_second_or_when_asked(queue: QueueClient) -> None:

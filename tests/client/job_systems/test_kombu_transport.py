@@ -12,7 +12,7 @@ import pytest
 
 from delaylog.client import Client, NotReached, TopicSettings
 from delaylog.client.free_ports import free_port
-from delaylog.client.job_systems import register_kombu_transport
+from delaylog.client.job_systems import kombu_bindings, register_kombu_transport
 from tests.waiting import await_that
 
 WAIT_S = 20
@@ -93,16 +93,61 @@ def test_bodies_headers_and_serializers_arrive(connection: kombu.Connection) -> 
 def test_what_is_rejected_is_a_dead_letter_and_what_is_requeued_comes_again(
     connection: kombu.Connection, client: Client
 ) -> None:
+    """A requeue counts as an attempt, and waits for the topic's backoff."""
+    backoff = {"first_ms": 500, "jitter": 0}
+    client.put_topic("settling", TopicSettings("priority", backoff=backoff))
     queue = kombu.Queue("settling")
     taker = Taker(connection, queue, ack=False)
     publish(connection, 1, queue)
-    taker.drain(1)[0]
+    taker.drain(1)
     taker.messages[0].requeue()
+    begin = time.monotonic()
     taker.drain(2)
-    assert not taker.messages[1].delivery_info["redelivered"]
+    assert time.monotonic() - begin >= 0.4
+    assert taker.messages[1].delivery_info["redelivered"]
     taker.messages[1].reject(requeue=False)
     assert taker.is_idle()
-    assert client.stats("settling").counts.dead == 1
+    assert [each.attempts for each in client.dead("settling")] == [2]
+
+
+def test_what_is_requeued_more_often_than_the_topic_allows_is_a_dead_letter(
+    connection: kombu.Connection, client: Client
+) -> None:
+    """Recovered messages come again at once and do not count: nobody has begun them."""
+    client.put_topic("poison", TopicSettings(max_retry=1, backoff={"first_ms": 0}))
+    queue = kombu.Queue("poison")
+    taker = Taker(connection, queue, ack=False)
+    publish(connection, 1, queue)
+    for count in (1, 2, 3):
+        taker.drain(count)
+        taker.consumer.recover(requeue=True)
+    for count in (4, 5):
+        taker.drain(count)
+        taker.messages[-1].requeue()
+    assert taker.is_idle()
+    assert [each.attempts for each in client.dead("poison")] == [2]
+
+
+def test_queues_of_connections_that_have_ended_are_removed(
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that delete themselves, with what nobody has read; another connection does it."""
+    monkeypatch.setattr(kombu_bindings, "TRANSIENT_MS", 3_000)
+    news = kombu.Exchange("news", type="fanout", durable=False)
+    names = ["gone", "here"]
+    gone, here = (kombu.Queue(name, news, auto_delete=True, durable=False) for name in names)
+    with kombu.Connection(url, transport_options={"lease_ms": 600}) as staying:
+        here(staying.default_channel).declare()
+        with kombu.Connection(url) as ending:
+            gone(ending.default_channel).declare()
+            publish(ending, "hello", here)
+
+        def topics() -> list[str]:
+            return [topic.topic for topic in client.topics()]
+
+        assert topics() == ["gone", "here", "kombu.bindings"]
+        await_that(lambda: topics() == ["here", "kombu.bindings"])
+        assert client.stats("here").counts.ready == 1
 
 
 def test_no_ack_ends_a_message_with_its_delivery(

@@ -10,6 +10,7 @@ import pytest
 from delaylog.client import Client, NotReached, Settled
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import ClientError, api_error
+from delaylog.client.job_systems import leases
 from delaylog.client.job_systems.leases import LeaseKeeper
 from tests.waiting import await_that
 
@@ -40,6 +41,9 @@ class FakeClient:
 
     def ack(self, message: FakeMessage) -> list[Settled]:
         return self._settled("ack", [message])
+
+    def nack(self, message: FakeMessage) -> list[Settled]:
+        return self._settled("nack", [message])
 
     def reject(self, message: FakeMessage) -> list[Settled]:
         return self._settled("reject", [message])
@@ -126,9 +130,9 @@ def test_messages_that_cannot_be_returned_are_held_no_more(
 ) -> None:
     """Their leases end by themselves; a failure to settle is the caller's affair."""
     client.failing = True
-    keeper.hold([message("a"), message("b"), message("c")])
+    keeper.hold([message("a"), message("b"), message("c"), message("d")])
     keeper.release([message("a")])
-    for settle, receipt in [(keeper.ack, "b"), (keeper.reject, "c")]:
+    for settle, receipt in [(keeper.ack, "b"), (keeper.reject, "c"), (keeper.nack, "d")]:
         with pytest.raises(NotReached):
             settle(message(receipt))
     assert len(keeper) == 0
@@ -158,6 +162,18 @@ def test_a_quota_that_lasts_longer_than_a_lease_costs_a_delivery(
     keeper.ack(message("a"))
     assert "message a of topic t was not settled, so it is delivered again" in caplog.text
     assert len(keeper) == 0
+
+
+def test_the_chore_runs_often_however_long_leases_are(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bindings last a minute, and a lease may last twelve hours."""
+    monkeypatch.setattr(leases, "ROUND_S_MAX", 0.01)
+    ran: list[int] = []
+    keeper = LeaseKeeper(cast(Client, client), 600_000, chore=lambda: ran.append(1))
+    keeper.start()
+    await_that(lambda: len(ran) >= 2)
+    keeper.close()
 
 
 def test_the_chore_runs_with_the_extensions(client: FakeClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import Any
 
@@ -51,6 +52,12 @@ def slow(self: Any, word: str, seconds: float) -> None:
     note(f"{word}:{'again' if self.request.delivery_info['redelivered'] else 'first'}")
     time.sleep(seconds)
     note(f"{word}:end")
+
+
+@app.task(acks_late=True, reject_on_worker_lost=True)
+def kill_child(word: str) -> None:
+    note(word)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task
