@@ -69,9 +69,7 @@ class Pool:
                     self._stop()
                     return 1
                 time.sleep(LOOK_S)
-            logger.info(
-                "stopping %d processes", sum(each.process is not None for each in self._slots)
-            )
+            logger.info("stopping; another signal ends the processes at once")
             self._stop()
             return 0
         finally:

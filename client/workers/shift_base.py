@@ -67,6 +67,11 @@ class ShiftBase:
         self._outages = [Outages(name, shard) for shard in shards]
         logger.info("%s: started, %d handlers at a time, on %s", name, n, ", ".join(shards))
 
+    def _report_stopping(self, grace_s: float) -> None:
+        logger.info(
+            "%s: stopping; running handlers have up to %.0f s", self._consumer.name, grace_s
+        )
+
     def _report_stopped(self) -> None:
         logger.info("%s: stopped", self._consumer.name)
 

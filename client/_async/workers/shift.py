@@ -93,6 +93,7 @@ class AsyncShift(AsyncCalls):
     async def stop(self, grace_s: float) -> None:
         """Stop fetching, return waiting messages, await handlers, then return theirs."""
         self._stopping = True
+        self._report_stopping(grace_s)
         for room in self._room:
             room.set()
         await asyncio.wait(self._fetchers, timeout=ANSWER_S)

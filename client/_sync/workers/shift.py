@@ -106,6 +106,7 @@ class ThreadShift(Calls):
 
     def stop(self, grace_s: float) -> None:
         """Wait for handlers. Late ones continue in daemon threads; their results are ignored."""
+        self._report_stopping(grace_s)
         self.ask_to_stop()
         late = _join(self._handlers, grace_s)
         if late:

@@ -442,6 +442,7 @@ def test_a_worker_logs_its_start_its_connection_and_its_stop(
         killable.restart()
         await_that(lambda: told(f"t: connected to {url} again, after "))
     assert f"t: started, 8 handlers at a time, on {url}" in caplog.messages
+    assert "t: stopping; running handlers have up to 10 s" in caplog.messages
     assert caplog.messages[-1] == "t: stopped"
 
 
