@@ -38,15 +38,16 @@ class QoS(virtual.QoS):
         self.channel.intake.ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Return a message that was begun, after its backoff, or make it a dead letter.
+        """Return a message, or make it a dead letter.
 
-        Celery requeues a task that it has begun, never one that it has only fetched: its child
-        process was lost, its time limit was exceeded, or it raised Reject. A stopping worker
-        calls `restore_unacked`.
+        Of its consumer's messages Celery requeues those that it has begun, never one that was only
+        fetched: its child process was lost, its time limit was exceeded, or it raised Reject. A
+        stopping worker calls `restore_unacked`. The result backend `rpc` requeues what it has
+        polled (`basic_get`) when that is no final result.
         """
         super().ack(delivery_tag)
         if requeue:
-            self.channel.intake.nack(delivery_tag)
+            self.channel.intake.requeue(delivery_tag)
         else:
             self.channel.intake.reject(delivery_tag)
 

@@ -32,11 +32,12 @@ PIPE_BYTES: Final = 65_536
 
 @dataclass(slots=True)
 class Held:
-    """A message under lease, and whether the application has it."""
+    """A message under lease, and whether the application has it: from its consumer or by a poll."""
 
     message: Message
     queue: str
     delivered: bool = False
+    polled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Intake:
         for message in self._client.receive(topic_of(queue), lease_ms=self._keeper.lease_ms):
             self._keeper.hold([message])
             with self._changed:
-                self._held[message.receipt] = Held(message, queue, delivered=True)
+                self._held[message.receipt] = Held(message, queue, delivered=True, polled=True)
             return message
         return None
 
@@ -178,8 +179,16 @@ class Intake:
         for message in self._taken([receipt]):
             self._keeper.ack(message)
 
-    def nack(self, receipt: str) -> None:
-        """Return a message after its backoff. One that is not held was settled before."""
+    def requeue(self, receipt: str) -> None:
+        """Return a message that the application has got. One that is not held was settled before.
+
+        A message that it has polled was only looked at: it returns at once. A message that its
+        consumer has got was begun: the attempt counts, and it returns after its backoff.
+        """
+        held = self._held.get(receipt)
+        if held is not None and held.polled:
+            self.release([receipt])
+            return
         for message in self._taken([receipt]):
             self._keeper.nack(message)
 

@@ -113,11 +113,13 @@ def test_what_is_rejected_is_a_dead_letter_and_what_is_requeued_comes_again(
 def test_what_is_requeued_more_often_than_the_topic_allows_is_a_dead_letter(
     connection: kombu.Connection, client: Client
 ) -> None:
-    """Recovered messages come again at once and do not count: nobody has begun them."""
+    """What was polled or recovered comes again at once and does not count: nobody began it."""
     client.put_topic("poison", TopicSettings(max_retry=1, backoff={"first_ms": 0}))
     queue = kombu.Queue("poison")
-    taker = Taker(connection, queue, ack=False)
     publish(connection, 1, queue)
+    for _ in range(3):
+        queue(connection.default_channel).get().requeue()
+    taker = Taker(connection, queue, ack=False)
     for count in (1, 2, 3):
         taker.drain(count)
         taker.consumer.recover(requeue=True)
