@@ -114,7 +114,12 @@ class Bindings:
 
     def _remove_dead_queues(self) -> None:
         for message in self._client.receive(TOPIC, max=DUE_MAX):
-            binding = Binding(**json.loads(message.body))
+            try:
+                binding = Binding(**json.loads(message.body))
+            except (ValueError, TypeError):
+                # Another program has sent it.
+                self._client.reject(message, reason="this is no binding of kombu")
+                continue
             if not binding.exchange:
                 try:
                     with suppress(NotFound):

@@ -151,7 +151,7 @@ class LeaseKeeper:
                 if self._chore is not None:
                     self._chore()
             except ClientError as error:
-                log.warning("leases were not extended, which is tried again: %s", error)
+                log.warning("leases or bindings were not kept, which is tried again: %s", error)
 
     def _extend(self) -> None:
         with self._lock:

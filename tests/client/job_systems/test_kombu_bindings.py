@@ -111,6 +111,16 @@ def test_what_is_sent_to_a_deleted_queue_is_removed(
     assert [topic.topic for topic in queue.topics()] == ["kombu.bindings"]
 
 
+@pytest.mark.parametrize("body", ["no JSON", "[1]", '{"exchange": ""}'])
+def test_a_message_of_another_program_becomes_a_dead_letter(queue: QueueClient, body: str) -> None:
+    """It must not end the thread that extends leases."""
+    queue.send("kombu.bindings", body)
+    bindings = Bindings(queue)
+    bindings.add(TRANSIENT)
+    bindings.tend()
+    assert [each.body for each in queue.dead("kombu.bindings", bodies=True)] == [body.encode()]
+
+
 def test_a_topic_that_may_not_be_removed_stays(caplog: pytest.LogCaptureFixture) -> None:
     """The reader of the log learns why, and the binding does not come again."""
     client = Forbidding()
