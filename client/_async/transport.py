@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import time
 from typing import Final, TypeVar
 
@@ -35,7 +34,7 @@ from delaylog.client.wire.exchanging import (
     Times,
     exchange,
 )
-from delaylog.client.wire.http_answer import unanswered
+from delaylog.client.wire.http_answer import unanswered, unreached
 from delaylog.client.wire.leader_route import LeaderRoute
 
 T = TypeVar("T")
@@ -142,7 +141,8 @@ class AsyncTransport:
         except aiohttp.ConnectionTimeoutError as error:
             return _because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
         except aiohttp.ClientConnectorError as error:
-            return _because(NotReached(f"{ask.name}: {_why(error)}"), error)
+            # aiohttp's own text mentions TLS even without it.
+            return _because(NotReached(f"{ask.name}: {unreached(error.os_error)}"), error)
         except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError):
             # aiohttp quotes what it cannot read, and a server may echo the token.
             return AnswerLost(f"{ask.name}: the answer broke off, or is not HTTP")
@@ -160,14 +160,6 @@ def _readable(body: bytes | None) -> bytes | io.BytesIO | None:
 
 
 E = TypeVar("E", NotReached, AnswerLost)
-
-
-def _why(error: aiohttp.ClientConnectorError) -> str:
-    """Why the connection failed; aiohttp's own text mentions TLS even without it."""
-    cause = error.os_error
-    if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno)
-    return str(cause) or str(error)
 
 
 def _because(error: E, cause: BaseException) -> E:

@@ -37,7 +37,13 @@ from delaylog.client.wire.exchanging import (
     Times,
     exchange,
 )
-from delaylog.client.wire.http_answer import AnswerReader, MalformedAnswer, NoAnswer, unanswered
+from delaylog.client.wire.http_answer import (
+    AnswerReader,
+    MalformedAnswer,
+    NoAnswer,
+    unanswered,
+    unreached,
+)
 from delaylog.client.wire.leader_route import LeaderRoute
 
 T = TypeVar("T")
@@ -122,7 +128,7 @@ class Transport:
         except TimeoutError as error:
             return _because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
         except OSError as error:
-            return _because(NotReached(f"{ask.name}: {error or type(error).__name__}"), error)
+            return _because(NotReached(f"{ask.name}: {unreached(error)}"), error)
         answered = False
         self._in_use.add(connection)
         try:

@@ -7,6 +7,8 @@ answers (100 Continue) are skipped. This module reads no sockets.
 
 from __future__ import annotations
 
+import os
+import ssl
 from enum import IntEnum
 from typing import Final
 
@@ -21,6 +23,15 @@ class MalformedAnswer(Exception):
 
 class NoAnswer(MalformedAnswer):
     """The connection ended before the first byte of an answer."""
+
+
+def unreached(error: OSError) -> str:
+    """What to say about a node to which no connection was made."""
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLCertVerificationError):
+        return f"no TLS there ({error.reason}): is it an http address?"
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 def unanswered(node: str) -> str:

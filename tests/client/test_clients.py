@@ -14,6 +14,7 @@ from delaylog.client import (
     ClientError,
     Conflict,
     NotFound,
+    NotReached,
     Settled,
     TopicSettings,
 )
@@ -37,6 +38,12 @@ async def test_a_message_with_all_that_it_may_have(make: Any, two_brokers: Any, 
         assert two.ref == int(answer.refs[1])
         assert await client.ack([two, one]) == [DONE, DONE]
         assert await client.ack(one) == [GONE]
+
+
+async def test_https_to_a_broker_without_tls(make: Any, two_brokers: Any) -> None:
+    async with make(two_brokers[0].replace("http:", "https:"), timeout_s=5) as client:
+        with pytest.raises(NotReached, match="no TLS there .*: is it an http address"):
+            await client.topics()
 
 
 async def test_messages_by_their_ids(make: Any, two_brokers: Any, topic: str) -> None:
