@@ -53,7 +53,7 @@ async def _loop(
             batch = await client.receive_bulk(topic, max=ROWS_MAX, wait_ms=500, lease_ms=LEASE_MS)
             if batch.n == 0:
                 continue
-            late = time.time_ns() / 1e6 - batch.deliver_at_ms
+            late = time.time_ns() / 1e6 - np.asarray(batch.deliver_at_ms)
             found.ids.update(batch.ids)
             found.late_ms.append(late)
             found.early += int(np.count_nonzero(late < 0))
