@@ -42,7 +42,7 @@ async def test_a_message_with_all_that_it_may_have(make: Any, two_brokers: Any, 
 
 async def test_https_to_a_broker_without_tls(make: Any, two_brokers: Any) -> None:
     async with make(two_brokers[0].replace("http:", "https:"), timeout_s=5) as client:
-        with pytest.raises(NotReached, match="no TLS there .*: is it an http address"):
+        with pytest.raises(NotReached, match=r"no TLS there .*: is it an http address"):
             await client.topics()
 
 
