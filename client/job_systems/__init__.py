@@ -6,7 +6,8 @@ an extra of delaylog installs; this one imports none of them. docs/JOB_SYSTEMS.m
 page, `leases.py` is the part that all share; read it first.
 """
 
-from typing import Final
+from importlib.util import find_spec
+from typing import Any, Final
 
 MODULE: Final = "delaylog.client.job_systems.kombu_transport"
 
@@ -15,12 +16,20 @@ def register_kombu_transport() -> None:
     """Make kombu, and so Celery, understand `delaylog://` and, for TLS, `delaylogs://` URLs.
 
     Call it in the module of the Celery application, before the first connection. Calling it again
-    has no effect.
+    has no effect. In workers of Celery it also lets `revoke` reach the tasks in the broker.
     """
     from kombu.transport import TRANSPORT_ALIASES
 
     TRANSPORT_ALIASES["delaylog"] = f"{MODULE}:Transport"
     TRANSPORT_ALIASES["delaylogs"] = f"{MODULE}:TlsTransport"
+    if find_spec("celery") is not None:
+        from celery.signals import worker_init
+
+        worker_init.connect(_extend_revoke)
+
+
+def _extend_revoke(**_: Any) -> None:
+    from delaylog.client.job_systems import celery_revoke as _loaded  # noqa: F401
 
 
 __all__ = ["register_kombu_transport"]

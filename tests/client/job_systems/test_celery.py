@@ -108,13 +108,14 @@ def test_a_task_that_kills_its_child_becomes_a_dead_letter(shared: Shared) -> No
     assert [each.attempts for each in client.dead("celery")] == [2]
 
 
-def test_revoke_reaches_a_task_in_a_worker(shared: Shared) -> None:
-    jobs, bench, _ = shared
-    sent = jobs.run.apply_async(("revoked",), countdown=3)
-    jobs.app.control.revoke(sent.id)
-    jobs.run.apply_async(("after-revoked",), countdown=4)
-    bench.at_ms("after-revoked")
-    assert "revoked" not in bench.names()
+def test_revoke_ends_a_task_that_waits_in_the_broker(shared: Shared) -> None:
+    """Ids that no task has, or could have, do not matter."""
+    jobs, bench, client = shared
+    sent = jobs.run.apply_async(("revoked",), countdown=AHEAD_S)
+    jobs.app.control.revoke([sent.id, "nothing", "no\nid"])
+    await_that(lambda: client.get("celery", sent.id).state == "deleted", bench.log)
+    (answer,) = jobs.app.control.terminate(sent.id, reply=True, timeout=5, limit=1)
+    assert [list(each) for each in answer.values()] == [["ok"]]
 
 
 def test_workers_answer_remote_control(shared: Shared) -> None:
@@ -169,6 +170,26 @@ def test_the_highest_priority_runs_first_and_a_stop_returns_the_rest(
     counts = client.stats("celery").counts
     assert (counts.leased, counts.ready + counts.acked) == (0, 7)
     assert counts.ready >= 1
+
+
+def test_a_task_that_was_revoked_does_not_run_after_a_restart(
+    make_app: MakeApp, client: Client
+) -> None:
+    """What waits in the broker is cancelled there; what a worker had is kept by `--statedb`."""
+    jobs, bench = make_app("celery_app")
+    with worker(bench, "--statedb", "revoked"):
+        jobs.slow.delay("running", 4)
+        bench.at_ms("running:first")
+        had = jobs.run.delay("revoked-in-worker")
+        await_that(lambda: client.get("celery", had.id).state == "leased", bench.log)
+        waits = jobs.run.apply_async(("revoked-in-broker",), countdown=8)
+        jobs.app.control.revoke([had.id, waits.id])
+        await_that(lambda: client.get("celery", waits.id).state == "deleted", bench.log)
+    assert client.get("celery", had.id).state in ("ready", "acked")
+    jobs.run.apply_async(("after",), countdown=8)
+    with worker(bench, "--statedb", "revoked"):
+        bench.wait("running:first", "running:end", "after")
+    assert client.get("celery", had.id).state == "acked"
 
 
 def test_what_a_killed_worker_had_runs_again_and_a_worker_reconnects(
