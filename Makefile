@@ -57,15 +57,15 @@ $(DEMO_READY): $(READY)
 
 # The Redis clients and web frameworks of the tests, apart from the broker's own environment, which
 # needs none of them.
-# Some hold redis-py to an older version; they have one of their own. kombu's sources contain its
-# tests of transports.
+# Some hold redis-py to an older version; they have one of their own. The sources of kombu and
+# dramatiq contain their tests of transports and brokers.
 $(CLIENTS_READY): $(READY) tests/redis/requirements.txt tests/frameworks/requirements.txt
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -e '.[server]' pytest pytest-xdist hypothesis -r tests/redis/requirements.txt \
 	  -r tests/frameworks/requirements.txt
-	$(CLIENTS)/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary kombu \
-	  -d $(CLIENTS)/sources $$(grep '^kombu==' tests/redis/requirements.txt)
+	$(CLIENTS)/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+	  -d $(CLIENTS)/sources $$(grep -E '^(kombu|dramatiq)==' tests/redis/requirements.txt)
 	@touch $@
 
 # What its file pins itself, redis-py first, is not held to our own pins.
