@@ -44,12 +44,13 @@ class Task(Generic[P, R]):
         function: Callable[P, R],
         fields: MessageKeywords,
     ) -> None:
+        # First, because it copies the attributes of the function, which may itself be a task.
+        functools.update_wrapper(self, function)
         self.topic = topic
         self.name = name
         self._tasks = tasks
         self._function = function
         self._fields = fields
-        functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, without a message."""

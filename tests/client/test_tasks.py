@@ -174,6 +174,21 @@ async def test_a_task_has_the_kind_of_its_client() -> None:
                 threaded.task("t", retries=wrong)  # type: ignore[arg-type]
 
 
+def test_a_function_may_be_a_task_of_two_topics() -> None:
+    """A task copies the attributes of its function. Those of another task are not its own."""
+
+    def add(first: int, second: int) -> int:
+        return first + second
+
+    with Client(NOBODY) as client:
+        slow = client.task("slow", retries=1)(add)
+        fast = client.task("fast", name="plus")(slow)
+        assert (slow.topic, slow.name) == ("slow", "add")
+        assert (fast.topic, fast.name) == ("fast", "plus")
+        assert fast.__name__ == "add"
+        assert fast(1, 2) == 3
+
+
 @pytest.mark.parametrize(
     "body",
     [b"\xff", b"x", b"[]", b'"x"', b"{}", b'{"task":"a","args":3}', b'{"task":"a","kwargs":[]}'],
