@@ -91,6 +91,13 @@ class Bindings:
         except (NotFound, TooLate):
             return
 
+    def remove_queue(self, queue: str) -> None:
+        """Unbind a queue from all exchanges, whichever process has bound it."""
+        for info in list(
+            self._client.browse(TOPIC, state="waiting", tag=_queue_tag(queue), bodies=True)
+        ):
+            self.remove(Binding(**json.loads(info.body or b"{}")))
+
     def hold_queue(self, queue: str) -> None:
         """Keep the topic of a transient queue for as long as a process that holds it renews it."""
         self.add(_of_default_exchange(queue))
@@ -135,7 +142,7 @@ class Bindings:
             json.dumps(body),
             id=binding.id,
             merge="replace",
-            tags=[_tag(binding.exchange)],
+            tags=[_tag(binding.exchange), _queue_tag(binding.queue)],
             delay_ms=TRANSIENT_MS if binding.transient else DURABLE_MS,
         )
 
@@ -146,3 +153,9 @@ def _of_default_exchange(queue: str) -> Binding:
 
 def _tag(exchange: str) -> str:
     return sha256(exchange.encode()).hexdigest()
+
+
+def _queue_tag(queue: str) -> str:
+    # An exchange may have the name of a queue: the prefix tells the tags apart. A tag has at most
+    # 64 bytes.
+    return "q" + sha256(queue.encode()).hexdigest()[1:]

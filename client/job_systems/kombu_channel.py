@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("delaylog.job_systems")
 BROADCAST_TTL_MS: Final = 300_000
-"""Of messages to transient queues, if they have no expiration: their consumers may be gone."""
+"""The ttl of messages to transient queues that have no expiration: the consumer may be gone."""
 
 
 class QoS(virtual.QoS):
@@ -40,10 +40,10 @@ class QoS(virtual.QoS):
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Return a message, or make it a dead letter.
 
-        Of its consumer's messages Celery requeues those that it has begun, never one that was only
-        fetched: its child process was lost, its time limit was exceeded, or it raised Reject. A
-        stopping worker calls `restore_unacked`. The result backend `rpc` requeues what it has
-        polled (`basic_get`) when that is no final result.
+        Celery requeues only tasks that it has begun: the child process was lost, the time limit was
+        exceeded, or the task raised Reject. Tasks that were only fetched are returned by
+        `restore_unacked` when a worker stops. The result backend `rpc` polls with `basic_get`, and
+        requeues a result that is not final.
         """
         super().ack(delivery_tag)
         if requeue:
@@ -144,7 +144,10 @@ class Channel(virtual.Channel):
         return payload
 
     def deliver(self, queue: str, message: Message) -> bool:
-        """Hand a message to the consumer of its queue. False if it is none of kombu's."""
+        """Hand a message to the consumer of its queue.
+
+        False if the queue has no consumer any more, or if kombu did not send the message.
+        """
         handler = self._handlers.get(queue)
         if handler is None:
             self.intake.release([message.receipt])
@@ -184,7 +187,8 @@ class Channel(virtual.Channel):
         **_: Any,
     ) -> None:
         if exclusive or auto_delete:
-            # The first message creates its topic, which is removed when nobody holds it any more.
+            # The first message creates the topic of the queue. The topic is removed when no process
+            # renews its hold on the queue.
             self._transport.transient.add(queue)
             self._transport.bindings.hold_queue(queue)
         if not (exclusive or auto_delete) or "x-max-priority" in (arguments or {}):
@@ -217,6 +221,10 @@ class Channel(virtual.Channel):
             return
         for exchange, routing_key, _arguments in list(self.state.queue_bindings(queue)):
             self._transport.bindings.remove(self._binding(exchange, routing_key, queue))
+        if queue not in self._transport.transient:
+            # Other processes may have bound it. A transient queue is bound by its owner only, and
+            # one that holds a reply is deleted for each reply: no need to ask the broker.
+            self._transport.bindings.remove_queue(queue)
         self.state.queue_bindings_delete(queue)
         with suppress(NotFound):
             self.sdk.drop_topic(topic_of(queue), force=True)

@@ -57,6 +57,18 @@ def test_other_processes_see_what_is_bound(queue: QueueClient) -> None:
     assert found(queue) == ["q1"]
 
 
+def test_a_queue_is_unbound_from_what_other_processes_have_bound_it_to(queue: QueueClient) -> None:
+    """Only that queue: another one may have the name of an exchange."""
+    binder = Bindings(queue)
+    for exchange, name in (("orders", "q1"), ("mails", "q1"), ("orders", "orders"), ("q1", "q3")):
+        binder.add(Binding(exchange, "new", name, transient=False))
+    Bindings(queue).remove_queue("q1")
+    assert found(queue) == ["orders"]
+    assert found(queue, "mails") == []
+    assert found(queue, "q1") == ["q3"]
+    Bindings(queue).remove_queue("unknown")
+
+
 def test_a_transient_binding_ends_when_its_process_does_not_renew_it(
     queue: QueueClient, clock: delaylog.ManualClock
 ) -> None:

@@ -277,6 +277,18 @@ def test_exchanges_reach_queues_that_other_processes_have_bound(
     assert sizes == [int(matches)] * 2
 
 
+def test_a_queue_that_is_deleted_by_another_connection_gets_nothing_more(
+    url: str, client: Client
+) -> None:
+    exchange = kombu.Exchange("of-deleted", type="fanout")
+    with kombu.Connection(url) as binder:
+        kombu.Queue("deleted", exchange)(binder.default_channel).declare()
+    with kombu.Connection(url) as connection:
+        connection.default_channel.queue_delete("deleted")
+        kombu.Producer(connection.default_channel).publish("hello", exchange=exchange)
+    assert "deleted" not in [topic.topic for topic in client.topics()]
+
+
 def test_a_topic_that_exists_keeps_its_settings(
     connection: kombu.Connection, client: Client
 ) -> None:
