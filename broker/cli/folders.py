@@ -26,7 +26,7 @@ from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.cli.values import time_text
 from delaylog.broker.history import RULES, run_check
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.host.process.folder_lock import LOCK
+from delaylog.broker.host.process.folder_lock import LOCK, holder_of
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.file_system import FILE_MODE
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
@@ -58,7 +58,7 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog verify`."""
     complete_folders(
         parser.add_argument(
-            "data_dir", metavar="DIR", help="a data folder that no broker serves, or a backup"
+            "data_dir", metavar="DATA_DIR", help="a data folder that no broker serves, or a backup"
         )
     )
     add_json(parser)
@@ -122,7 +122,7 @@ def _take(fd: int, folder: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise UsageError(f"{folder} is in use by another process; stop it first") from None
+        raise UsageError(f"{folder} is in use by {holder_of(fd)}; stop it first") from None
 
 
 def _bytes_to_read(folder: str) -> int:

@@ -33,6 +33,11 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the cluster has never run: nodes with empty data folders start as voters",
     )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="as --log-format json; the ready line and errors are JSON too",
+    )
     add_examples(
         parser,
         "serve",
@@ -89,8 +94,8 @@ def serve_command(args: argparse.Namespace) -> int:
     from delaylog.broker.host.serve import serve
     from delaylog.broker.host.watch.logs import set_up_logs
 
-    set_up_logs(config.log_level, config.log_format)
-    return serve(config)
+    set_up_logs(config.log_level, "json" if args.json else config.log_format)
+    return serve(config, as_json=args.json)
 
 
 def config_command(args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +37,9 @@ def worker_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level", choices=LEVELS, default="info", help="of logs on standard error"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="log JSON, one object a line, with the pid"
+    )
     add_examples(
         parser,
         "worker shop.tasks:client",
@@ -48,6 +50,7 @@ def worker_arguments(parser: argparse.ArgumentParser) -> None:
 
 def worker_command(args: argparse.Namespace) -> int:
     """Run the processes until a signal; returns the exit status."""
+    from delaylog.client.pool.child import set_up_logs
     from delaylog.client.pool.pool import Pool, PoolOptions
     from delaylog.client.pool.slot import Command
 
@@ -56,10 +59,9 @@ def worker_command(args: argparse.Namespace) -> int:
     health_file = Path(args.health_file).absolute() if args.health_file else None
     if health_file is not None and not health_file.parent.is_dir():
         raise UsageError(f"the folder {health_file.parent} of the health file does not exist")
-    logging.basicConfig(
-        level=args.log_level.upper(), format="%(asctime)s %(levelname)s [%(process)d] %(message)s"
-    )
-    command = Command(args.app, args.log_level)
+    form = "json" if args.json else "text"
+    set_up_logs(args.log_level, form)
+    command = Command(args.app, args.log_level, form)
     try:
         options = PoolOptions(command, args.processes, health_file, args.reload)
     except ValueError as error:

@@ -173,7 +173,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         cluster_node=values["node"] or None,
         new_cluster=bool(flags.get("new_cluster")),
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
-        log_format=_one_of(values["log_format"], "log-format", ("json", "text")),
+        log_format=_one_of(values["log_format"], "log-format", ("auto", "json", "text")),
         http_hosts=_words(values, "http-host", _HOST_NAME, "host names without a port"),
         http_allowed_origins=_words(
             values, "http-allowed-origin", _ORIGIN, "origins such as https://console.example:8443"

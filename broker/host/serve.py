@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import orjson
+
 from delaylog.broker.calls.access.first_admin import is_awaited
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
@@ -105,7 +107,7 @@ def _is_ours(error: BaseException) -> bool:
     return False
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, *, as_json: bool) -> int:
     clock = BrokerClock(
         on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
     )
@@ -228,16 +230,19 @@ async def _serve(config: Config) -> int:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reloader.reload_soon)
     host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
-    ready = f"ready http={host}:{port}"
+    listening = {"http": f"{host}:{port}"}
     if resp is not None and config.resp is not None:
-        ready += f" resp={await listen(resp, config.resp, tls)}"
+        listening["resp"] = await listen(resp, config.resp, tls)
     if place is not None:
         await place.start()
         _warn_of_ports(config, place, port)
-        ready += " peer={}:{}".format(*place.member.config.me.peer)
+        listening["peer"] = "{}:{}".format(*place.member.config.me.peer)
     collector.start()
     reloader.start()
-    print(ready, flush=True)
+    if as_json:
+        print(orjson.dumps({"ready": listening}).decode(), flush=True)
+    else:
+        print("ready", *(f"{name}={at}" for name, at in listening.items()), flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
 
     async def serve_until_told() -> None:
@@ -273,7 +278,7 @@ async def _serve(config: Config) -> int:
         # The loop is not closed: what it would still start while closing, for example an incoming
         # connection, would print errors after this line.
         what_to_do = advice(failure[0], has_peers=_has_peers(place))
-        print(f"delaylog: the node stops: {failure[0]}. {what_to_do}", file=sys.stderr)
+        _say(f"the node stops: {failure[0]}. {what_to_do}", as_json=as_json)
         _leave(exit_code(failure[0]))
     log.info("stopped")
     return 0
@@ -333,8 +338,14 @@ def _has_peers(place: ClusterNode | None) -> bool:
     return place is not None and bool(place.member.config.others)
 
 
-def serve(config: Config) -> int:
-    """Run a node; returns the exit status."""
+def _say(text: str, *, as_json: bool) -> None:
+    """The last line of a node that fails. In JSON the log has said it."""
+    if not as_json:
+        print(f"delaylog: {text}", file=sys.stderr)
+
+
+def serve(config: Config, *, as_json: bool = False) -> int:
+    """Run a node; returns the exit status. `as_json`: it prints nothing except JSON lines."""
     check_folder(config.data_dir, member=config.cluster is not None)
     lock = lock_folder(config.data_dir)
     crash_trace.watch(config.data_dir)
@@ -350,11 +361,13 @@ def serve(config: Config) -> int:
         try:
             import uvloop
         except ImportError:
-            status = asyncio.run(_serve(config))
+            status = asyncio.run(_serve(config, as_json=as_json))
         else:
-            status = uvloop.run(_serve(config))
+            status = uvloop.run(_serve(config, as_json=as_json))
     except ClusterError as error:
-        print(f"delaylog: {error}", file=sys.stderr)
+        if as_json:
+            log.critical(str(error))
+        _say(str(error), as_json=as_json)
         status = exit_code(error)
     except ConfigError:
         raise
@@ -362,10 +375,10 @@ def serve(config: Config) -> int:
         expected = isinstance(error, (StorageError, OSError))
         log.critical(
             "the data folder cannot be served",
-            extra={"why": str(error)},
+            extra={"why": str(error), "do": advice(error)},
             exc_info=None if expected else error,
         )
-        print(f"delaylog: {error}. {advice(error)}", file=sys.stderr)
+        _say(f"{error}. {advice(error)}", as_json=as_json)
         status = exit_code(error)
     finally:
         os.close(lock)

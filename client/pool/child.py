@@ -1,8 +1,8 @@
-"""One process of a pool: `python -m delaylog.client.pool.child APP FD LOG_LEVEL`.
+"""One process of a pool: `python -m delaylog.client.pool.child APP FD LOG_LEVEL LOG_FORM`.
 
 It imports the application and runs it until SIGTERM. The socket FD joins it to the parent: each
-second it tells whether its consumers are connected, and if the parent is gone, it ends as after
-SIGTERM.
+second it tells whether its consumers are connected, at the end why another start would not help,
+and if the parent is gone, it ends as after SIGTERM.
 """
 
 from __future__ import annotations
@@ -21,45 +21,58 @@ from typing import Any, Final
 from delaylog.client.errors import ClientError
 from delaylog.client.pool.loading import Application, LoadError, load
 from delaylog.client.workers.declaring import NothingToRun
+from delaylog.log_lines import JsonFormatter
 
 UNUSABLE: Final = 78
 """Exit status of a process that another start would not help: EX_CONFIG of sysexits.h."""
 CONNECTED: Final = b"c"
 APART: Final = b"a"
+REASON: Final = b"r"
+"""A text follows: why the application cannot run."""
 TELL_S: Final = 1.0
+REASON_BYTES_MAX: Final = 4_096
 
-logger = logging.getLogger("delaylog.worker")
+
+def set_up_logs(level: str, form: str) -> None:
+    """Send logs to standard error, unless logging is configured already."""
+    handler = logging.StreamHandler()
+    if form == "json":
+        handler.setFormatter(JsonFormatter(pid=True))
+    else:
+        text = "%(asctime)s %(levelname)s [%(process)d] %(message)s"
+        handler.setFormatter(logging.Formatter(text))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-def main(name: str, fd: str, log_level: str) -> int:
+def main(name: str, fd: str, log_level: str, log_form: str) -> int:
     """Run the application `name`; returns the exit status."""
+    parent = socket.socket(fileno=int(fd))
+    parent.set_inheritable(False)
+
+    def unusable(why: str) -> int:
+        """Let the parent, which sees all processes, say it once."""
+        parent.send(REASON + why.encode()[:REASON_BYTES_MAX])
+        return UNUSABLE
+
     # As for a script: the application is in the current folder.
     sys.path.insert(0, os.getcwd())
     try:
         application = load(name)
     except LoadError as error:
-        print(f"delaylog worker: {error}", file=sys.stderr)
-        return UNUSABLE
-    except Exception:
+        return unusable(str(error))
+    except Exception as error:
         traceback.print_exc()
-        print(f"delaylog worker: {name} cannot be imported, see above", file=sys.stderr)
-        return UNUSABLE
+        return unusable(f"{name} cannot be imported: {type(error).__name__}: {error}")
     # After the import: a configuration of the application's own wins.
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s [%(process)d] %(message)s"
-    )
-    parent = socket.socket(fileno=int(fd))
-    parent.set_inheritable(False)
+    set_up_logs(log_level, log_form)
     threading.Thread(target=_tell, args=(parent, application), daemon=True).start()
     try:
         _run(application)
     except ClientError as error:
         # The broker refuses the consumers; see `run` of a worker.
-        logger.error("%s: %s", name, "; ".join([str(error), *getattr(error, "__notes__", ())]))
-        return UNUSABLE
+        return unusable(f"{name}: {'; '.join([str(error), *getattr(error, '__notes__', ())])}")
     except NothingToRun as error:
-        logger.error("%s: %s", name, error)
-        return UNUSABLE
+        return unusable(f"{name}: {error}")
     return 0
 
 

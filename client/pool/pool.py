@@ -89,13 +89,12 @@ class Pool:
     def _step(self, now_s: float) -> None:
         """Look at everything once."""
         for slot in self._slots:
-            slot.hear(now_s)
+            if slot.hear(now_s) and slot.process is not None:
+                logger.info("process %d (pid %d): started", slot.number, slot.process.pid)
             if (status := slot.ended(now_s)) is not None:
                 self._ended(slot, status, now_s)
             elif slot.start_at_s is not None and now_s >= slot.start_at_s and not self._unusable:
                 slot.start(self._options.command, now_s)
-                assert slot.process is not None
-                logger.info("process %d (pid %d): started", slot.number, slot.process.pid)
         if now_s >= self._touch_at_s:
             self._touch_at_s = now_s + TOUCH_S
             self._touch(now_s)
@@ -109,14 +108,18 @@ class Pool:
                     slot.reset()
 
     def _ended(self, slot: Slot, status: int, now_s: float) -> None:
-        how = f"signal {-status}" if status < 0 else f"status {status}"
         if status == UNUSABLE:
+            # One line, although each process has found the same.
+            if not self._unusable:
+                then = "" if self._sources is None else "; waiting for a change"
+                logger.error("%s%s", slot.reason, then)
             self._unusable = True
-            then = "stopping the others" if self._sources is None else "waiting for a change"
-        else:
-            assert slot.start_at_s is not None
-            then = f"starting another one in {slot.start_at_s - now_s:.1f} s"
-        logger.warning("process %d ended by %s: %s", slot.number, how, then)
+            return
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        assert slot.start_at_s is not None
+        wait_s = slot.start_at_s - now_s
+        again = "process %d ended by %s: starting another one in %.1f s"
+        logger.warning(again, slot.number, how, wait_s)
 
     def _touch(self, now_s: float) -> None:
         path = self._options.health_file

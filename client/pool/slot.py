@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.client.pool.child import CONNECTED
+from delaylog.client.pool.child import CONNECTED, REASON
 from delaylog.client.workers.backoff import Backoff
 
 AGAIN: Final = Backoff(first_ms=500, max_ms=30_000)
@@ -25,12 +25,15 @@ class Command:
 
     application: str
     log_level: str
+    log_form: str = "text"
+    """`text` or `json`."""
 
     def words(self, fd: int) -> list[str]:
         """The command line; `fd` joins the process to its parent."""
         # -P: the current folder must not hide modules that Python or delaylog import.
         module = "delaylog.client.pool.child"
-        return [sys.executable, "-P", "-m", module, self.application, str(fd), self.log_level]
+        logs = (self.log_level, self.log_form)
+        return [sys.executable, "-P", "-m", module, self.application, str(fd), *logs]
 
 
 class Slot:
@@ -45,6 +48,9 @@ class Slot:
         self._started_at_s = 0.0
         self._failures = 0
         self._connected_at_s: float | None = None
+        self._spoke = False
+        self.reason = ""
+        """Why another start would not help, as the process says."""
 
     def start(self, command: Command, now_s: float) -> None:
         """Start a process, in a session of its own: signals of the terminal go to the parent."""
@@ -65,17 +71,24 @@ class Slot:
         self._socket = ours
         self._started_at_s = now_s
         self.start_at_s = self._connected_at_s = None
+        self._spoke = False
+        self.reason = ""
 
-    def hear(self, now_s: float) -> None:
-        """Read what the process says."""
+    def hear(self, now_s: float) -> bool:
+        """Read what the process says; returns whether it speaks for the first time."""
         if self._socket is None:
-            return
+            return False
         try:
-            said = self._socket.recv(4_096)
+            said = self._socket.recv(65_536)
         except (BlockingIOError, ConnectionError):
-            return
-        if said:
+            return False
+        if REASON in said:
+            self.reason = said.partition(REASON)[2].decode("utf-8", "replace")
+        elif said:
             self._connected_at_s = now_s if said.endswith(CONNECTED) else None
+            first, self._spoke = not self._spoke, True
+            return first
+        return False
 
     def connected(self, now_s: float) -> bool:
         """Whether the process lives, and said lately that its consumers are connected."""
@@ -86,6 +99,7 @@ class Slot:
         """The exit status of the process if it has ended; the next one is scheduled then."""
         if self.process is None or (status := self.process.poll()) is None:
             return None
+        self.hear(now_s)
         self._leave()
         self._failures = 1 if now_s - self._started_at_s >= STEADY_S else self._failures + 1
         self.start_at_s = now_s + AGAIN.delay_ms(self._failures, 0.0) / 1000

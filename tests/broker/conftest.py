@@ -102,6 +102,11 @@ class Broker:
         self.port = int(self.ready_line.split()[1].rpartition(":")[2])
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 

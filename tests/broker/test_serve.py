@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
+import pty
 import re
 import socket
 import subprocess
@@ -17,7 +20,7 @@ import pytest
 from delaylog.broker.host.exit_codes import advice
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import raise_disk_error
-from tests.starts.warm import PROGRAM, as_text, run_warm
+from tests.starts.warm import PROGRAM, WarmProcess, as_text, run_warm
 
 LATER = {"body": "x", "delay_ms": 3_600_000}
 
@@ -145,7 +148,8 @@ def test_one_process_per_folder(start_broker: Callable[..., Any]) -> None:
     refused = serve("--data-dir", broker.data_dir, "--http", "127.0.0.1:0")
     assert refused.returncode == 2
     assert refused.stdout == ""
-    assert f"data folder {broker.data_dir} is in use by another process" in refused.stderr
+    holder = f"process {broker.pid}; stop it first"
+    assert f"data folder {broker.data_dir} is in use by {holder}" in refused.stderr
     assert "Traceback" not in refused.stderr
     broker.post("/v1/topics/t/messages", LATER)
     assert broker.stop() == 0
@@ -206,6 +210,36 @@ def test_text_logs(start_broker: Callable[..., Any]) -> None:
     broker = start_broker("--log-format", "text")
     assert broker.stop() == 0
     assert "INFO delaylog.serve stopped" in broker.log_path.read_text()
+
+
+def test_logs_on_a_terminal_are_text_and_with_json_everything_is_json(tmp_path: Path) -> None:
+    for words, shown in (((), b"INFO delaylog.serve serving"), (("--json",), b'"level":"info"')):
+        ours, theirs = pty.openpty()
+        out_reading, out = os.pipe()
+        process = WarmProcess(
+            *("serve", "--data-dir", str(tmp_path), "--http", "127.0.0.1:0", *words),
+            stdin=out_reading,
+            stdout=out,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        os.close(out)
+        try:
+            log = b""
+            while b"serving" not in log:
+                log += os.read(ours, 65_536)
+            ready = os.read(out_reading, 1_000).decode()
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(out_reading)
+        assert shown in log
+        if words:
+            assert json.loads(ready)["ready"]["http"].startswith("127.0.0.1:")
+        else:
+            assert ready.startswith("ready http=127.0.0.1:")
 
 
 def test_a_broker_without_principals_says_that_it_refuses_every_call(

@@ -35,9 +35,24 @@ def lock_folder(folder: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
+        holder = holder_of(fd)
         os.close(fd)
-        raise ConfigError(f"data folder {folder} is in use by another process") from None
+        raise ConfigError(f"data folder {folder} is in use by {holder}; stop it first") from None
     return fd
+
+
+def holder_of(fd: int) -> str:
+    """Who has locked the file: `process 4711`, or `another process` if the kernel does not say."""
+    found = os.fstat(fd)
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii") as table:
+            # 1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF
+            rows = [line.split() for line in table]
+    except OSError:
+        return "another process"
+    pids = [row[4] for row in rows if row[1] == "FLOCK" and row[5] == device and row[4] != "0"]
+    return f"process {pids[0]}" if pids else "another process"
 
 
 @contextmanager

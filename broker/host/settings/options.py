@@ -66,7 +66,7 @@ OPTIONS: Final = (
     Option("audit-keep-days", "400", "audit files that ended earlier are removed; 0 = never"),
     Option("audit-keep-files", "0", "most audit files that are kept; 0 = no limit"),
     Option("log-level", "info", "debug, info, warning or error"),
-    Option("log-format", "json", "json or text"),
+    Option("log-format", "auto", "json, text, or auto: text on a terminal, json elsewhere"),
 )
 
 

@@ -5,6 +5,7 @@ The application writes a line for each message: the process, its version, and th
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -171,8 +172,8 @@ def test_changed_sources_restart_the_processes(place: Place) -> None:
         place.write("import shop_absent")
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
-        assert any("cannot be imported" in line for line in lines)
-        assert any("waiting for a change" in line for line in lines)
+        wanted = "cannot be imported: ModuleNotFoundError: No module named 'shop_absent'; waiting"
+        assert any(wanted in line for line in lines)
         place.write(THREADS.replace("v1", "v2"))
         place.live.send(["two"])
         await_that(lambda: place.ended() == ["one", "two"])
@@ -190,12 +191,17 @@ def refused(place: Place, text: str, *options: str) -> str:
 
 
 def test_what_no_start_can_help_ends_the_pool(place: Place) -> None:
-    assert "is a int, not a client" in refused(place, "client = 5")
     two = ("--processes", "2")
-    assert "there is nothing to run" in refused(place, THREADS.partition("@client")[0], *two)
+    (line,) = refused(place, "client = 5", *two).splitlines()
+    assert "is a int, not a client" in line
+    (line,) = refused(place, THREADS.partition("@client")[0], *two).splitlines()
+    assert "there is nothing to run" in line
     group = THREADS.replace('"t",', '"t", group="nobody",')
     place.live.client.put_topic("t", {})
-    assert "the consumer of t/nobody was refused" in refused(place, group)
+    *_, said = map(json.loads, refused(place, group, "--json").splitlines())
+    assert (said["level"], said["logger"]) == ("error", "delaylog.worker")
+    assert "the consumer of t/nobody was refused" in said["message"]
+    assert said["pid"] > 0
 
 
 def test_a_second_signal_kills(place: Place) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from delaylog.broker.host.watch.logs import JsonFormatter, TextFormatter
+from delaylog.log_lines import JsonFormatter, TextFormatter
 
 
 def line_of(message: object, exc_info: object = None, **extra: object) -> dict[str, object]:
