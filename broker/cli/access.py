@@ -1,4 +1,4 @@
-"""Verbs about access: `init`, and `token create`, `list`, `rotate`, `revoke`, `generate`.
+"""Verbs about access: `init`, and `token create`, `list`, `show`, `rotate`, `revoke`, `generate`.
 
 A token is printed once, alone on standard output, so that a script can store it. Everything else
 goes to standard error.
@@ -44,14 +44,15 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog init`."""
     complete_folders(
         parser.add_argument(
-            "--data-dir",
+            "data_dir",
+            nargs="?",
             default=default_of("data-dir"),
-            metavar="DIR",
-            help="data folder (default %(default)s)",
+            metavar="DATA_DIR",
+            help="the data folder (default %(default)s)",
         )
     )
     add_json(parser)
-    add_examples(parser, "init --data-dir /var/lib/delaylog > admin.token")
+    add_examples(parser, "init /var/lib/delaylog > admin.token")
 
 
 def token_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +94,10 @@ def token_arguments(parser: argparse.ArgumentParser) -> None:
     _add_principal(rotate)
     add_option(rotate, GRACE_MS, help="how long the previous token stays valid (default 1d)")
     add_options(rotate, FINISH, EXPIRES_AT_MS)
+    show = add_action(
+        actions, "show", "show a principal, without its tokens", "token show shop --json"
+    )
+    _add_principal(show)
     revoke = add_action(
         actions, "revoke", "revoke a principal with all its tokens", "token revoke shop"
     )
@@ -129,12 +134,12 @@ def init_command(args: argparse.Namespace) -> int:
         owner = os.stat(args.data_dir).st_uid
         if owner != os.geteuid():
             raise UsageError(
-                f"data-dir {args.data_dir} belongs to user {_user(owner)}, whose broker could not "
+                f"{args.data_dir} belongs to user {_user(owner)}, whose broker could not "
                 f"read the file that init writes; run init as that user"
             )
         leave_digest(OsFileSystem(), args.data_dir, token)
     except OSError as error:
-        raise UsageError(f"data-dir {args.data_dir} cannot be used: {error.strerror}") from None
+        raise UsageError(f"{args.data_dir} cannot be used: {error.strerror}") from None
     _say(
         f"The token of the administrator 'admin', which is not shown again. {args.data_dir} holds "
         "only its digest.\nIt is valid from the next start of the broker. From then on every call "
@@ -151,6 +156,8 @@ async def token_command(args: argparse.Namespace) -> int:
         say(args, {"token": token}, token)
     elif args.action == "list":
         _print_principals((await call(args, "listPrincipals"))["principals"], args)
+    elif args.action == "show":
+        _print_principals([await call(args, "getPrincipal", args.principal)], args)
     elif args.action == "revoke":
         await call(args, "revokePrincipal", args.principal)
         revoked = {"principal": args.principal, "result": "done"}

@@ -196,6 +196,12 @@ async def command(verb: str, args: argparse.Namespace) -> int:
     if members.get("erase"):
         members["force"] = True
     answer = await call(args, called.call, *place.values(), **members)
+    if members.get("erase") and not args.json:
+        print(
+            "delaylog: the broker erases the bytes now; `delaylog topics` shows the state erasing "
+            "until that is done",
+            file=sys.stderr,
+        )
     if called.rows:
         print_rows(args, answer[called.rows], called.columns)
     elif called.text is not None:

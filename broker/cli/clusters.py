@@ -18,7 +18,7 @@ from delaylog.broker.cli.arguments import (
     complete_folders,
     span,
 )
-from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.connection import client_of, given, waiting
 from delaylog.broker.cli.doctor.of_cluster import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.output import emit, print_table
@@ -125,12 +125,10 @@ def _add_recover(actions: Any) -> None:
         actions,
         "recover",
         "continue with one node after the majority of the voters was lost",
-        "cluster recover --data-dir /var/lib/delaylog --cluster cluster.toml --node 2",
+        "cluster recover /var/lib/delaylog --cluster cluster.toml --node 2",
     )
     complete_folders(
-        recover.add_argument(
-            "--data-dir", required=True, metavar="DIR", help="the node's data folder"
-        )
+        recover.add_argument("data_dir", metavar="DATA_DIR", help="the node's data folder")
     )
     complete_files(
         recover.add_argument("--cluster", required=True, metavar="FILE", help="cluster file")
@@ -153,14 +151,16 @@ async def cluster_command(args: argparse.Namespace) -> int:
     if args.action == "doctor":
         return await doctor_command(args)
     async with client_of(args) as client:
-        if args.action in CHANGES:
-            _print_change(await _change(client, args), args)
-        elif args.action == "handover":
-            _print_handover(await client.hand_over(args.to), args)
-        elif args.action == "members":
-            _print_members(await client.leading(), args)
-        else:
-            _print_status(await client.cluster(), args)
+        with waiting(args) as progress:
+            if args.action in CHANGES:
+                answer = await _change(client, args, progress)
+            elif args.action == "handover":
+                answer = await client.hand_over(args.to)
+            elif args.action == "members":
+                answer = await client.leading()
+            else:
+                answer = await client.cluster()
+    _PRINT.get(args.action, _print_change)(answer, args)
     return DONE
 
 
@@ -173,7 +173,7 @@ def _recover(args: argparse.Namespace) -> int:
 
     config = load_cluster(args.cluster, node=args.node)
     fs, random = OsFileSystem(), SystemRandom()
-    with locked_folder(args.data_dir):
+    with locked_folder(args.data_dir), waiting(args):
         if args.accept_loss:
             now_ms = time.time_ns() // 1_000_000
             found = recover_alone(fs, args.data_dir, config, now_ms=now_ms, random=random)
@@ -207,7 +207,9 @@ def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> No
     )
 
 
-async def _change(client: AsyncPlainClient, args: argparse.Namespace) -> dict[str, Any]:
+async def _change(
+    client: AsyncPlainClient, args: argparse.Namespace, progress: Progress
+) -> dict[str, Any]:
     contact = given(args, *MEMBERS_CONTACT)
     answer = await client.change_members(args.action, args.nodes, **contact)
     if args.action != "add" or args.learner:
@@ -219,17 +221,15 @@ async def _change(client: AsyncPlainClient, args: argparse.Namespace) -> dict[st
         file=sys.stderr,
     )
     began = time.monotonic()
-    with Progress("cluster add", unit="seconds", quiet=args.json) as progress:
-        while True:
-            try:
-                return await client.change_members("promote", args.nodes)
-            except Conflict as error:
-                # It has not caught up, or another change is under way.
-                waited_s = time.monotonic() - began
-                if waited_s * 1000 >= args.wait:
-                    raise
-                progress(error.detail, int(waited_s))
-                await asyncio.sleep(_LOOK_SECONDS)
+    while True:
+        try:
+            return await client.change_members("promote", args.nodes)
+        except Conflict as error:
+            # It has not caught up, or another change is under way.
+            if (time.monotonic() - began) * 1000 >= args.wait:
+                raise
+            progress(error.detail, 0)
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _print_change(answer: dict[str, Any], args: argparse.Namespace) -> None:
@@ -295,6 +295,13 @@ def _print_handover(answer: dict[str, Any], args: argparse.Namespace) -> None:
         emit(answer)
     else:
         print(f"{_named(answer)} leads now; the pause was {span_text(answer['pause_ms'])}")
+
+
+_PRINT: Final = {
+    "status": _print_status,
+    "members": _print_members,
+    "handover": _print_handover,
+}
 
 
 def _named(member: dict[str, Any]) -> str:

@@ -8,10 +8,12 @@ import sys
 from typing import Any, Final
 
 from delaylog.broker.cli.failing import UsageError
+from delaylog.broker.cli.progress import SECONDS, Progress
 from delaylog.client import AsyncPlainClient
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import request
+from delaylog.client.errors import ClientError, NotFound
 from delaylog.client.options import ConnectionOptions, TransportOptions, split_connection
 from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.endpoints import URL, default_endpoints
@@ -81,9 +83,34 @@ async def call(args: argparse.Namespace, name: str, *place: str, **members: Any)
     route, options = route_of(args)
     transport = AsyncTransport(route, **options)
     try:
-        return await transport.carry(request(name, *first, *place, **members))
+        with waiting(args):
+            return await transport.carry(request(name, *first, *place, **members))
     finally:
         await transport.close()
+
+
+def waiting(args: argparse.Namespace) -> Progress:
+    """Progress of a verb that waits for a broker, and has nothing to count meanwhile."""
+    action = getattr(args, "action", None)
+    label = f"{args.verb} {action}" if action else args.verb
+    return Progress(label, unit=SECONDS, quiet=args.json)
+
+
+async def say_if_absent(client: AsyncPlainClient, args: argparse.Namespace) -> None:
+    """Tell a person who sees nothing of a topic that it does not exist: its name may be mistyped.
+
+    A topic that nobody has made yet reads as empty, so this takes a call, which is made only if
+    somebody sees what it says.
+    """
+    if args.json or not sys.stderr.isatty():
+        return
+    try:
+        await client.get_topic(args.topic)
+    except NotFound:
+        print(f"topic {args.topic} does not exist yet; nothing to show", file=sys.stderr)
+    except ClientError:
+        # Whoever may receive from a topic need not have the right to read it.
+        pass
 
 
 def given(args: argparse.Namespace, *members: Member[Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 DONE: Final = 0
@@ -48,11 +48,49 @@ _CODES: Final = (
 """Modules, the errors that they raise on purpose or because of the environment, and the codes."""
 
 
+_SPACE: Final = "make space on that disk, then run the command again"
 _HINTS: Final = (
-    ("NotReached", "is a broker running there? `delaylog serve` starts one, --url names another"),
-    ("Unauthorized", "--token-file or DELAYLOG_TOKEN_FILE names a file with a token"),
+    (
+        "ClientConnectorCertificateError",
+        "",
+        "--ca-file names the authority that signed the broker's certificate, and the address has "
+        "to be a name in it",
+    ),
+    # The text says it itself.
+    ("NotReached", "no TLS there", ""),
+    (
+        "NotReached",
+        "",
+        "is a broker running there? `delaylog serve` starts one, --url names another",
+    ),
+    ("Unauthorized", "", "--token-file or DELAYLOG_TOKEN_FILE names a file with a token"),
+    (
+        "Forbidden",
+        "lacks the right",
+        "an administrator grants it by `delaylog token create NAME --allow …`, which takes all "
+        "grants of NAME, as `delaylog token show NAME` prints them",
+    ),
+    ("BadRequest", "with force, give ids", "--by-id takes ids"),
+    ("NotFound", "no topic", "`delaylog topics` lists them, and the first send makes one"),
+    ("NotFound", "no group", "`delaylog groups list TOPIC` lists them"),
+    ("NotFound", "no message", "`delaylog list TOPIC --state all` lists them"),
+    ("NotFound", "no job", "`delaylog jobs` lists them"),
+    ("NotFound", "no claim", "`delaylog claims list TOPIC` lists those that have not ended"),
+    ("NotFound", "no transaction", "`delaylog transactions list` lists them"),
+    ("NotFound", "no principal", "`delaylog token list` lists them"),
+    ("NotReady", "lead", "try again soon; `delaylog cluster doctor` says what the cluster lacks"),
+    ("NotReady", "", "try again soon; the broker's log says what it does"),
+    (
+        "TooLarge",
+        "",
+        "send less; `delaylog config` shows the limits that a broker's file may change",
+    ),
+    ("QuotaExceeded", "topic", "`delaylog topic show TOPIC` shows its quota"),
+    ("DiskFull", "", "make space on the broker's disk; receives, acks and cancels work meanwhile"),
+    ("DiskFullError", "", _SPACE),
+    ("OSError", "No space left on device", _SPACE),
 )
-"""What to do about errors of the client, for people."""
+"""Classes of errors, texts in them, and what to do then, for people. The first that fits counts."""
 
 
 def _codes() -> Iterator[tuple[type[Exception], str]]:
@@ -71,7 +109,7 @@ def is_expected(error: Exception) -> bool:
 def error_object(error: Exception) -> dict[str, Any]:
     """The object that `--json` prints for an error."""
     code = next((code for kind, code in _codes() if isinstance(error, kind)), "failed")
-    members = _refusal(error) or {"code": code, "message": str(error)}
+    members = _refusal(error) or {"code": code, "message": _text(error)}
     if code == "damaged":
         members |= {name: getattr(error, name) for name in ("path", "position")}
     return {"error": members}
@@ -83,13 +121,24 @@ def fail(error: Exception, *, as_json: bool) -> int:
     if as_json:
         _say_json(members)
     else:
-        print(f"delaylog: {error}{_hint(error)}", file=sys.stderr)
+        print(f"delaylog: {_text(error)}{_hint(error)}", file=sys.stderr)
     return USAGE if members["error"]["code"] == "usage" else WRONG
 
 
+def _text(error: Exception) -> str:
+    """The error; one of the operating system without its number."""
+    if type(error).__module__ != "builtins" or not isinstance(error, OSError):
+        return str(error)
+    place = "" if error.filename is None else f"{error.filename}: "
+    return f"{place}{error.strerror or error}"
+
+
 def _hint(error: Exception) -> str:
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return next((f"; {hint}" for name, hint in _HINTS if name in names), "")
+    kinds = [*type(error).__mro__, *type(error.__cause__).__mro__]
+    names, text = {kind.__name__ for kind in kinds}, str(error)
+    found = (hint for name, part, hint in _HINTS if name in names and part in text)
+    hint = next(found, "")
+    return f"; {hint}" if hint else ""
 
 
 def say_interrupted(error: Interrupted, *, as_json: bool) -> None:
@@ -133,13 +182,35 @@ class LineParser(argparse.ArgumentParser):
     """An argument parser that reports an error in one line; its sub-parsers do too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # An abbreviation would stop working when another option begins alike.
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         # No option begins with a digit, so `-30d` is a value, such as that of --due-from.
         self._negative_number_matcher = re.compile(r"-\d")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, but the verb reports words that it does not know, not `delaylog`."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(_unknown_words(unknown, list(self._option_string_actions)))
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         """Report a wrong command line and exit with status 2."""
-        sys.exit(fail(UsageError(f"{message}; `{self.prog} --help` says more"), as_json=False))
+        joined = message if message.endswith("?") else f"{message};"
+        sys.exit(fail(UsageError(f"{joined} `{self.prog} --help` says more"), as_json=False))
+
+
+def _unknown_words(unknown: Sequence[str], options: Sequence[str]) -> str:
+    """What is said of words that belong to no argument, with the option that is meant."""
+    from difflib import get_close_matches
+
+    first = unknown[0]
+    if not first.startswith("-"):
+        return f"too many words, from {first!r} on; quote a text that has spaces"
+    name = first.partition("=")[0]
+    starts = [each for each in options if each.startswith(name)]
+    near = (starts or get_close_matches(name, options, cutoff=0.75))[:1]
+    return f"there is no option {name}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 class JsonParser(LineParser):

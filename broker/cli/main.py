@@ -30,7 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(words)
     try:
-        return _run(_parsed(words, as_json=as_json))
+        status = _run(_parsed(words, as_json=as_json))
+        # A full disk behind standard output is reported here, not while Python ends.
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
         # The reader has closed the pipe, as `head` does; keep the interpreter from flushing to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,7 +1,7 @@
 """What verbs print: JSON lines, tables and colours on a terminal, plain lines elsewhere.
 
-Plain lines are for pipes: words between single spaces, or columns under a header. `rich` is loaded
-only for a terminal.
+Plain lines are for pipes, such as to `cut` and `awk`: columns between tabs without a header, or a
+table of counts under one. `rich` is loaded only for a terminal.
 """
 
 from __future__ import annotations
@@ -56,16 +56,19 @@ def print_table(
         print("  ".join(aligned).rstrip())
 
 
-def print_lines(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, plain: Iterable[str]
-) -> None:
-    """Print rows as a table on a terminal, and elsewhere the `plain` lines."""
+def print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows as a table on a terminal, and elsewhere their cells between tabs."""
     if sys.stdout.isatty():
         if cells := [[str(each) for each in row] for row in rows]:
             _print_rich(columns, cells, ())
         return
-    for line in plain:
-        print(line)
+    for row in rows:
+        print(columns_text(row))
+
+
+def columns_text(row: Iterable[Any]) -> str:
+    """Cells between tabs. An empty one is `-`, so that `awk` counts it too."""
+    return "\t".join(str(each) or "-" for each in row)
 
 
 def print_members(members: Mapping[str, Any]) -> None:

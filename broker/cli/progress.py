@@ -1,16 +1,22 @@
-"""The progress of long work, on standard error.
+"""The progress of work that takes longer than a second, on standard error.
 
 It is a bar on a terminal, elsewhere a plain line every few seconds, as logs need it, and nothing
-with `--json`. Work that takes less than these seconds prints no line.
+with `--json`. A thread shows it, so it appears also while one step of the work lasts.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from contextlib import suppress
 from typing import Any, Final, Self, TextIO
 
+FIRST_SECONDS: Final = 1.0
 LINE_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.1
+SECONDS: Final = "seconds"
+"""The unit of work that has nothing to count except the time that it takes."""
 
 
 class Progress:
@@ -23,38 +29,63 @@ class Progress:
         unit: str = "B",
         quiet: bool = False,
         stream: TextIO | None = None,
-        line_seconds: float = LINE_SECONDS,
+        first_seconds: float = FIRST_SECONDS,
     ) -> None:
         self._label = label
         self._unit = unit
         self._stream = sys.stderr if stream is None else stream
         self._quiet = quiet
-        self._line_seconds = line_seconds
-        self._said = time.monotonic()
-        self._bar: Any = None
-        self._task: Any = None
-        if not quiet and self._stream.isatty():
-            self._bar = _bar(self._stream, unit)
-            self._task = self._bar.add_task(label, total=None, what="")
+        self._first_seconds = first_seconds
+        self._state: tuple[str, int, int | None] = ("", 0, None)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
+        self._began = time.monotonic()
+        if not self._quiet:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._ended.set()
+        if not self._quiet:
+            self._thread.join()
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
-        """Show that `done` of `total` (None: unknown) is done, and `what` is in work."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total, what=what)
-        elif not self._quiet and time.monotonic() - self._said >= self._line_seconds:
-            self._said = time.monotonic()
-            print(self._line(what, done, total), file=self._stream, flush=True)
+        """Say that `done` of `total` (None: unknown) is done, and `what` is in work."""
+        self._state = (what, done, total)
 
-    def _line(self, what: str, done: int, total: int | None) -> str:
+    def _show(self) -> None:
+        if self._ended.wait(self._first_seconds):
+            return
+        # Nobody may read standard error any more.
+        with suppress(OSError):
+            if self._stream.isatty():
+                self._show_bar()
+            else:
+                self._print_lines()
+
+    def _show_bar(self) -> None:
+        bar = _bar(self._stream, self._unit)
+        task = bar.add_task(self._label, total=None, what="")
+        with bar:
+            while not self._ended.wait(_LOOK_SECONDS):
+                what, done, total = self._state
+                bar.update(task, completed=done, total=total, what=what)
+
+    def _print_lines(self) -> None:
+        said = ""
+        while True:
+            # Work that waits for its input says nothing new.
+            if (line := self._line()) != said:
+                print(said := line, file=self._stream, flush=True)
+            if self._ended.wait(LINE_SECONDS):
+                return
+
+    def _line(self) -> str:
+        what, done, total = self._state
+        if self._unit == SECONDS:
+            done = int(time.monotonic() - self._began)
         line = f"delaylog: {self._label}: {scaled(done, self._unit)}"
         if total:
             line += f" of {scaled(total, self._unit)} ({done / total:.0%})"
@@ -75,12 +106,13 @@ def _bar(stream: TextIO, unit: str) -> Any:
         Progress as Bar,
     )
 
-    counted = DownloadColumn() if unit == "B" else MofNCompleteColumn()
+    counts: dict[str, Any] = {"B": [DownloadColumn()], SECONDS: []}
+    counted = counts.get(unit, [MofNCompleteColumn()])
     text = TextColumn("{task.description}:", markup=False)
     what = TextColumn("{task.fields[what]}", markup=False)
     console = Console(file=stream, stderr=True)
     return Bar(
-        *(text, BarColumn(), counted, TimeElapsedColumn(), what),
+        *(text, BarColumn(), *counted, TimeElapsedColumn(), what),
         console=console,
         transient=True,
         # What a verb prints meanwhile belongs to standard output.

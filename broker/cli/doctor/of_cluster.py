@@ -10,7 +10,7 @@ import argparse
 import asyncio
 from typing import Any, Final
 
-from delaylog.broker.cli.connection import route_of
+from delaylog.broker.cli.connection import route_of, waiting
 from delaylog.broker.cli.doctor.cluster_checks import Asked, examine
 from delaylog.broker.cli.doctor.findings import print_report
 from delaylog.client._async.transport import AsyncTransport
@@ -28,11 +28,12 @@ async def doctor_command(args: argparse.Namespace) -> int:
     """`delaylog cluster doctor`: 0, or 1 if a check fails. A warning is no failure."""
     route, _ = route_of(args)
     transport = _transport(route)
-    try:
-        named = await transport.carry(cluster())
-    finally:
-        await transport.close()
-    asked = await asyncio.gather(*(_ask(route, member) for member in named["members"]))
+    with waiting(args):
+        try:
+            named = await transport.carry(cluster())
+        finally:
+            await transport.close()
+        asked = await asyncio.gather(*(_ask(route, member) for member in named["members"]))
     report = examine(asked)
     return print_report(report, as_json=args.json, cluster=named["cluster"])
 

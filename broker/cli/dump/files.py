@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from delaylog.broker.cli.dump.transactions import (
 )
 from delaylog.broker.cli.failing import UsageError
 from delaylog.broker.cli.parser import add_examples, add_json, complete_files
+from delaylog.broker.cli.progress import Progress
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
@@ -334,11 +336,12 @@ def dump_command(args: argparse.Namespace) -> int:
     dumper = _dumper(path)
     file = ReadOnlyFileSystem().open(str(path))
     status = 0
-    try:
-        for line in dumper(file, path):
+    # A terminal that shows the lines needs no progress bar.
+    quiet = args.json or sys.stdout.isatty()
+    with closing(file), Progress("dump", unit="lines", quiet=quiet) as progress:
+        for number, line in enumerate(dumper(file, path), 1):
             status = 1 if "error" in line else status
             sys.stdout.write(orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
-    finally:
-        file.close()
+            progress("", number)
     sys.stdout.flush()
     return status

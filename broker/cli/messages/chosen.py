@@ -21,7 +21,7 @@ from delaylog.broker.cli.arguments import (
 from delaylog.broker.cli.connection import client_of, given
 from delaylog.broker.cli.failing import DONE, WRONG, Interrupted, UsageError
 from delaylog.broker.cli.messages.sending import WHEN, add_time
-from delaylog.broker.cli.output import emit
+from delaylog.broker.cli.output import columns_text, emit
 from delaylog.broker.cli.progress import Progress
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
@@ -149,8 +149,8 @@ async def _by_ids(
                 emit({"id": message_id} | answer)
             else:
                 late = f"too late in {','.join(late)}" if (late := answer.get("groups")) else ""
-                words = (message_id, answer["result"], late or answer.get("state"))
-                print(*filter(None, words))
+                more = late or answer.get("state")
+                print(columns_text((message_id, answer["result"], *([more] if more else []))))
     return status
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import (
@@ -14,9 +14,10 @@ from delaylog.broker.cli.arguments import (
     count,
     name,
 )
-from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.connection import client_of, given, say_if_absent
 from delaylog.broker.cli.failing import DONE
-from delaylog.broker.cli.output import emit, print_lines, print_members
+from delaylog.broker.cli.output import columns_text, emit, print_lines, print_members
+from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import plain_name, time_text, value_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.wire.json_bodies import body_of
@@ -24,6 +25,7 @@ from delaylog.storage.calls import shapes
 
 _PAGE: Final = 1_000
 LIVING: Final = ("waiting", "ready", "leased")
+_COLUMNS: Final = ("id", "state", "due", "attempts", "cause", "key", "tags")
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
@@ -103,15 +105,22 @@ async def _print_pages(
     client: AsyncPlainClient, args: argparse.Namespace, method: str, query: dict[str, Any]
 ) -> int:
     cursor: str | None = None
-    left: int = args.max
-    while True:
-        limit = min(left, _PAGE) if args.max else _PAGE
-        page = await getattr(client, method)(args.topic, **query, cursor=cursor, limit=limit)
-        _print_page(page["messages"], args)
-        left -= len(page["messages"])
-        cursor = page["cursor"]
-        if cursor is None or (args.max and left <= 0):
-            return DONE
+    count, most = 0, args.max or sys.maxsize
+    # A terminal that shows the messages needs no progress bar.
+    quiet = args.json or sys.stdout.isatty()
+    with Progress(args.verb, unit="messages", quiet=quiet) as progress:
+        while count < most:
+            limit = min(most - count, _PAGE)
+            page = await getattr(client, method)(args.topic, **query, cursor=cursor, limit=limit)
+            _print_page(page["messages"], args)
+            count += len(page["messages"])
+            progress("", count)
+            cursor = page["cursor"]
+            if cursor is None:
+                break
+    if not count:
+        await say_if_absent(client, args)
+    return DONE
 
 
 def _print_page(messages: list[dict[str, Any]], args: argparse.Namespace) -> None:
@@ -120,18 +129,17 @@ def _print_page(messages: list[dict[str, Any]], args: argparse.Namespace) -> Non
             emit(message)
         return
     if args.verb == "dead" and args.life:
-        for line in _plain(messages, args):
-            print(line)
+        for message in messages:
+            print(columns_text(_cells(message, args)))
+            for step in message["history"]:
+                print(f"  {_step(step)}")
         return
-    columns: tuple[str, ...] = ("id", "state", "due", "attempts", "cause", "key", "tags")
-    rows = [_cells(message) for message in messages]
-    if args.bodies:
-        columns += ("body",)
-        rows = [[*row, _shown(message)] for row, message in zip(rows, messages, strict=True)]
-    print_lines(columns, rows, plain=_plain(messages, args))
+    bodies = ("body",) if args.bodies else ()
+    print_lines((*_COLUMNS, *bodies), [_cells(message, args) for message in messages])
 
 
-def _cells(message: dict[str, Any]) -> list[Any]:
+def _cells(message: dict[str, Any], args: argparse.Namespace) -> list[Any]:
+    """The columns of a message, `_COLUMNS` and perhaps its body."""
     return [
         message["id"],
         message["state"],
@@ -140,21 +148,8 @@ def _cells(message: dict[str, Any]) -> list[Any]:
         message["cause"] or "",
         message["key"] or "",
         ",".join(message["tags"]),
+        *([_shown(message)] if args.bodies else []),
     ]
-
-
-def _plain(messages: list[dict[str, Any]], args: argparse.Namespace) -> Iterator[str]:
-    for message in messages:
-        words = [message["id"], message["state"], time_text(message["deliver_at_ms"])]
-        words.append(f"attempts={message['attempts']}")
-        words += [f"{name}={message[name]}" for name in ("cause", "key") if message[name]]
-        if message["tags"]:
-            words.append(f"tags={','.join(message['tags'])}")
-        if args.bodies:
-            words.append(f"body={_shown(message)}")
-        yield " ".join(words)
-        for step in message.get("history", []):
-            yield f"  {_step(step)}"
 
 
 def _shown(message: dict[str, Any]) -> str:

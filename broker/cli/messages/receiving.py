@@ -11,7 +11,7 @@ import sys
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
-from delaylog.broker.cli.connection import call, client_of, given
+from delaylog.broker.cli.connection import call, client_of, given, say_if_absent
 from delaylog.broker.cli.failing import DONE, NOTHING, UsageError
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import time_text
@@ -28,13 +28,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
     add_option(parser, shapes.MAX, type=count, default=1, help="at most this many (default 1)")
     add_options(parser, shapes.GROUP)
     add_option(parser, shapes.WANTED_TAGS, help="only with this tag; may be given again")
-    parser.add_argument(
-        "--all-tags",
-        action="store_const",
-        const="all",
-        dest=shapes.TAGS_MODE.name,
-        help="only with all of the tags, instead of any",
-    )
+    add_option(parser, shapes.TAGS_MODE, help="with any of the tags (the default), or with all")
     parser.add_argument(
         "--bodies-only", action="store_true", help="print bodies, each on its line, nothing else"
     )
@@ -78,7 +72,10 @@ async def receive_command(args: argparse.Namespace) -> int:
             if received.messages and args.ack:
                 await client.ack(args.topic, [each.receipt for each in received.messages])
             if not args.follow:
-                return DONE if received.messages else NOTHING
+                break
+        if not received.messages:
+            await say_if_absent(client, args)
+    return DONE if received.messages else NOTHING
 
 
 def asked(args: argparse.Namespace) -> dict[str, Any]:
@@ -93,6 +90,9 @@ async def peek_command(args: argparse.Namespace) -> int:
     """`delaylog peek`: 0, or 3 when there was no message."""
     _check(args)
     answer = await call(args, "peek", args.topic, **given(args, *_PEEKED))
+    if not answer["messages"]:
+        async with client_of(args) as client:
+            await say_if_absent(client, args)
     for message in answer["messages"]:
         if args.json:
             emit(message)
@@ -103,7 +103,7 @@ async def peek_command(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     if args.tags_mode and not args.tags:
-        raise UsageError("--all-tags needs --tag")
+        raise UsageError("--tags-mode needs --tag")
     if args.json and args.bodies_only:
         raise UsageError("give either --json or --bodies-only: JSON has the bodies")
 
@@ -122,15 +122,14 @@ def _print_leased(message: Delivered, args: argparse.Namespace) -> None:
 
 
 def _words(message: dict[str, Any]) -> list[str]:
-    """What a line says of a message before its body."""
+    """The columns before the body."""
     receipt = [message["receipt"]] if "receipt" in message else []
-    due, attempts = time_text(message["deliver_at_ms"]), f"attempts={message['attempts']}"
-    return [message["id"], *receipt, due, attempts]
+    return [message["id"], *receipt, time_text(message["deliver_at_ms"]), str(message["attempts"])]
 
 
 def _print_line(words: list[str], body: bytes, args: argparse.Namespace) -> None:
     """Print the body as it is, since another program may read it."""
-    front = b"" if args.bodies_only else " ".join(words).encode() + b" "
+    front = b"" if args.bodies_only else ("\t".join(words) + "\t").encode()
     sys.stdout.flush()
     sys.stdout.buffer.write(front + body + b"\n")
     sys.stdout.buffer.flush()

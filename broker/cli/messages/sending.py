@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
+from itertools import chain, islice
 from typing import Any, Final, cast
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, name
@@ -69,8 +70,11 @@ async def send_command(args: argparse.Namespace) -> int:
         # A terminal that shows a line for each message needs no progress bar.
         status = DONE
         done, quiet = 0, args.json or sys.stdout.isatty()
+        parts = _lines()
+        # The wait for the first line is no work.
+        first = list(islice(parts, 1))
         with Progress("send", unit="messages", quiet=quiet) as progress:
-            for part in _lines():
+            for part in chain(first, parts):
                 sent = await client.send_many(
                     args.topic, [{**members, "body": line} for line in part]
                 )
@@ -125,7 +129,7 @@ def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
             emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
     else:
         rows = [(one.id, time_text(one.deliver_at_ms), one.result) for one in sent]
-        print_lines(("id", "due", "result"), rows, plain=map(" ".join, rows))
+        print_lines(("id", "due", "result"), rows)
         if any(one.result == "kept" for one in sent):
             kept = "kept: a message has this id already, and stays as it was"
             print(f"delaylog: {kept}; --merge replace replaces it", file=sys.stderr)

@@ -18,10 +18,10 @@ def _add_receipts(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=name,
         metavar="RECEIPT",
-        help="receipts of `delaylog receive`; with --force ids",
+        help="receipts of `delaylog receive`; with --by-id ids",
     )
     parser.add_argument(
-        "--force", action="store_true", help="settle by id, whichever consumer has the lease"
+        "--by-id", action="store_true", help="by ids instead, whichever consumer has the leases"
     )
     add_options(parser, shapes.GROUP)
 
@@ -32,7 +32,7 @@ def ack_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(
         parser,
         "ack reminders 00000000000000010000000000000001",
-        "ack reminders --force rent-2026-12",
+        "ack reminders --by-id rent-2026-12",
     )
 
 
@@ -60,17 +60,17 @@ def extend_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def ack_command(args: argparse.Namespace) -> int:
     """`delaylog ack`: 0, or 1 if one of the messages was not settled."""
-    named = "ids" if args.force else "receipts"
+    named = "ids" if args.by_id else "receipts"
     members = given(args, shapes.BACK_MS, shapes.EXTEND_MS, shapes.GROUP)
     answer = await call(
-        args, args.verb, args.topic, force=args.force, **{named: args.receipts}, **members
+        args, args.verb, args.topic, force=args.by_id, **{named: args.receipts}, **members
     )
     rows = list(zip(args.receipts, answer["results"], strict=True))
     if args.json:
         for each, result in rows:
-            emit({"id" if args.force else "receipt": each, "result": result})
+            emit({named.removesuffix("s"): each, "result": result})
     else:
-        print_lines((named.removesuffix("s"), "result"), rows, plain=map(" ".join, rows))
+        print_lines((named.removesuffix("s"), "result"), rows)
     return DONE if all(result == "done" for _, result in rows) else WRONG
 
 

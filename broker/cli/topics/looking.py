@@ -14,6 +14,8 @@ from delaylog.broker.cli.values import plain_name, span_text, time_text, value_t
 from delaylog.storage.calls import shapes
 
 _STATES: Final = ("paused", "erasing")
+_SETTINGS: Final = ("order", "max_retry", "lease_ms", "ttl_ms", "dead_keep_ms")
+"""Those that `topics` shows; `topic show` shows all."""
 
 
 def topics_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,20 +48,16 @@ async def topics_command(args: argparse.Namespace) -> int:
         for row in rows:
             emit(row)
         return DONE
-    words = [
-        (row["topic"], " ".join(each for each in _STATES if row[each]), settings_text(row))
+    cells = [
+        (
+            row["topic"],
+            ",".join(each for each in _STATES if row[each]),
+            *(value_text(each, row["settings"][each]) for each in _SETTINGS),
+        )
         for row in rows
     ]
-    plain = (" ".join(filter(None, each)) for each in words)
-    print_lines(("topic", "state", "settings"), words, plain=plain)
+    print_lines(("topic", "state", *map(plain_name, _SETTINGS)), cells)
     return DONE
-
-
-def settings_text(row: dict[str, Any]) -> str:
-    """The settings of a topic on one line."""
-    return " ".join(
-        f"{plain_name(name)}={value_text(name, value)}" for name, value in row["settings"].items()
-    )
 
 
 async def all_topics(args: argparse.Namespace, **query: Any) -> list[dict[str, Any]]:

@@ -83,22 +83,22 @@ def test_plain_output(broker: Any, topic: str) -> None:
     done = delaylog("send", topic, "hello", "--delay", 0, "--id", "a", *url)
     assert done.returncode == 0
     sent = done.stdout.decode()
-    assert re.fullmatch(r"a 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z created\n", sent)
+    assert re.fullmatch(r"a\t20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\tcreated\n", sent)
     done = delaylog("receive", topic, "--wait", "20s", *url)
     assert done.returncode == 0
     name, receipt, due, attempts, body = done.stdout.decode().split()
-    assert (name, due, attempts, body) == ("a", sent.split()[1], "attempts=1", "hello")
+    assert (name, due, attempts, body) == ("a", sent.split()[1], "1", "hello")
     assert broker.counts(topic)["leased"] == 1, "nothing acks unless it is asked to"
     done = delaylog("extend", topic, receipt, "--lease", "1h", *url)
-    assert (done.returncode, done.stdout.decode()) == (0, f"{receipt} done\n")
+    assert (done.returncode, done.stdout.decode()) == (0, f"{receipt}\tdone\n")
     done = delaylog("nack", topic, receipt, "--delay", 0, *url)
-    assert (done.returncode, done.stdout.decode()) == (0, f"{receipt} done\n")
+    assert (done.returncode, done.stdout.decode()) == (0, f"{receipt}\tdone\n")
     assert delaylog("peek", topic, "--bodies-only", *url).stdout == b"hello\n"
     done = delaylog("receive", topic, "--wait", "20s", "--bodies-only", *url)
     assert (done.returncode, done.stdout) == (0, b"hello\n")
     gone = delaylog("ack", topic, receipt, *url)
-    assert (gone.returncode, gone.stdout.decode()) == (1, f"{receipt} gone\n")
-    forced = delaylog("ack", topic, "a", "--force", "--json", *url)
+    assert (gone.returncode, gone.stdout.decode()) == (1, f"{receipt}\tgone\n")
+    forced = delaylog("ack", topic, "a", "--by-id", "--json", *url)
     assert rows(forced) == [{"id": "a", "result": "done"}]
     assert broker.counts(topic)["acked"] == 1
     done = delaylog("stats", *url)

@@ -76,6 +76,14 @@ def test_a_table_with_a_header(broker: Any, topic: str, start: Any) -> None:
     assert b"\x1b[1m" in terminal.shown
 
 
+@pytest.mark.parametrize("words", [("list",), ("dead",), ("receive",), ("peek",)])
+def test_a_topic_that_nobody_has_made(words: tuple[str, ...], topic: str, start: Any) -> None:
+    terminal = start(*words, topic)
+    assert terminal.end() == (0 if words[0] in ("list", "dead") else 3)
+    text = f"topic {topic} does not exist yet; nothing to show"
+    assert terminal.shown.decode().splitlines() == [text]
+
+
 def test_lines_that_are_typed_are_sent_one_by_one(broker: Any, topic: str, start: Any) -> None:
     terminal = start("send", topic, typing=True)
     terminal.until(b"Ctrl-D ends")
@@ -122,7 +130,8 @@ def test_an_interrupted_cancel_names_the_job_that_goes_on(broker: Any, topic: st
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
-        (line,) = os.pread(out, 10_000, 0).decode().splitlines()
+        *progress, line = os.pread(out, 10_000, 0).decode().splitlines()
+        assert all(each.startswith("delaylog: cancel ") for each in progress)
     finally:
         process.kill()
         os.close(nothing)

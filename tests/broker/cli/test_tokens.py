@@ -70,6 +70,11 @@ def test_a_token_from_beginning_to_end(secured: Secured, run: Run) -> None:
     principals = [json.loads(line) for line in run("list", "--json")[1].splitlines()]
     assert {each["principal"] for each in principals} >= {"admin", "life"}
 
+    assert run("show", "life") == (0, f"{line}\n", "")
+    (shown,) = map(json.loads, run("show", "life", "--json")[1].splitlines())
+    assert (shown["principal"], shown["grants"]) == ("life", ["viewer"])
+    assert "there is no principal" in run("show", "nobody")[2]
+
     assert run("revoke", "life") == (0, "life revoked\n", "")
     assert secured.call("GET", "/v1/session", None, fresh).status == 401
 
@@ -101,7 +106,7 @@ def test_init(
 ) -> None:
     """The token works from the next start on; the folder has its digest, and its owner alone."""
     data = tmp_path / "data"
-    assert main(["init", "--data-dir", str(data)]) == 0
+    assert main(["init", str(data)]) == 0
     said = capsys.readouterr()
     token = said.out.removesuffix("\n")
     assert is_token(token)
@@ -120,7 +125,7 @@ def test_init_where_nothing_can_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    assert main(["init", "--data-dir", str(tmp_path / "file" / "data")]) == 2
+    assert main(["init", str(tmp_path / "file" / "data")]) == 2
     said = capsys.readouterr()
     assert said.out == "", "no token that would not work"
     assert "cannot be used" in said.err
@@ -131,7 +136,7 @@ def test_init_in_the_folder_of_another_user(
 ) -> None:
     """Root could write the file, but the user of the broker could not read it."""
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    assert main(["init", "--data-dir", str(tmp_path)]) == 2
+    assert main(["init", str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert "belongs to user" in said.err

@@ -43,7 +43,7 @@ def test_groups(broker: Any, topic: str, run: Any) -> None:
         (stats,) = rows(run("stats", topic, "--group", group, "--json"))
         assert (stats["group"], stats["counts"][state]) == (group, 1)
     done = run("cancel", topic, "m")
-    assert done.stdout == "m done too late in mail\n"
+    assert done.stdout == "m\tdone\ttoo late in mail\n"
     assert run("groups", "drop", topic, "log").stdout == "log dropped\n"
     (dropped,) = rows(run("groups", "drop", topic, "mail", "--json"))
     assert dropped == {"topic": topic, "group": "mail", "result": "done"}
@@ -72,7 +72,7 @@ def test_refusals(broker: Any, topic: str, run: Any) -> None:
         ("groups", "rename", topic, "a"),
         ("groups", "make", topic),
         ("stats", "--group", "a"),
-        ("receive", topic, "--all-tags"),
+        ("receive", topic, "--tags-mode", "all"),
         ("send", topic, "x", "--merge", "append"),
     ):
         assert run(*words).returncode == 2, words
@@ -120,13 +120,15 @@ def test_what_a_message_says(broker: Any, topic: str, run: Any) -> None:
     run("send", topic, "y", "--tag", "a")
     (shown,) = rows(run("show", topic, "m", "--json"))
     assert (shown["max_retry"], shown["backoff"]) == (3, {"first_ms": 700})
-    tags = ("--tag", "a", "--tag", "b")
-    assert run("receive", topic, "--max", 5, *tags, "--all-tags", "--bodies-only").stdout == "x\n"
+    tags, both = ("--tag", "a", "--tag", "b"), ("--tags-mode", "all")
+    assert run("receive", topic, "--max", 5, *tags, *both, "--bodies-only").stdout == "x\n"
     assert run("receive", topic, "--max", 5, *tags, "--bodies-only").stdout == "y\n"
 
 
 def test_a_purge_that_erases(broker: Any, topic: str, run: Any) -> None:
     """By force, of itself; the topic says that it goes on."""
     broker.post(f"/v1/topics/{topic}/messages", [{"body": "x", "delay_ms": 60_000}] * 3)
-    assert run("purge", topic, "--erase").stdout == f"{topic} purged 3\n"
+    done = run("purge", topic, "--erase")
+    assert done.stdout == f"{topic} purged 3\n"
+    assert "`delaylog topics` shows the state erasing" in done.stderr
     assert broker.call("GET", f"/v1/topics/{topic}").json["erasing"] is True

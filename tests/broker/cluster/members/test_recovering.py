@@ -42,7 +42,7 @@ def there(nodes: Growing, name: str) -> bool:
 
 def recover(nodes: Growing, node: int, *more: str, status: int = 0) -> str:
     folder, file = nodes.data_dir(node), nodes.configs[node]
-    words = ["--data-dir", folder, "--cluster", file, "--node", node, *more]
+    words = [folder, "--cluster", file, "--node", node, *more]
     return run("cluster", "recover", *words, status=status)
 
 

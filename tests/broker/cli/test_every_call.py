@@ -1,0 +1,145 @@
+"""The command line against the table of calls: each call has a verb that makes it, or a reason.
+
+A server notes what it is asked and refuses everything, so a verb gets no further than its calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+import pytest
+
+from delaylog.broker.cli.main import main
+from delaylog.storage.calls.table import BY_NAME
+
+VERBS_OF: Final = {
+    "listTopics": "topics",
+    "getTopic": "topic show t",
+    "putTopic": "topic set t --max-retry 5",
+    "updateTopic": "topic set t --max-retry 5",
+    "deleteTopic": "topic drop t",
+    "getStats": "stats t",
+    "getForecast": "forecast t",
+    "listMessages": "list t",
+    "listDead": "dead t",
+    "send": "send t x",
+    "receive": "receive t",
+    "peek": "peek t",
+    "ack": "ack t r",
+    "nack": "nack t r",
+    "reject": "reject t r",
+    "extend": "extend t r --lease 5m",
+    "cancelMany": "cancel t --all",
+    "rescheduleMany": "reschedule t --all --delay 1h",
+    "replayMany": "replay t m",
+    "getMessage": "show t m",
+    "reschedule": "reschedule t m --delay 1h",
+    "cancel": "cancel t m",
+    "listGroups": "groups list t",
+    "getGroup": "groups show t g",
+    "putGroup": "groups make t g",
+    "deleteGroup": "groups drop t g",
+    "purge": "purge t",
+    "pause": "pause t",
+    "resume": "resume t",
+    "listClaims": "claims list t",
+    "getClaim": "claims show t c",
+    "extendClaim": "claims extend t c --lease 5m",
+    "ackClaim": "claims ack t c",
+    "releaseClaim": "claims release t c",
+    "getClock": "clock",
+    "acceptClock": "clock --accept",
+    "reload": "reload",
+    "getArchive": "archive show",
+    "releaseArchive": "archive release --through 2026-12-01",
+    "listJobs": "jobs",
+    "getJob": "job show j",
+    "stopJob": "job stop j",
+    "listTransactions": "transactions list",
+    "getTransaction": "transactions show x",
+    "abort": "transactions abort x",
+    "getCluster": "cluster status",
+    "handOver": "cluster handover",
+    "changeMembers": "cluster remove beta",
+    "listPrincipals": "token list",
+    "getPrincipal": "token show p",
+    "putPrincipal": "token create p --allow viewer",
+    "rotatePrincipal": "token rotate p",
+    "revokePrincipal": "token revoke p",
+}
+_WORKER: Final = "a worker makes it for its handlers; `receive` and `ack` are the verbs"
+_COLUMNS: Final = "its messages are columns of numbers, for programs such as jobs on Spark"
+_BROWSER: Final = "a session keeps a browser logged in; a command has its token"
+WITHOUT: Final = {
+    "beginAttempts": _WORKER,
+    "ackAndReceive": _WORKER,
+    "makeClaim": _COLUMNS,
+    "readClaim": _COLUMNS,
+    "begin": _COLUMNS,
+    "stage": _COLUMNS,
+    "commit": _COLUMNS,
+    "getSession": _BROWSER,
+    "openSession": _BROWSER,
+    "closeSession": _BROWSER,
+    "makeTicket": _BROWSER,
+}
+"""Calls without a verb, and why."""
+
+
+class Refusing(ThreadingHTTPServer):
+    """Refuses calls, as of something unknown, and notes the method and path of each. A cluster has
+    an answer, since changes of it ask for the leader first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Refusing
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0].replace("/ns/default", "")
+        self.server.asked.append(f"{self.command} {path}")
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, answer = 404, {"code": "unknown", "status": 404, "detail": "nothing is here"}
+        if self.server.asked[-1] == "GET /v1/cluster":
+            status, answer = 200, {"leader": None}
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 (names of the base)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[Refusing]:
+    with Refusing() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_every_call_has_a_verb_or_a_reason() -> None:
+    assert VERBS_OF.keys() | WITHOUT.keys() == BY_NAME.keys()
+    assert VERBS_OF.keys() & WITHOUT.keys() == set()
+
+
+@pytest.mark.parametrize("name", VERBS_OF)
+def test_the_verb_makes_the_call(name: str, refusing: Refusing) -> None:
+    refusing.asked.clear()
+    main([*VERBS_OF[name].split(), "--url", refusing.url, "--json"])
+    form = re.sub(r"{\w+}", "[^/]+", BY_NAME[name].request_line)
+    assert [line for line in refusing.asked if re.fullmatch(form, line)], refusing.asked
