@@ -1,8 +1,8 @@
-"""Timers: one message per key, which a handler gets at its time unless it is cancelled before.
+"""Timers: one message per key, handled at its due time unless it is cancelled before.
 
-A timer ends in one way. `cancelled` means that no handler has begun with it and none will; `fired`
-means that a consumer has the message, or had it. The broker decides between the two, whoever asks
-at the same moment.
+A timer ends in one way. `cancelled` means that no handler has begun with it and none will. `fired`
+means that a consumer has or had the message. The broker decides between the two, also when a cancel
+and a receive arrive at the same moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ TIMERS: Final = "timers"
 
 
 class AsyncTimer:
-    """The timer of a key, from `client.timer`. It keeps nothing: any process may use the same key.
+    """The timer of a key, from `client.timer`.
+
+    Its state is in the broker only, so several processes may use the same key.
 
     Each method returns a `TimerState`, and raises the errors of the client's calls.
     """
@@ -44,7 +46,7 @@ class AsyncTimer:
 
         Give a `delay`, or another of the times that `send` takes. The content for the handler is a
         `body`, a `json` value, or a `value` for the codec of the client; without one the body is
-        empty. A timer that is handled at the moment fires once more.
+        empty. If a handler has the timer at the moment, it fires once more afterwards.
         """
         check_keywords("set", fields, TimerKeywords)
         _add_delay(fields, delay)
@@ -67,7 +69,7 @@ class AsyncTimer:
         return TimerState.PENDING
 
     async def fire(self, **limits: Unpack[TimeLimit]) -> TimerState:
-        """Make a pending timer due now. It is pending until a handler has it."""
+        """Make a pending timer due now. It stays pending until a consumer receives it."""
         return await self.move(delay_ms=0, **limits)
 
     async def cancel(self, **limits: Unpack[TimeLimit]) -> TimerState:
@@ -81,7 +83,7 @@ class AsyncTimer:
         return TimerState.CANCELLED
 
     async def state(self, **limits: Unpack[TimeLimit]) -> TimerState:
-        """What the broker knows of the timer."""
+        """Ask the broker for the state of the timer."""
         try:
             found = await self._timers.get(self.topic, self.key, **limits)
         except NotFound:
@@ -155,7 +157,7 @@ class AsyncTiming:
 
 
 def _add_delay(fields: DueKeywords, delay: timedelta | None) -> None:
-    """Add the delay that was given without its name."""
+    """Add the delay that was given as a positional argument."""
     if delay is None:
         return
     if fields.get("delay") is not None:

@@ -1,7 +1,7 @@
 """Tasks: functions whose calls are messages of a topic, handled by workers.
 
-The arguments travel as JSON. Nobody stores what a task returns. Tasks of one topic share a
-consumer, so they share its concurrency and its other options.
+The arguments are sent as JSON. Return values are not stored. Tasks of one topic share a consumer,
+so they share its concurrency and its other options.
 
 Made from client/_async/tasking.py by `make twins`: change that one.
 """
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class Task(Generic[P, R]):
-    """A function, which can be called at once, and of which calls can be sent to workers.
+    """A function whose calls can be sent to workers. Calling it directly still works.
 
     `send`, `send_in` and `send_at` raise the errors of the client's `send`, and TypeError for
     arguments that the function does not take or JSON cannot express.
@@ -61,15 +61,15 @@ class Task(Generic[P, R]):
         return self._sent(self._body(*args, **kwargs))
 
     def send_in(self, delay: timedelta, /, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Have a worker call the function after a delay, which counts from the arrival."""
+        """Have a worker call the function after a delay, counted from the arrival at the broker."""
         return self._sent(self._body(*args, **kwargs), delay=delay)
 
     def send_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> Sent:
-        """Have a worker call the function at a time, which has a time zone."""
+        """Have a worker call the function at a time. The time has a time zone."""
         return self._sent(self._body(*args, **kwargs), at=when)
 
     def having(self, **fields: Unpack[MessageKeywords]) -> Task[P, R]:
-        """The same task, whose calls are sent with these fields: `id`, `key`, `tags`, …"""
+        """Return the same task with these fields for its messages: `id`, `key`, `tags`, …"""
         check_keywords("having", fields, MessageKeywords)
         joined: MessageKeywords = {**self._fields, **fields}
         return Task(self._tasks, self.topic, self.name, self._function, joined)
@@ -108,9 +108,10 @@ class Tasking(Declaring):
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make a task of the decorated function: its calls are messages of the topic.
 
-        `name`: how messages name the task; None: the name of the function. `retries`: calls after
-        the first one that fails (None: as the topic says). `options` are those of `consumer` but
-        for batches. Tasks of one topic share a consumer: only the first one may give options.
+        `name`: the name of the task in messages; None: the name of the function. `retries`: how
+        many times a failing call is repeated; None uses the topic's setting. `options` are those of
+        `consumer`, except those of batches. Tasks of one topic share a consumer: only the first one
+        may give options.
         """
         check_topic(topic)
         check_text("name", name)
@@ -118,13 +119,13 @@ class Tasking(Declaring):
             check_whole("retries", retries, 0)
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            called = name or getattr(function, "__name__", "")
-            if not called:
+            task_name = name or getattr(function, "__name__", "")
+            if not task_name:
                 raise ValueError(f"{function!r} has no name: give the task one, name=…")
-            check_handler(f"task {called}", function)
-            self._add_task(topic, called, function, options)
+            check_handler(f"task {task_name}", function)
+            self._add_task(topic, task_name, function, options)
             fields: MessageKeywords = {} if retries is None else {"max_retry": retries}
-            return Task(self, topic, called, function, fields)
+            return Task(self, topic, task_name, function, fields)
 
         return declare
 
@@ -157,6 +158,7 @@ class _TaskTopic:
         call = TaskCall.of(message)
         function = self.functions.get(call.task)
         if function is None:
-            # Perhaps an older program than the sender's: another worker may have the task.
+            # The sender may run a newer program than this one, and another worker may run it too.
+            # So the message is retried, not rejected.
             raise LookupError(f"this program has no task {call.task!r} of topic {message.topic!r}")
         function(*call.args, **call.kwargs)

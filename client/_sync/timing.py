@@ -1,8 +1,8 @@
-"""Timers: one message per key, which a handler gets at its time unless it is cancelled before.
+"""Timers: one message per key, handled at its due time unless it is cancelled before.
 
-A timer ends in one way. `cancelled` means that no handler has begun with it and none will; `fired`
-means that a consumer has the message, or had it. The broker decides between the two, whoever asks
-at the same moment.
+A timer ends in one way. `cancelled` means that no handler has begun with it and none will. `fired`
+means that a consumer has or had the message. The broker decides between the two, also when a cancel
+and a receive arrive at the same moment.
 
 Made from client/_async/timing.py by `make twins`: change that one.
 """
@@ -29,7 +29,9 @@ TIMERS: Final = "timers"
 
 
 class Timer:
-    """The timer of a key, from `client.timer`. It keeps nothing: any process may use the same key.
+    """The timer of a key, from `client.timer`.
+
+    Its state is in the broker only, so several processes may use the same key.
 
     Each method returns a `TimerState`, and raises the errors of the client's calls.
     """
@@ -44,7 +46,7 @@ class Timer:
 
         Give a `delay`, or another of the times that `send` takes. The content for the handler is a
         `body`, a `json` value, or a `value` for the codec of the client; without one the body is
-        empty. A timer that is handled at the moment fires once more.
+        empty. If a handler has the timer at the moment, it fires once more afterwards.
         """
         check_keywords("set", fields, TimerKeywords)
         _add_delay(fields, delay)
@@ -65,7 +67,7 @@ class Timer:
         return TimerState.PENDING
 
     def fire(self, **limits: Unpack[TimeLimit]) -> TimerState:
-        """Make a pending timer due now. It is pending until a handler has it."""
+        """Make a pending timer due now. It stays pending until a consumer receives it."""
         return self.move(delay_ms=0, **limits)
 
     def cancel(self, **limits: Unpack[TimeLimit]) -> TimerState:
@@ -79,7 +81,7 @@ class Timer:
         return TimerState.CANCELLED
 
     def state(self, **limits: Unpack[TimeLimit]) -> TimerState:
-        """What the broker knows of the timer."""
+        """Ask the broker for the state of the timer."""
         try:
             found = self._timers.get(self.topic, self.key, **limits)
         except NotFound:
@@ -153,7 +155,7 @@ class Timing:
 
 
 def _add_delay(fields: DueKeywords, delay: timedelta | None) -> None:
-    """Add the delay that was given without its name."""
+    """Add the delay that was given as a positional argument."""
     if delay is None:
         return
     if fields.get("delay") is not None:

@@ -15,26 +15,26 @@ from delaylog.client.models import Settled
 from delaylog.client.workers.held import Held, HeldState
 from delaylog.client.workers.intake import Intake
 
-WAITING, _, OVER = HeldState
+WAITING, OVER = HeldState.WAITING, HeldState.OVER
 
 
-def nobody(_: int) -> None:
-    """The default callback: do nothing."""
+def do_nothing(_: int) -> None:
+    """The default callback."""
 
 
 class Untried:
-    """Messages that wait here, and those whose call is in progress."""
+    """The messages that wait, and those of the calls in progress that begin attempts."""
 
     def __init__(self, ports: int) -> None:
         self._waiting: list[deque[Held]] = [deque() for _ in range(ports)]
         self._asked: list[Sequence[Held]] = [() for _ in range(ports)]
         self.free: set[int] = set()
-        """Shards with messages that wait here, and without a call."""
+        """Shards that have waiting messages and no call in progress."""
 
     def add(self, port: int, fresh: Iterable[Held]) -> None:
         """Add fetched messages of a shard."""
         self._waiting[port].extend(fresh)
-        self._look(port)
+        self._update_free(port)
 
     def first(self, port: int) -> Held | None:
         """The next message of a shard, or None."""
@@ -44,25 +44,25 @@ class Untried:
     def pop(self, port: int) -> Held:
         """Remove the next message of a shard."""
         held = self._waiting[port].popleft()
-        self._look(port)
+        self._update_free(port)
         return held
 
     def ask(self, port: int, batch: Sequence[Held]) -> None:
         """Note that a call begins the attempts at these messages."""
         self._asked[port] = batch
-        self._look(port)
+        self._update_free(port)
 
     def answered(self, port: int) -> Sequence[Held]:
-        """The messages of the call that ended."""
+        """Return the messages of the call that has ended."""
         batch, self._asked[port] = self._asked[port], ()
-        self._look(port)
+        self._update_free(port)
         return batch
 
     def again(self, port: int) -> None:
-        """Put the messages of a failed call back."""
+        """Let the messages of a failed call wait again, before all others."""
         batch = self.answered(port)
         self._waiting[port].extendleft(reversed(batch))
-        self._look(port)
+        self._update_free(port)
 
     def asked(self) -> list[Held]:
         """The messages whose call is in progress."""
@@ -76,7 +76,7 @@ class Untried:
         self.free.clear()
         return drained
 
-    def _look(self, port: int) -> None:
+    def _update_free(self, port: int) -> None:
         if self._waiting[port] and not self._asked[port]:
             self.free.add(port)
         else:
@@ -94,9 +94,9 @@ class BeginningDesk(ABC):
     """Messages that no handler has started, by shard."""
 
     def __init__(self, *, ports: int, places: int) -> None:
-        self.on_ready: Callable[[int], None] = nobody
+        self.on_ready: Callable[[int], None] = do_nothing
         """Called with the number of messages that became ready for a handler."""
-        self.on_begin: Callable[[int], None] = nobody
+        self.on_begin: Callable[[int], None] = do_nothing
         """Called when `to_begin` may return messages of a shard."""
         self._places = places
         self._untried = Untried(ports)
@@ -109,7 +109,7 @@ class BeginningDesk(ABC):
         return sum(self._waiting)
 
     def begin_at_once(self, n: int) -> int | None:
-        """At how many of `n` messages to fetch an attempt begins at once; None: at all."""
+        """At how many of `n` messages a receive begins the attempt; None: at all of them."""
         idle = self._intake.idle(waiting=self.waiting, running=self.running)
         return None if n <= idle else idle
 
@@ -129,8 +129,9 @@ class BeginningDesk(ABC):
             if held.state is not WAITING or now_s >= held.hold.until_s:
                 self._drop(untried.pop(port))
                 continue
-            # What was tried before may have ended its worker: it begins only when its handler
-            # starts, and after the acks of the handlers before it.
+            # An earlier attempt at this message may have killed its process, as this one may. So it
+            # begins only when a handler is free and, if no other handler runs, after the answers to
+            # the acks of the messages before it.
             tried = held.message.attempts > 1
             if tried and (len(batch) >= idle or (self.unsettled and not self.running)):
                 break
@@ -150,7 +151,7 @@ class BeginningDesk(ABC):
         self._ask_to_begin()
 
     def not_begun(self, port: int) -> None:
-        """Record that such a call failed."""
+        """Record that a call to begin attempts failed."""
         self._untried.again(port)
 
     def _ask_to_begin(self) -> None:
@@ -165,4 +166,4 @@ class BeginningDesk(ABC):
 
     @abstractmethod
     def _less_waits(self, port: int) -> None:
-        """Record that one message of a shard less waits."""
+        """Record that a message of a shard no longer waits."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.models import Settled
-from delaylog.client.workers.beginning import BeginningDesk, nobody
+from delaylog.client.workers.beginning import BeginningDesk, do_nothing
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.failing import is_refusal
 from delaylog.client.workers.held import Held, HeldState, Hold
@@ -63,11 +63,11 @@ class Desk(BeginningDesk):
         """Messages that are being handled."""
         self.unsettled = 0
         """Messages with a decision whose settling call is not answered yet."""
-        self.on_room: Callable[[int], None] = nobody
+        self.on_room: Callable[[int], None] = do_nothing
         """Called when a shard may be asked again after `ask` returned 0 for it."""
-        self.on_settle: Callable[[int], None] = nobody
+        self.on_settle: Callable[[int], None] = do_nothing
         """Called when a settlement of a shard was created or became due."""
-        self.on_lease: Callable[[int], None] = nobody
+        self.on_lease: Callable[[int], None] = do_nothing
         """Called when a shard has granted a lease."""
         self._ready: deque[Held] = deque()
         self._waiting = [0] * ports
@@ -110,7 +110,7 @@ class Desk(BeginningDesk):
     ) -> None:
         """Add the messages of a receive that was answered at `now_s`.
 
-        Attempts have begun at the first `begun` of them; None: at all.
+        Attempts have begun at the first `begun` of them; None: at all of them.
         """
         if not messages:
             return

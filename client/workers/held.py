@@ -19,7 +19,7 @@ class HeldState(IntEnum):
     WAITING = 1
     RUNNING = 2
     OVER = 3
-    """Its lease is lost, or it was returned: the handler's decision is ignored."""
+    """Decided, returned, or its lease is lost: a decision that comes later is ignored."""
 
 
 class Held:

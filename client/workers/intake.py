@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 AHEAD_S: Final = 0.25
-# Attempts begin this long before their handlers start, so that handlers do not wait for the call;
-# or twice the time that a call takes, if that is longer. It is also how much of a crash's work is
-# counted without having begun.
+# Attempts begin this long before their handlers start, so that handlers do not wait for the call.
+# If the process crashes, these attempts count although no handler has started.
 BEGIN_AHEAD_S: Final = 0.02
+# Or this many times the duration of a call, if that is longer.
 CALLS_AHEAD: Final = 2
 # Weight of the newest call in the average time of a call.
 CALL_WEIGHT: Final = 0.25
@@ -27,7 +27,8 @@ RECEIVE_MAX: Final = 10_000
 class Intake:
     """The windows of one consumer's shards.
 
-    `places` is how many messages may be under handlers at once, `ports` the number of shards.
+    `concurrency` is the number of handlers, `places` the number of messages that they can handle at
+    once (a handler of batches takes several), `ports` the number of shards.
     """
 
     def __init__(self, *, concurrency: int, places: int, prefetch: int, ports: int) -> None:
@@ -55,7 +56,7 @@ class Intake:
         self._call_s += (seconds - self._call_s) * CALL_WEIGHT
 
     def window(self) -> int:
-        """How many messages may wait, over all shards."""
+        """How many messages may wait, over all shards. Updates `mean_s`."""
         if self._count:
             fresh_s = self._seconds / self._count
             weight = 1 - 0.5 ** (self._count / HALF_LIFE)
