@@ -1,9 +1,9 @@
 """Pool: the parent of the processes that run an application.
 
-SIGTERM or SIGINT asks every process to end; each gives its handlers the grace of their consumers. A
-second signal kills them. A process that dies is started again, after a wait that grows while it
-dies soon. A process that says that another start would not help ends the pool; with `reload` the
-pool waits for a change of the sources instead.
+SIGTERM or SIGINT asks every process to end; each gives its handlers the `grace_s` of their
+consumers. A second signal kills the processes. A process that dies is started again, after a wait
+that grows while processes die early. The exit status UNUSABLE of a process ends the pool; with
+`reload` the pool waits for a change of the sources instead.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from delaylog.client.workers.signals import SAME_S, WATCHED
 
 logger = logging.getLogger("delaylog.worker")
 
-LOOK_S: Final = 0.1
-TOUCH_S: Final = 1.0
+POLL_S: Final = 0.1
+HEALTH_S: Final = 1.0
+SOURCES_S: Final = 1.0
 PROCESSES_MAX: Final = 256
 
 clock = time.monotonic
@@ -32,12 +33,12 @@ clock = time.monotonic
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """How many processes run what. ValueError for an impossible number."""
+    """What to run, and in how many processes. ValueError for an impossible number."""
 
     command: Command
     processes: int = 1
     health_file: Path | None = None
-    """Its time of modification is renewed each second while all processes are connected."""
+    """The file that is touched each second while all processes are connected."""
     reload: bool = False
     """Whether changes of the sources below the current folder restart the processes."""
 
@@ -52,23 +53,23 @@ class Pool:
     def __init__(self, options: PoolOptions) -> None:
         self._options = options
         self._slots = [Slot(number) for number in range(1, options.processes + 1)]
-        self._signalled: list[float] = []
+        self._signalled_at_s: list[float] = []
         """When each signal arrived."""
         self._unusable = False
         self._touch_at_s = 0.0
-        self._look_at_s = 0.0
+        self._sources_at_s = 0.0
         self._sources = Sources(Path.cwd()) if options.reload else None
 
     def run(self) -> int:
-        """Run until a signal, 0, or until the application cannot run, 1."""
-        before = {number: signal.signal(number, self._came) for number in WATCHED}
+        """Run until a signal: returns 0. Returns 1 if the application cannot run."""
+        before = {number: signal.signal(number, self._on_signal) for number in WATCHED}
         try:
-            while not self._signalled:
+            while not self._signalled_at_s:
                 self._step(clock())
                 if self._unusable and self._sources is None:
                     self._stop()
                     return 1
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
             logger.info("stopping; another signal ends the processes at once")
             self._stop()
             return 0
@@ -80,14 +81,14 @@ class Pool:
             if self._options.health_file is not None:
                 self._options.health_file.unlink(missing_ok=True)
 
-    def _came(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         now_s = clock()
         # `timeout` signals a process and its group: that is one signal.
-        if not self._signalled or now_s - self._signalled[-1] > SAME_S:
-            self._signalled.append(now_s)
+        if not self._signalled_at_s or now_s - self._signalled_at_s[-1] > SAME_S:
+            self._signalled_at_s.append(now_s)
 
     def _step(self, now_s: float) -> None:
-        """Look at everything once."""
+        """Check the processes, the health file and the sources once."""
         for slot in self._slots:
             if slot.hear(now_s) and slot.process is not None:
                 logger.info("process %d (pid %d): started", slot.number, slot.process.pid)
@@ -96,10 +97,10 @@ class Pool:
             elif slot.start_at_s is not None and now_s >= slot.start_at_s and not self._unusable:
                 slot.start(self._options.command, now_s)
         if now_s >= self._touch_at_s:
-            self._touch_at_s = now_s + TOUCH_S
+            self._touch_at_s = now_s + HEALTH_S
             self._touch(now_s)
-        if self._sources is not None and now_s >= self._look_at_s:
-            self._look_at_s = now_s + TOUCH_S
+        if self._sources is not None and now_s >= self._sources_at_s:
+            self._sources_at_s = now_s + SOURCES_S
             if changed := self._sources.changed():
                 logger.info("%s changed: restarting", ", ".join(changed[:5]))
                 self._stop()
@@ -132,16 +133,16 @@ class Pool:
 
     def _stop(self) -> None:
         """Ask the processes to end, and wait for them; a further signal kills them."""
-        signals = len(self._signalled)
+        signals = len(self._signalled_at_s)
         for slot in self._slots:
             slot.signal(signal.SIGTERM)
         killed = False
         while any(slot.process is not None for slot in self._slots):
-            # A restart lasts as long as a stop, so its first signal asks for nothing new.
-            if len(self._signalled) > max(signals, 1) and not killed:
+            # The first signal during a restart asks for a stop, which is in progress already.
+            if len(self._signalled_at_s) > max(signals, 1) and not killed:
                 killed = True
                 for slot in self._slots:
                     slot.signal(signal.SIGKILL)
-            time.sleep(LOOK_S / 2)
+            time.sleep(POLL_S / 2)
             for slot in self._slots:
                 slot.ended(clock())

@@ -24,20 +24,23 @@ RETRY_FOR_S_MAX: Final = 500.0
 """Limit of retries: a broker remembers sequences for only ten minutes."""
 
 LAST_TRY_S: Final = 0.5
-"""What is kept of a time limit for the last try: a tenth, and at least this, or half of it."""
+"""Time reserved for the last try within a time limit.
+
+A tenth of the limit is reserved, but at least this; of a limit below one second, half of it.
+"""
 
 # Errors in these fields concern the whole body, so that splitting it does not help.
 _OF_THE_BODY: Final = frozenset({"producer", "sequence", "merge", "v", "n", "topic", "namespace"})
 
 
 class Limit(NamedTuple):
-    """How long the messages of a lane are tried."""
+    """How long the requests of a lane are retried."""
 
     seconds: float
     of_calls: bool = False
-    """Whether callers wait for it: then each exchange ends in time, and so does the last try."""
+    """Whether callers wait: then every exchange, the last one too, ends within the limit."""
     strict: bool = False
-    """Whether it counts from the moment of queueing, even while requests before are answered."""
+    """Whether it always counts from the opening of the batch; see `Lane._deadline_s`."""
 
 
 @dataclass(slots=True)
@@ -46,7 +49,7 @@ class Attempt:
 
     batch: Batch
     rows: list[int] | None
-    """The rows of the batch; None for all."""
+    """The numbers of the rows in the batch; None for all."""
     producer: str
     sequence: int
     lost: bool = False
@@ -57,6 +60,11 @@ class Attempt:
     def n(self) -> int:
         """The number of rows."""
         return self.batch.rows if self.rows is None else len(self.rows)
+
+    @property
+    def row_numbers(self) -> list[int]:
+        """The numbers of the rows in the batch."""
+        return list(range(self.n)) if self.rows is None else list(self.rows)
 
     @property
     def wire(self) -> bytes:
@@ -103,11 +111,13 @@ class Lane:
         self.topic = topic
         self.limit = limit
         self.free = free
+        """Whether any shard may take the batches."""
         self.open: Batch | None = None
         self.batches: deque[Batch] = deque()
         self._numbering = numbering
         self._random = random
         self._answered_at_s = float("-inf")
+        """When the last answer arrived."""
         self._attempt: Attempt | None = None
         self._parts: deque[list[int]] = deque()
         """The untried rows of the first batch, if it was split."""
@@ -178,7 +188,7 @@ class Lane:
         return min(usual_s, self.limit.seconds / 4) if self.limit.of_calls else usual_s
 
     def expire(self) -> Verdict:
-        """Fail the batch of the attempt, whose time was over before it could be tried."""
+        """Fail the batch of the attempt: its time limit passed before the first try."""
         return self._give_up_batch(NotReached("earlier requests took too long"), late=True)
 
     def answered(self, answer: SendAnswer, now_s: float) -> AnswerLost | None:
@@ -217,6 +227,7 @@ class Lane:
             case ApiError(code="bad_request" | "too_large") if not attempt.lost:
                 return self._refused(error)
             case ApiError(code="disk_full"):
+                # As for a quota: the broker detects repeats first.
                 attempt.lost = False
         return self._give_up_batch(error)
 
@@ -252,8 +263,8 @@ class Lane:
     def _deadline_s(self) -> float:
         from_s = self._under_way().batch.opened_at_s
         if not self.limit.strict:
-            # A batch that waits behind answered requests is not late. No retry of an attempt starts
-            # later than this, since its first try came after both times.
+            # Time spent waiting for the answers to earlier requests does not count. Both times are
+            # before the attempt's first try, so its retries end within the limit of that try.
             from_s = max(from_s, self._answered_at_s)
         return from_s + self.limit.seconds
 
@@ -264,8 +275,8 @@ class Lane:
             left_s -= max(limit_s / 10, min(LAST_TRY_S, limit_s / 2))
         if left_s <= 0:
             return self._give_up_batch(error, late=self.limit.of_calls)
-        # The last try is made exactly at the deadline, after a shortened pause; or shortly before
-        # it, if a caller has to have the answer by then.
+        # The pause before the last try is shortened, so that this try starts exactly at the
+        # deadline, or earlier by the reserved time if a caller needs the answer by then.
         return Verdict(min(self._pause_s(), left_s))
 
     def _over_quota(self, error: ApiError, now_s: float) -> Verdict:
@@ -284,7 +295,7 @@ class Lane:
 
     def _refused(self, error: ApiError) -> Verdict:
         attempt = self._under_way()
-        rows = attempt.rows if attempt.rows is not None else list(range(attempt.n))
+        rows = attempt.row_numbers
         if error.field in _OF_THE_BODY:
             return self._give_up_batch(error)
         if len(rows) == 1:
@@ -299,15 +310,14 @@ class Lane:
         return Verdict(0.0, 1)
 
     def _halve(self) -> None:
-        attempt = self._under_way()
-        rows = attempt.rows if attempt.rows is not None else list(range(attempt.n))
+        rows = self._under_way().row_numbers
         middle = len(rows) // 2
         self._attempt = None
         self._parts.extendleft((rows[middle:], rows[:middle]))
 
     def _give_up_attempt(self, error: BaseException, *, late: bool = False) -> Verdict:
         attempt = self._under_way()
-        rows = attempt.rows if attempt.rows is not None else range(attempt.n)
+        rows = attempt.row_numbers
         last = final_error(error, doubt=attempt.lost)
         attempt.batch.fail(rows, in_time(last, self.limit.seconds) if late else last)
         self._end_attempt()
