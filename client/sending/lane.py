@@ -18,7 +18,7 @@ from delaylog.client.sending.batch import Batch
 from delaylog.client.sending.producers import Numbering
 from delaylog.client.sending.row import Kind
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, final_error, is_proxy_error
+from delaylog.client.wire.patience import FIRST_PAUSE_S, PAUSE_MAX_S, final_error, is_doubtful
 
 RETRY_FOR_S_MAX: Final = 500.0
 """Limit of retries: a broker remembers sequences for only ten minutes."""
@@ -208,14 +208,7 @@ class Lane:
         match error:
             case NotReached():
                 return self._again(error, now_s)
-            case AnswerLost():
-                attempt.lost = True
-                return self._again(error, now_s)
-            case ApiError(code="not_ready"):
-                # A request that was answered with 503 may have been accepted, see HTTP.md.
-                attempt.lost = True
-                return self._again(error, now_s)
-            case ApiError() if is_proxy_error(error):
+            case _ if is_doubtful(error):
                 attempt.lost = True
                 return self._again(error, now_s)
             case ApiError(code="timeout"):
@@ -328,10 +321,14 @@ class Lane:
         batch = self._under_way().batch
         parts = list(self._parts)
         self._parts.clear()
+        of_parts = error
+        if late:
+            of_parts = in_time(NotReached(str(error)), self.limit.seconds)
+        elif is_doubtful(error):
+            of_parts = NotReached(str(error))
         # The parts first: ending the attempt removes the batch.
         for rows in parts:
-            untried = NotReached(str(error))
-            batch.fail(rows, in_time(untried, self.limit.seconds) if late else error)
+            batch.fail(rows, of_parts)
         verdict = self._give_up_attempt(error, late=late)
         return Verdict(0.0, verdict.rows_failed + sum(map(len, parts)))
 

@@ -33,6 +33,12 @@ def is_proxy_error(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.status >= 500 and error.code == "unknown_error"
 
 
+def is_doubtful(error: BaseException) -> bool:
+    """Whether the call that raised the error may have been carried out."""
+    # A request that was answered with `not_ready` may have been accepted, see HTTP.md.
+    return isinstance(error, AnswerLost | NotReady) or is_proxy_error(error)
+
+
 def final_error(error: E, *, doubt: bool) -> E | AnswerLost:
     """The error to raise after the last try.
 
@@ -58,7 +64,7 @@ class Patience:
 
     def pause_s(self, error: ClientError) -> float:
         """How long to wait before the next try. Raises the final error if there is none."""
-        doubtful = isinstance(error, AnswerLost | NotReady) or is_proxy_error(error)
+        doubtful = is_doubtful(error)
         self._doubt = doubtful or (self._doubt and not isinstance(error, CERTAIN))
         if not doubtful and not isinstance(error, NotReached | QuotaExceeded):
             raise final_error(error, doubt=self._doubt)

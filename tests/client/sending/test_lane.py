@@ -264,6 +264,26 @@ def test_a_wait_that_a_quota_asks_for_and_that_is_too_long_fails_that_row_at_onc
     assert isinstance(carrier.outcomes()[0], QuotaExceeded)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [AnswerLost("cut off"), api_error(503, {"code": "not_ready"}), api_error(502, {})],
+    ids=["lost", "not ready", "proxy"],
+)
+def test_parts_that_were_not_sent_are_nowhere_when_the_part_before_them_is_in_doubt(
+    error: Exception,
+) -> None:
+    """A batch is split only if its request was not carried out, so that its parts do not exist."""
+    carrier = Carrier(FakeBroker(), retry_for_s=10.0)
+    carrier.queue(b"0")
+    carrier.queue(b"1")
+    carrier.lane.attempt()
+    carrier.lane.failed(api_error(429, {"code": "quota"}), carrier.now_s)
+    carrier.now_s += 11.0
+    carrier.lane.attempt()
+    assert carrier.lane.failed(error, carrier.now_s).rows_failed == 2
+    assert [type(each) for each in carrier.outcomes()] == [AnswerLost, NotReached]
+
+
 def test_a_full_disk_fails_the_rows_at_once() -> None:
     carrier = Carrier(FakeBroker())
     carrier.queue(b"0")
