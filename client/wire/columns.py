@@ -2,8 +2,8 @@
 
 On the wire a column is one integer for all rows, or the little-endian values of the rows. Here it
 is an `array` of the standard library, so a program that sends and receives does not need NumPy.
-Programs that use NumPy pass its arrays as they are, since those convert themselves, and read a
-column with `numpy.asarray(column)`, which copies nothing.
+Programs that use NumPy may pass its arrays as columns, and read a column with
+`numpy.asarray(column)`, which copies nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from delaylog.storage.messages.message_fields import ARRAY_CODES
 
 
 class IntArray(Protocol):
-    """An array of integers: of `array`, of NumPy, or a column of an answer."""
+    """An array of integers: an `array.array`, an array of NumPy, or a column of an answer."""
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
     def tobytes(self) -> bytes:
-        """The values as they lie in memory."""
+        """The values as bytes, in their layout in memory."""
         ...
 
     def tolist(self) -> Any:
@@ -39,8 +39,11 @@ _SIZES: Final = {kind: array(code).itemsize for kind, code in ARRAY_CODES.items(
 
 
 def column_of(name: str, values: Sequence[int] | IntArray, kind: str, n: int | None) -> array[int]:
-    """The values as a column of this type. ValueError for another count than `n`, or a value
-    that the type cannot hold; TypeError for values that are no integers."""
+    """The values as a column of the type `kind`, for example `<i8`.
+
+    ValueError if there are not `n` values (None: any number), or if the type cannot hold one of
+    them. TypeError for values that are not integers.
+    """
     check_list(name, values)
     if hasattr(values, "__array__"):
         return _column_of_numpy(name, values.__array__(), kind, n)
@@ -58,10 +61,12 @@ def column_of(name: str, values: Sequence[int] | IntArray, kind: str, n: int | N
 
 
 def _column_of_numpy(name: str, values: Any, kind: str, n: int | None) -> array[int]:
-    if values.ndim != 1 or (n is not None and len(values) != n):
+    if values.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, not {values.ndim}")
+    if n is not None and len(values) != n:
         raise ValueError(f"{name} holds {values.size} values for {n} rows")
     if values.dtype.kind not in "iub" and len(values):
-        raise TypeError(f"{name} are whole numbers, not {values.dtype}")
+        raise TypeError(f"{name} must be whole numbers, not {values.dtype}")
     least, most = bounds_of(kind)
     if len(values) and not (least <= int(values.min()) and int(values.max()) <= most):
         raise _outside(name, kind)
@@ -74,7 +79,7 @@ def all_of(value: int, kind: str, n: int) -> array[int]:
 
 
 def column_from(raw: bytes, kind: str) -> array[int]:
-    """The column that lies in these bytes."""
+    """The column that these bytes contain."""
     return array(ARRAY_CODES[kind], raw)
 
 
@@ -90,7 +95,7 @@ def bounds_of(kind: str) -> tuple[int, int]:
 
 
 def one_for_all(column: array[int]) -> int | None:
-    """The value that all rows have, or None."""
+    """The value that all rows share, or None if they differ or there are none."""
     if not column:
         return None
     raw = column.tobytes()

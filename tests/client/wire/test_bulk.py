@@ -122,6 +122,7 @@ def test_columns_that_exist_already_are_sent_as_they_are() -> None:
         ({"delay_ms": 1, "deliver_at_ms": 1}, "either deliver_at_ms or delay_ms"),
         ({"delay_ms": 1, "producer": "p"}, "come together"),
         ({"delay_ms": [1, 2]}, "delay_ms holds 2 values for 1 rows"),
+        ({"delay_ms": np.array([[1]])}, "delay_ms must have one dimension, not 2"),
         ({"delay_ms": 1, "max_retry": [70_000]}, "max_retry holds a value outside"),
         ({"delay_ms": 1, "ids": ["a", "b"]}, "id_size holds 2 values"),
         ({"delay_ms": 1, "bodies": (np.array([2]), b"a")}, "do not add up"),
