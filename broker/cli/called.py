@@ -39,9 +39,9 @@ class Called:
     help: str
     examples: tuple[str, ...]
     text: Callable[[Mapping[str, Any]], str] | None = None
-    """The line to print, from the answer and the names in the path; None: all members."""
+    """Makes the line to print from the answer and the names in the path; None: all members."""
     rows: str = ""
-    """The member of the answer that is a list, of which each item is printed."""
+    """The member of the answer that is a list; each item is printed as a row."""
     columns: tuple[str, ...] = ()
     helps: tuple[tuple[str, str], ...] = ()
     """Help of options that differs from the documentation of their members."""
@@ -152,7 +152,7 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
         ),
         "release": Called(
             "releaseArchive",
-            "release ended hours, of which there is a copy, so that they are deleted",
+            "release ended hours that have been copied; the broker then deletes them",
             ("archive release --through 2026-12-01T00:00Z",),
         ),
     },
@@ -216,7 +216,7 @@ async def command(verb: str, args: argparse.Namespace) -> int:
 def print_rows(
     args: argparse.Namespace, rows: Sequence[dict[str, Any]], columns: Sequence[str]
 ) -> None:
-    """Print items of an answer: JSON lines, or the columns of a table. Counts are columns too."""
+    """Print items of an answer: JSON lines, or a table. A column may also name a count."""
     if args.json:
         for row in rows:
             emit(row)

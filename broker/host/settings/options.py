@@ -41,7 +41,7 @@ OPTIONS: Final = (
     Option("data-dir", "./delaylog-data", "data folder, for the log and the hours"),
     Option("http", "127.0.0.1:8711", "address of the HTTP listener; port 0 picks a free port"),
     Option("http-host", "", "host names that requests may use, comma-separated; others get 421"),
-    Option("http-allowed-origin", "", "origins, comma-separated, of web pages that may call it"),
+    Option("http-allowed-origin", "", "origins of web pages that may call, comma-separated"),
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
     Option("camellia-monitor-seconds", "60", "period of the monitor data in camellia's API"),
     Option("camellia-metrics-prefix", "", "prefix of the metric names in /camellia/metrics"),
@@ -49,7 +49,7 @@ OPTIONS: Final = (
     Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
     Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
     Option(
-        "resp-scripts", "auto", "on, off or auto: Lua of Redis clients if on loopback or with auth"
+        "resp-scripts", "auto", "Lua of Redis clients: on, off or auto (on loopback or with auth)"
     ),
     Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
     Option("tls-cert", "", "certificate chain (PEM); HTTP and Redis clients then have to use TLS"),
@@ -57,7 +57,7 @@ OPTIONS: Final = (
     Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
     Option("tls-policy", "intermediate", "intermediate: TLS 1.2 and newer; modern: TLS 1.3 only"),
     Option("tls-ca", "", "CAs (PEM) of other nodes, for calls to them; empty = the system's"),
-    Option("insecure", "", "no-auth, no-tls: listen beyond loopback without; comma-separated"),
+    Option("insecure", "", "no-auth, no-tls, or both: not required beyond loopback; with a comma"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
     Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
