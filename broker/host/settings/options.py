@@ -57,7 +57,7 @@ OPTIONS: Final = (
     Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
     Option("tls-policy", "intermediate", "intermediate: TLS 1.2 and newer; modern: TLS 1.3 only"),
     Option("tls-ca", "", "CAs (PEM) of other nodes, for calls to them; empty = the system's"),
-    Option("insecure", "", "no-auth, no-tls, or both: not required beyond loopback; with a comma"),
+    Option("insecure", "", "what to waive beyond loopback: no-auth, no-tls; comma-separated"),
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
     Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
