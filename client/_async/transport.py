@@ -34,7 +34,7 @@ from delaylog.client.wire.exchanging import (
     Times,
     exchange,
 )
-from delaylog.client.wire.http_answer import unanswered, unreached
+from delaylog.client.wire.http_answer import ANSWER_BYTES_MAX, TOO_LONG, unanswered, unreached
 from delaylog.client.wire.leader_route import LeaderRoute
 
 T = TypeVar("T")
@@ -69,7 +69,11 @@ class AsyncTransport:
             connector = aiohttp.TCPConnector(
                 limit=self._connections_max, ssl=True if tls is None else tls
             )
-            self._session = aiohttp.ClientSession(connector=connector)
+            # A few bytes of a compressed answer can become gigabytes, so none is asked for or
+            # unpacked. The client for threads does neither, too.
+            self._session = aiohttp.ClientSession(
+                connector=connector, auto_decompress=False, skip_auto_headers=("Accept-Encoding",)
+            )
             # aiohttp retries GET, PUT and DELETE itself when a kept-alive connection breaks. A
             # second cancel is answered differently, so the caller has to see the failure.
             self._session._retry_connection = False
@@ -130,9 +134,12 @@ class AsyncTransport:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
+                body = await _whole(response)
+                if body is None:
+                    return AnswerLost(f"{ask.name}: {TOO_LONG}")
                 return Answer(
                     response.status,
-                    await response.read(),
+                    body,
                     response.headers.get("Retry-After"),
                     response.headers.get("Location"),
                 )
@@ -152,6 +159,18 @@ class AsyncTransport:
             return _because(AnswerLate(f"{ask.name}: no answer in time"), error)
         except (aiohttp.ClientError, ConnectionError) as error:
             return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
+
+
+async def _whole(response: aiohttp.ClientResponse) -> bytes | None:
+    """The body of an answer; None if it is too long."""
+    parts: list[bytes] = []
+    left = ANSWER_BYTES_MAX
+    while part := await response.content.readany():
+        left -= len(part)
+        if left < 0:
+            return None
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _readable(body: bytes | None) -> bytes | io.BytesIO | None:

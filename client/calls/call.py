@@ -16,6 +16,8 @@ from delaylog.client.errors import AnswerLost
 from delaylog.client.wire.bulk import BULK_TYPE
 
 JSON_TYPE: Final = "application/json"
+UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What reading an answer raises that has not the members of an answer."""
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -59,7 +61,7 @@ class Call(Generic[T]):
         """The value of the answer. AnswerLost if it cannot be read."""
         try:
             return self.decode(wire)
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             raise AnswerLost(f"the answer cannot be read: {error}") from error
 
     def read(self, further: Callable[[T], U]) -> Call[U]:

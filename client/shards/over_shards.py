@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from delaylog.client.errors import ClientError, NotFound, ShardsFailed
+from delaylog.client.calls.call import UNREADABLE
+from delaylog.client.errors import AnswerLost, ClientError, NotFound, ShardsFailed
 
 T = TypeVar("T")
 Shape: TypeAlias = dict[str, Any]
@@ -51,7 +52,10 @@ class OverShards:
         found = list(self._answers.values())
         wrong = self._errors or (self._lacking if not found else {})
         if not wrong:
-            return read(found)
+            try:
+                return read(found)
+            except UNREADABLE as error:
+                raise AnswerLost(f"the answer cannot be read: {error}") from error
         failed = self._errors | self._lacking
         if not found and len({type(error) for error in failed.values()}) == 1:
             raise next(iter(failed.values()))

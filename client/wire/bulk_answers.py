@@ -9,12 +9,16 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
 from delaylog.client.wire.bulk import ref_to_id
 from delaylog.client.wire.columns import all_of, column_from, column_of, size_of
+
+ROWS_MAX: Final = 1 << 22
+"""A request has fewer. A column with one value for all rows takes memory for each of them."""
+_RESULTS: Final = b"\x00\x01\x02\x03"
 
 
 class BulkError(ValueError):
@@ -102,7 +106,7 @@ def decode_send_answer(wire: bytes) -> SendAnswer:
         n,
         _numbers(fields, "refs", "<i8", n),
         _numbers(fields, "deliver_at_ms", "<i8", n),
-        _numbers(fields, "result", "<u1", n),
+        _results(fields, n),
     )
 
 
@@ -125,6 +129,9 @@ def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
     now_ms = fields.get("now_ms")
     if n and not isinstance(fields.get("lease"), int):
         raise BulkError("the lease of the rows is missing", "lease")
+    lease_until_ms = fields.get("lease_until_ms") or 0
+    if not isinstance(lease_until_ms, int):
+        raise BulkError("not a time", "lease_until_ms")
     none = all_of(0, "<i8", n)
     body_sizes, body_block = _texts(fields, "body", "bodies", "<u4", none)
     id_sizes, id_block = _utf8(fields, "id", none)
@@ -134,7 +141,7 @@ def received(fields: dict[str, Any], n: int) -> ReceivedBatch:
     return ReceivedBatch(
         n=n,
         lease=fields.get("lease") or 0,
-        lease_until_ms=fields.get("lease_until_ms") or 0,
+        lease_until_ms=lease_until_ms,
         now_ms=now_ms if isinstance(now_ms, int) else None,
         refs=_numbers(fields, "refs", "<i8", n),
         deliver_at_ms=_numbers(fields, "deliver_at_ms", "<i8", n),
@@ -167,7 +174,7 @@ def decode_settled(wire: bytes) -> SettleAnswer:
 def decode_changed(wire: bytes) -> ChangeAnswer:
     """Decode the answer to a bulk cancel or reschedule."""
     fields, n = _unpack(wire)
-    return ChangeAnswer(n, _numbers(fields, "result", "<u1", n))
+    return ChangeAnswer(n, _results(fields, n))
 
 
 def split_block(sizes: array[int], block: bytes) -> list[bytes]:
@@ -188,7 +195,7 @@ def _unpack(wire: bytes) -> tuple[dict[str, Any], int]:
     if not isinstance(fields, dict):
         raise BulkError("not a msgpack map", "body")
     n = fields.get("n")
-    if not isinstance(n, int) or n < 0:
+    if not isinstance(n, int) or not 0 <= n <= ROWS_MAX:
         raise BulkError("not a count of rows", "n")
     return fields, n
 
@@ -209,6 +216,13 @@ def _numbers(fields: dict[str, Any], name: str, kind: str, n: int) -> array[int]
     elif value is None and n == 0:
         return column_from(b"", kind)
     raise BulkError(f"not {n} values of {size_of(kind)} bytes", name)
+
+
+def _results(fields: dict[str, Any], n: int) -> array[int]:
+    results = _numbers(fields, "result", "<u1", n)
+    if results.tobytes().translate(None, _RESULTS):
+        raise BulkError("not a known result", "result")
+    return results
 
 
 def _refs(fields: dict[str, Any], name: str) -> array[int]:

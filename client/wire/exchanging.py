@@ -10,6 +10,7 @@ and receives the outcome.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -193,7 +194,7 @@ def _follow(
     answer = outcome if isinstance(outcome, Answer) else Answer(0, b"")
     try:
         status = json.loads(answer.body) if answer.status < 300 else None
-    except ValueError:
+    except (ValueError, RecursionError):
         status = None
     if isinstance(status, dict):
         route.learn(status)
@@ -212,7 +213,7 @@ def refusal(answer: Answer, token: str | None = None, why_not: str | None = None
     """
     try:
         problem = _without(token, json.loads(answer.body))
-    except ValueError:
+    except (ValueError, RecursionError):
         problem = _without(token, answer.body.decode(errors="replace"))
     if not isinstance(problem, dict):
         begin = " ".join(str(problem).split())[:DETAIL_CHARS]
@@ -220,12 +221,17 @@ def refusal(answer: Answer, token: str | None = None, why_not: str | None = None
     if why_not is not None:
         said = problem.get("detail", problem.get("title", ""))
         problem["detail"] = f"{said} (not followed: {why_not})".lstrip()
+    location = _without(token, answer.location) if answer.status == MOVED else None
+    return api_error(answer.status, problem, _seconds(answer.retry_after), location)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """The seconds of a Retry-After; None for a date, or what no program can wait for."""
     try:
-        retry_after_s = None if answer.retry_after is None else float(answer.retry_after)
+        seconds = float(retry_after or "")
     except ValueError:
-        retry_after_s = None
-    location = answer.location if answer.status == MOVED else None
-    return api_error(answer.status, problem, retry_after_s, _without(token, location))
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def _without(token: str | None, value: Any) -> Any:

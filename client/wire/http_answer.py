@@ -14,6 +14,10 @@ from typing import Final
 
 HEAD_BYTES_MAX: Final = 64 << 10
 CHUNK_LINE_MAX: Final = 1 << 10
+ANSWER_BYTES_MAX: Final = 512 << 20
+"""An answer of a broker is much smaller; a longer one would use up the memory of the program."""
+TOO_LONG: Final = f"the answer is longer than {ANSWER_BYTES_MAX >> 20} MiB"
+_LENGTH_DIGITS_MAX: Final = 18
 _NO_BODY: Final = (204, 304)
 
 
@@ -61,7 +65,17 @@ class AnswerReader:
     `headers` has lower-case names; of repeated headers the last one counts.
     """
 
-    __slots__ = ("_buffer", "_chunked", "_left", "_part", "_parts", "headers", "reusable", "status")
+    __slots__ = (
+        "_buffer",
+        "_chunked",
+        "_left",
+        "_part",
+        "_parts",
+        "_taken",
+        "headers",
+        "reusable",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.status = 0
@@ -73,6 +87,7 @@ class AnswerReader:
         self._chunked = bytearray()
         self._parts: list[bytes] = []
         self._left = 0
+        self._taken = 0
 
     @property
     def body(self) -> bytes:
@@ -92,6 +107,9 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> bool:
         """Take the next bytes. Returns True once the answer is complete."""
+        self._taken += len(data)
+        if self._taken > ANSWER_BYTES_MAX:
+            raise MalformedAnswer(TOO_LONG)
         if self._part is _Part.HEAD:
             if self._buffer:
                 data = self._buffer + data
@@ -182,6 +200,8 @@ class AnswerReader:
         elif (length := headers.get(b"content-length")) is not None:
             if not length.isdigit():
                 raise MalformedAnswer("the length of the answer is not a number")
+            if len(length) > _LENGTH_DIGITS_MAX or int(length) > ANSWER_BYTES_MAX:
+                raise MalformedAnswer(TOO_LONG)
             self._left = int(length)
             self._part = _Part.LENGTH
         else:

@@ -243,11 +243,15 @@ RECEIVED = {"n": 1, "lease": 1, "refs": i64([1]), "deliver_at_ms": 1, "attempts"
         (decode_send_answer, {"n": 2, "refs": i64([1])}, "refs"),
         (decode_received, {**RECEIVED, "lease": None}, "lease"),
         (decode_received, {**RECEIVED, "body_size": 2, "bodies": b"a"}, "body_size"),
+        (decode_received, {**RECEIVED, "lease_until_ms": "soon"}, "lease_until_ms"),
+        (decode_received, {**RECEIVED, "n": 1 << 40, "refs": 1}, "n"),
         (decode_received, {**RECEIVED, "bodies": "a"}, "bodies"),
         (decode_received, {**RECEIVED, "bodies": b"a"}, "body_size"),
         (decode_settled, {"n": 1}, "done"),
         (decode_settled, {"n": 1, "done": 1, "gone": b"abc"}, "gone"),
         (decode_changed, {"n": 2, "result": b"a"}, "result"),
+        (decode_changed, {"n": 1, "result": 4}, "result"),
+        (decode_send_answer, {"n": 1, "refs": 1, "deliver_at_ms": 1, "result": 77}, "result"),
     ],
 )
 def test_an_answer_that_does_not_add_up_names_its_column(

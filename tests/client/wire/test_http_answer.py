@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaylog.client.wire import http_answer
 from delaylog.client.wire.http_answer import HEAD_BYTES_MAX, AnswerReader, MalformedAnswer
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Type: x\r\n\r\nhello"
@@ -121,6 +122,8 @@ def test_more_than_was_asked_for_ends_the_connection(wire: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
@@ -140,3 +143,20 @@ def test_what_is_no_answer_is_refused(wire: bytes) -> None:
 def test_noise_is_refused_or_unfinished(noise: bytes) -> None:
     with pytest.raises(MalformedAnswer):
         read([noise])
+
+
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffff\r\n", b"x" * 1_000),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b"x" * 1_000),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+)
+def test_an_answer_that_does_not_end_is_refused(
+    head: bytes, part: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_answer, "ANSWER_BYTES_MAX", 10_000)
+    with pytest.raises(MalformedAnswer, match="longer than"):
+        read([*[head][: len(head)], *[part] * 3_000])
