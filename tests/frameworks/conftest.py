@@ -99,13 +99,16 @@ class Site:
         """Until a program has written it."""
         await_that(lambda: text in self.log(), self.log, seconds=TIMEOUT_S)
 
-    def stop(self) -> list[int]:
-        """End the programs as a service manager does. Returns their exit statuses."""
+    def stop(self, *, tracebacks: int = 0) -> list[int]:
+        """End the programs as a service manager does. Returns their exit statuses.
+
+        `tracebacks`: how many they have written.
+        """
         for process in self._running:
             process.send_signal(signal.SIGTERM)
         statuses = [process.wait(TIMEOUT_S) for process in self._running]
         self._running.clear()
-        assert "Traceback" not in self.log(), self.log()
+        assert self.log().count("Traceback") == tracebacks, self.log()
         return statuses
 
     def kill(self) -> None:
