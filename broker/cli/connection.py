@@ -96,7 +96,7 @@ def waiting(args: argparse.Namespace) -> Progress:
     return Progress(label, unit=SECONDS, quiet=args.json)
 
 
-async def say_if_absent(client: AsyncPlainClient, args: argparse.Namespace) -> None:
+async def say_if_absent(args: argparse.Namespace) -> None:
     """Tell a person who sees nothing of a topic that it does not exist: its name may be mistyped.
 
     A topic that nobody has made yet reads as empty, so this takes a call, which is made only if
@@ -105,7 +105,7 @@ async def say_if_absent(client: AsyncPlainClient, args: argparse.Namespace) -> N
     if args.json or not sys.stderr.isatty():
         return
     try:
-        await client.get_topic(args.topic)
+        await call(args, "getTopic", args.topic)
     except NotFound:
         print(f"topic {args.topic} does not exist yet; nothing to show", file=sys.stderr)
     except ClientError:

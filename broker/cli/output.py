@@ -57,10 +57,16 @@ def print_table(
 
 
 def print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows as a table on a terminal, and elsewhere their cells between tabs."""
+    """Print rows as a table on a terminal, and elsewhere their cells between tabs.
+
+    The table leaves out columns in which every cell is empty: a terminal may be narrow.
+    """
     if sys.stdout.isatty():
-        if cells := [[str(each) for each in row] for row in rows]:
-            _print_rich(columns, cells, ())
+        cells = [[str(each) for each in row] for row in rows]
+        full = [k for k in range(len(columns)) if any(row[k] for row in cells)]
+        if cells:
+            shown = [[row[k] for k in full] for row in cells]
+            _print_rich([columns[k] for k in full], shown, ())
         return
     for row in rows:
         print(columns_text(row))

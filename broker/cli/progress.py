@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TextIO
 FIRST_SECONDS: Final = 1.0
 LINE_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
-SECONDS: Final = "seconds"
+SECONDS: Final = "s"
 """The unit of work that has nothing to count except the time that it takes."""
 
 

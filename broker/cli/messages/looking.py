@@ -119,7 +119,7 @@ async def _print_pages(
             if cursor is None:
                 break
     if not count:
-        await say_if_absent(client, args)
+        await say_if_absent(args)
     return DONE
 
 

@@ -73,8 +73,8 @@ async def receive_command(args: argparse.Namespace) -> int:
                 await client.ack(args.topic, [each.receipt for each in received.messages])
             if not args.follow:
                 break
-        if not received.messages:
-            await say_if_absent(client, args)
+    if not received.messages:
+        await say_if_absent(args)
     return DONE if received.messages else NOTHING
 
 
@@ -91,8 +91,7 @@ async def peek_command(args: argparse.Namespace) -> int:
     _check(args)
     answer = await call(args, "peek", args.topic, **given(args, *_PEEKED))
     if not answer["messages"]:
-        async with client_of(args) as client:
-            await say_if_absent(client, args)
+        await say_if_absent(args)
     for message in answer["messages"]:
         if args.json:
             emit(message)

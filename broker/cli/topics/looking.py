@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
 from delaylog.broker.cli.called import COUNTS, print_rows
-from delaylog.broker.cli.connection import call, given
+from delaylog.broker.cli.connection import call, given, say_if_absent
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_lines, print_table
 from delaylog.broker.cli.values import plain_name, span_text, time_text, value_text
@@ -84,6 +84,8 @@ async def stats_command(args: argparse.Namespace) -> int:
     if args.topic is not None:
         columns += ("oldest_due_ms", "sent", "delivered")
     print_rows(args, rows, columns)
+    if args.topic is not None and not rows[0]["sent"]:
+        await say_if_absent(args)
     return DONE
 
 
@@ -104,4 +106,6 @@ async def forecast_command(args: argparse.Namespace) -> int:
         ]
     print_table(("from", "length", "count"), rows, numbers=("count",))
     print(f"later: {answer['later']}")
+    if not rows and not answer["later"]:
+        await say_if_absent(args)
     return DONE

@@ -7,6 +7,7 @@ import json
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,6 +32,8 @@ class Door(ThreadingHTTPServer):
         self.tokens: list[str | None] = []
         self.bodies: list[Any] = []
         self.status, self.answer = 200, TOPICS
+        self.pause_s = 0.0
+        """How long each answer takes."""
         self.later: list[dict[str, Any]] = []
         """The answers after the first one; the last one stays."""
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server_address[1]}"
@@ -43,6 +46,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.tokens.append(self.headers.get("Authorization"))
+        time.sleep(self.server.pause_s)
         body = json.dumps(self.server.answer).encode()
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(body)))
@@ -243,6 +247,29 @@ def test_a_refusal_is_printed_as_the_broker_says_it(
     assert main(["topics", "--url", door.url, "--token-file", str(secret)]) == 1
     assert capsys.readouterr().err == "delaylog: 403 forbidden: the right read is missing\n"
     assert len(door.tokens) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["topics"], "topics: 1 s"),
+        (["dead", "t", "--max", "0"], "dead: 0 messages"),
+        (["token", "list"], "token list: 1 s"),
+        (["cluster", "doctor"], "cluster doctor: 1 s"),
+        (["cluster", "handover"], "cluster handover: 1 s"),
+    ],
+)
+def test_a_call_that_lasts_says_so(
+    door: Door, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    door.pause_s = 1.4
+    door.status, door.answer = 404, {"code": "unknown", "status": 404, "detail": "nothing"}
+    assert main([*words, "--url", door.url]) == 1
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.splitlines()[0]) == ("", f"delaylog: {said}")
+    assert main([*words, "--url", door.url, "--json"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["error"]["code"] == "unknown"
 
 
 def test_a_private_authority_and_a_client_certificate(

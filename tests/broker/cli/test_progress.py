@@ -39,7 +39,7 @@ def test_work_that_has_nothing_to_count_says_how_long_it_lasts() -> None:
     out, none = io.StringIO(), io.StringIO()
     with Progress("purge", unit=SECONDS, stream=out, first_seconds=0):
         await_that(out.getvalue)
-    assert out.getvalue().startswith("delaylog: purge: 0 seconds\n")
+    assert out.getvalue().startswith("delaylog: purge: 0 s\n")
     with Progress("send", quiet=True, stream=none, first_seconds=0):
         time.sleep(0.1)
     assert none.getvalue() == ""
