@@ -31,7 +31,7 @@ def refusal(status: int, code: str, detail: str) -> Exception:
         (refusal(401, "unauthorized", "a token is needed"), "--token-file or DELAYLOG_TOKEN_FILE"),
         (refusal(403, "forbidden", "'shop' lacks the right read on topic 't'"), "--allow …"),
         (refusal(404, "unknown", "there is no topic 't'"), "`delaylog topics` lists them"),
-        (refusal(404, "unknown", "topic 't' has no group 'g'"), "`delaylog groups list TOPIC`"),
+        (refusal(404, "unknown", "topic 't' has no group 'g'"), "`delaylog groups make TOPIC"),
         (refusal(404, "unknown", "topic 't' has no message 'm'"), "`delaylog list TOPIC --state"),
         (refusal(404, "unknown", "there is no job '7'"), "`delaylog jobs` lists them"),
         (
