@@ -35,12 +35,16 @@ _DEBIAN: Final = {"sidekiq": "6.4.1"}
 
 @dataclass(frozen=True)
 class System:
-    """A job system: the packages whose versions count, and its tests by column."""
+    """A job system: the packages whose versions count, and its tests by column.
+
+    `words` are what a cell says instead of "tested".
+    """
 
     name: str
     packages: tuple[str, ...]
     file: str
     tests: dict[str, str] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -137,7 +141,9 @@ SYSTEMS: Final = (
             "jobs, results": "test_jobs_run_in_order",
             "jobs for later": "test_scheduled_jobs_are_not_early",
             "retries": "test_a_retry_later",
+            "a killed worker": "test_the_job_of_a_killed_worker_is_lost",
         },
+        {"a killed worker": "tested: its job is lost, as on Redis"},
     ),
 )
 
@@ -147,7 +153,8 @@ def table() -> str:
     rows = [f"| | tested versions | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 2) + "|"]
     for system in SYSTEMS:
         link = f"[{system.name}](#{system.name.lower()})"
-        cells = ["tested" if column in system.tests else "–" for column in COLUMNS]
+        tested = dict.fromkeys(system.tests, "tested") | system.words
+        cells = [tested.get(column, "–") for column in COLUMNS]
         rows.append(
             f"| {link} | {', '.join(map(version, system.packages))} | {' | '.join(cells)} |"
         )
