@@ -2,12 +2,14 @@
 
 There are three kinds of failure, because the caller must react differently to each: the call was
 not carried out (NotReached), its outcome is unknown (AnswerLost), or the broker refused it
-(ApiError, with one subclass per code of the problem documents). Some are built-in exceptions too,
-so that a program may catch those. No exception contains a token.
+(ApiError, with one subclass per code of the problem documents). Those for which Python has a
+built-in exception derive from it too, so that a program may catch that one. No exception contains a
+token.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -177,11 +179,11 @@ class BadRequest(ApiError, ValueError):
     """The call is malformed; `field` and `item` name the part that is wrong."""
 
 
-class Unauthorized(ApiError):
+class Unauthorized(ApiError, PermissionError):
     """A token is required, or the given token is unknown."""
 
 
-class Forbidden(ApiError):
+class Forbidden(ApiError, PermissionError):
     """The token does not grant the right to make this call."""
 
 
@@ -216,7 +218,7 @@ class Gone(ApiError):
     """The claim or transaction has ended; `state` says how."""
 
 
-class TooLarge(ApiError):
+class TooLarge(ApiError, ValueError):
     """The request, or the message at index `item`, exceeds a limit of the broker."""
 
 
@@ -228,12 +230,19 @@ class QuotaExceeded(ApiError):
     """A quota of the topic is exhausted; `retry_after_s` says when to try again."""
 
 
-class NotReady(ApiError):
+class NotReady(ApiError, ConnectionError):
     """The broker is starting, or its cluster has no leader; retry after `retry_after_s`."""
 
 
-class DiskFull(ApiError):
-    """The broker's disk is full: sends are refused, deliveries and acks still work."""
+class DiskFull(ApiError, OSError):
+    """The broker's disk is full: sends are refused, deliveries and acks still work.
+
+    `errno` is ENOSPC, as when the disk of this machine is full.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.errno = errno.ENOSPC
 
 
 CLASSES: Final[Mapping[str, type[ApiError]]] = {

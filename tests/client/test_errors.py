@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import socket
 
@@ -60,24 +61,36 @@ def test_errors_cross_processes_whole() -> None:
 @pytest.mark.parametrize(
     ("error", "builtins"),
     [
-        (NotReached("refused"), {ConnectionError}),
-        (AnswerLost("broken off"), {ConnectionError}),
-        (AnswerLate("no answer"), {ConnectionError, TimeoutError}),
-        (NotReachedInTime("refused"), {ConnectionError, TimeoutError}),
+        (NotReached("refused"), {ConnectionError, OSError}),
+        (AnswerLost("broken off"), {ConnectionError, OSError}),
+        (AnswerLate("no answer"), {ConnectionError, TimeoutError, OSError}),
+        (NotReachedInTime("refused"), {ConnectionError, TimeoutError, OSError}),
         (api_error(400, {"code": "bad_request"}), {ValueError}),
         (api_error(404, {"code": "unknown"}), {LookupError}),
+        (api_error(413, {"code": "too_large", "item": 3}), {ValueError}),
+        (api_error(401, {"code": "unauthorized"}), {PermissionError, OSError}),
+        (api_error(403, {"code": "forbidden"}), {PermissionError, OSError}),
+        (api_error(503, {"code": "not_ready"}, 1.5), {ConnectionError, OSError}),
+        (api_error(507, {"code": "disk_full", "detail": "full"}), {OSError}),
         (api_error(409, {"code": "conflict"}), set[type]()),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_errors_are_what_a_program_expects(error: ClientError, builtins: set[type]) -> None:
     """They derive from built-in exceptions, and still cross processes with text and facts."""
-    usual = (ConnectionError, TimeoutError, ValueError, LookupError, PermissionError)
+    usual = (ConnectionError, TimeoutError, ValueError, LookupError, PermissionError, OSError)
     assert {kind for kind in usual if isinstance(error, kind)} == builtins
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.args) == (type(error), str(error), error.args)
     assert vars(again) == vars(error)
     assert isinstance(error, ClientError)
+
+
+def test_a_full_disk_has_the_number_of_one() -> None:
+    full = api_error(507, {"code": "disk_full", "detail": "no room"})
+    assert isinstance(full, OSError)
+    assert full.errno == pickle.loads(pickle.dumps(full)).errno == errno.ENOSPC
+    assert str(full) == "507 disk_full: no room"
 
 
 def test_a_last_try_that_is_late_is_a_timeout() -> None:
