@@ -1,63 +1,74 @@
-"""The SDK: clients of the broker's HTTP API for threads and asyncio. It contains no server code."""
+"""The SDK: clients of the broker's HTTP API for threads and asyncio. It contains no server code.
 
-from delaylog.client._async.client import AsyncClient
-from delaylog.client._async.message import AsyncMessage
-from delaylog.client._async.plain_client import AsyncPlainClient
-from delaylog.client._async.tasking import AsyncTask
-from delaylog.client._async.timing import AsyncTimer
-from delaylog.client._sync.client import Client
-from delaylog.client._sync.message import Message
-from delaylog.client._sync.plain_client import PlainClient
-from delaylog.client._sync.tasking import Task
-from delaylog.client._sync.timing import Timer
-from delaylog.client.codec import Codec
-from delaylog.client.errors import (
-    AnswerLate,
-    AnswerLost,
-    ApiError,
-    BadRequest,
-    ClientError,
-    Conflict,
-    DiskFull,
-    Forbidden,
-    Gone,
-    IdInUse,
-    NotFound,
-    NotReached,
-    NotReachedInTime,
-    NotReady,
-    QuotaExceeded,
-    ReplayFailed,
-    SendFailed,
-    SettleFailed,
-    ShardsFailed,
-    TooLarge,
-    TooLate,
-    Unauthorized,
-    Unsupported,
-)
-from delaylog.client.holding import current_message
-from delaylog.client.hooks import Hooks
-from delaylog.client.message import LeasedMessage
-from delaylog.client.models import (
-    Changed,
-    Counts,
-    Forecast,
-    GroupInfo,
-    MessageInfo,
-    NewMessage,
-    Sent,
-    Settled,
-    Stats,
-    TimerState,
-    TopicInfo,
-    TopicSettings,
-)
-from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
-from delaylog.client.sending.outbox import OutboxFull
-from delaylog.client.sending.sending import AsyncSending, Sending, ThreadSending
-from delaylog.client.shards.sharding import ByKey, BySlot, RoundRobin, Shard
-from delaylog.client.workers.backoff import Backoff
+A name is imported from its module when it is first used: a program with threads does not load the
+modules for asyncio, nor the other way round.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from delaylog.client._async.client import AsyncClient
+    from delaylog.client._async.message import AsyncMessage
+    from delaylog.client._async.plain_client import AsyncPlainClient
+    from delaylog.client._async.tasking import AsyncTask
+    from delaylog.client._async.timing import AsyncTimer
+    from delaylog.client._sync.client import Client
+    from delaylog.client._sync.message import Message
+    from delaylog.client._sync.plain_client import PlainClient
+    from delaylog.client._sync.tasking import Task
+    from delaylog.client._sync.timing import Timer
+    from delaylog.client.codec import Codec
+    from delaylog.client.errors import (
+        AnswerLate,
+        AnswerLost,
+        ApiError,
+        BadRequest,
+        ClientError,
+        Conflict,
+        DiskFull,
+        Forbidden,
+        Gone,
+        IdInUse,
+        NotFound,
+        NotReached,
+        NotReachedInTime,
+        NotReady,
+        QuotaExceeded,
+        ReplayFailed,
+        SendFailed,
+        SettleFailed,
+        ShardsFailed,
+        TooLarge,
+        TooLate,
+        Unauthorized,
+        Unsupported,
+    )
+    from delaylog.client.holding import current_message
+    from delaylog.client.hooks import Hooks
+    from delaylog.client.message import LeasedMessage
+    from delaylog.client.models import (
+        Changed,
+        Counts,
+        Forecast,
+        GroupInfo,
+        MessageInfo,
+        NewMessage,
+        Sent,
+        Settled,
+        Stats,
+        TimerState,
+        TopicInfo,
+        TopicSettings,
+    )
+    from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
+    from delaylog.client.sending.async_sending import AsyncSending
+    from delaylog.client.sending.outbox import OutboxFull
+    from delaylog.client.sending.sending import Sending, ThreadSending
+    from delaylog.client.shards.sharding import ByKey, BySlot, RoundRobin, Shard
+    from delaylog.client.workers.backoff import Backoff
 
 __all__ = [
     "AnswerLate",
@@ -122,3 +133,50 @@ __all__ = [
     "Unsupported",
     "current_message",
 ]
+
+_NAMES: Final = {
+    "_async.client": "AsyncClient",
+    "_async.message": "AsyncMessage",
+    "_async.plain_client": "AsyncPlainClient",
+    "_async.tasking": "AsyncTask",
+    "_async.timing": "AsyncTimer",
+    "_sync.client": "Client",
+    "_sync.message": "Message",
+    "_sync.plain_client": "PlainClient",
+    "_sync.tasking": "Task",
+    "_sync.timing": "Timer",
+    "codec": "Codec",
+    "errors": (
+        "AnswerLate AnswerLost ApiError BadRequest ClientError Conflict DiskFull Forbidden "
+        "Gone IdInUse NotFound NotReached NotReachedInTime NotReady QuotaExceeded "
+        "ReplayFailed SendFailed SettleFailed ShardsFailed TooLarge TooLate Unauthorized "
+        "Unsupported"
+    ),
+    "holding": "current_message",
+    "hooks": "Hooks",
+    "message": "LeasedMessage",
+    "models": (
+        "Changed Counts Forecast GroupInfo MessageInfo NewMessage Sent Settled Stats "
+        "TimerState TopicInfo TopicSettings"
+    ),
+    "outcomes": "Reject Retry TimeLimitExceeded",
+    "sending.async_sending": "AsyncSending",
+    "sending.outbox": "OutboxFull",
+    "sending.sending": "Sending ThreadSending",
+    "shards.sharding": "ByKey BySlot RoundRobin Shard",
+    "workers.backoff": "Backoff",
+}
+"""The names of each module, those that type checkers read above."""
+_MODULES: Final = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'delaylog.client' has no attribute {name!r}")
+    found = getattr(import_module(f"delaylog.client.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -121,16 +121,21 @@ class SettleTimes(TimeLimit, total=False):
 
 
 class SettleKeywords(SettleTimes, total=False):
-    """The keywords of settling by ids: also the group."""
+    """The keywords of settling by ids: also the group, and the durations as timedelta."""
 
     group: str | None
+    delay: timedelta | None
+    lease: timedelta | None
 
 
 class ListKeywords(TimeLimit, total=False):
     """The filters of a list of messages. The time limit is that of each page."""
 
-    due_from: int | None
-    due_to: int | None
+    due_from: datetime | None
+    due_from_ms: int | None
+    due_to: datetime | None
+    """Due before this time."""
+    due_to_ms: int | None
     tag: str | None
     key: str | None
     group: str | None
@@ -157,12 +162,15 @@ class SettingsKeywords(TypedDict, total=False):
     default_group: bool | None
 
 
-class UpdateKeywords(SettingsKeywords, TimeLimit, total=False):
-    """The keywords of `update_topic`: also the time limit."""
+class SettingsSpans(TypedDict, total=False):
+    """Other forms of the settings with `_ms` in their names."""
+
+    aging: timedelta | None
+    ttl: timedelta | None
+    lease: timedelta | None
+    ended_keep: timedelta | None
+    dead_keep: timedelta | None
 
 
-def list_query(filter: ListKeywords) -> dict[str, Any]:
-    """The filters as query parameters. TypeError for an unknown filter."""
-    for name in filter.keys() - ListKeywords.__annotations__.keys():
-        raise TypeError(f"a list has no filter {name!r}")
-    return {**filter, "bodies": filter.get("bodies") or None}
+class UpdateKeywords(SettingsKeywords, SettingsSpans, TimeLimit, total=False):
+    """The keywords of `update_topic`: also the durations as timedelta, and the time limit."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, InitVar, asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
-from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords
+from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords, SettingsSpans
+from delaylog.client.wire.durations import duration_ms
 from delaylog.client.wire.json_bodies import body_of
 from delaylog.storage.messages.message_fields import MergeMode
 
@@ -177,7 +178,10 @@ class MessageInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of a topic. None uses the broker's default."""
+    """The settings of a topic. None uses the broker's default.
+
+    A timedelta as `lease` is another form of `lease_ms`, and likewise for the other durations.
+    """
 
     order: Literal["time", "priority"] | None = None
     aging_ms: int | None = None
@@ -194,6 +198,17 @@ class TopicSettings:
     quota: Mapping[str, int] | None = None
     slots: int | None = None
     default_group: bool | None = None
+    aging: InitVar[timedelta | None] = field(default=None, kw_only=True)
+    ttl: InitVar[timedelta | None] = field(default=None, kw_only=True)
+    lease: InitVar[timedelta | None] = field(default=None, kw_only=True)
+    ended_keep: InitVar[timedelta | None] = field(default=None, kw_only=True)
+    dead_keep: InitVar[timedelta | None] = field(default=None, kw_only=True)
+
+    def __post_init__(self, *spans: timedelta | None) -> None:
+        for name, span in zip(SettingsSpans.__annotations__, spans, strict=True):
+            if span is not None:
+                ms = duration_ms(name, span, getattr(self, f"{name}_ms"))
+                object.__setattr__(self, f"{name}_ms", ms)
 
     def members(self) -> dict[str, Any]:
         """The settings that are not None, as the API's JSON."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any, TypedDict
 
 from delaylog.client.codec import Codec
@@ -15,7 +16,7 @@ from delaylog.client.keywords import TimeLimit
 from delaylog.client.sending.outbox import SendLimits
 from delaylog.client.shards.sharding import Sharding
 from delaylog.client.wire.credentials import CredentialOptions, Credentials
-from delaylog.client.wire.durations import split_limit
+from delaylog.client.wire.durations import in_numbers, split_limit
 
 
 class TransportOptions(TypedDict, total=False):
@@ -32,13 +33,15 @@ class ConnectionOptions(CredentialOptions, TimeLimit, total=False):
 
 
 class ClientOptions(ConnectionOptions, total=False):
-    """The options of the connection, and the fields of `SendLimits`."""
+    """The options of the connection, and the fields of `SendLimits`; durations as timedelta too."""
 
+    linger: timedelta
     linger_ms: float
     batch_max: int
     batch_bytes_max: int
     pending_max: int
     pending_bytes_max: int
+    retry_for: timedelta
     retry_for_s: float
 
 
@@ -54,7 +57,9 @@ class EnvironmentOptions(ClientOptions, total=False):
 
 
 _LIMITS = {each.name for each in fields(SendLimits)}
-assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.keys() == _LIMITS
+assert ClientOptions.__annotations__.keys() - ConnectionOptions.__annotations__.keys() == (
+    _LIMITS | {"linger", "retry_for"}
+)
 
 
 def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions]:
@@ -62,6 +67,7 @@ def split_options(options: ClientOptions) -> tuple[SendLimits, ConnectionOptions
     given: Mapping[str, Any] = options
     for name in given.keys() - ClientOptions.__annotations__.keys():
         raise TypeError(f"a client has no option {name!r}")
+    given = in_numbers(given, "linger_ms", "retry_for_s")
     connection: Any = {name: value for name, value in given.items() if name not in _LIMITS}
     limits = {name: value for name, value in given.items() if name in _LIMITS}
     return SendLimits(**limits), connection

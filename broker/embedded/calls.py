@@ -28,7 +28,7 @@ from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import Verb
-from delaylog.client.wire.bulk import Texts, encode_send
+from delaylog.client.wire.bulk import Texts, encode_send, or_now
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.durations import limit_of, split_limit
 from delaylog.client.wire.process_name import process_name
@@ -120,9 +120,7 @@ class EmbeddedCalls:
     ) -> Steps[SendAnswer]:
         """Send many messages as columns, in one frame."""
         _, columns = split_limit(columns)
-        if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
-            columns["delay_ms"] = 0
-        wire = encode_send(bodies, **columns)
+        wire = encode_send(bodies, **or_now(columns))
         return hot.send_wire(self.node, hot.checked_key(self.namespace, topic), wire, wait=wait)
 
     # ------------------------------------------------------------------ receive and settle

@@ -48,10 +48,10 @@ from delaylog.client.sending.producers import Producers
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Share, Verb, joined, listed, shares
 from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
-from delaylog.client.wire.bulk import Texts, encode_send
+from delaylog.client.wire.bulk import Texts, encode_send, or_now
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.checks import check_keywords, check_text
-from delaylog.client.wire.durations import duration_ms, lease_of
+from delaylog.client.wire.durations import duration_ms, lease_of, seconds_of
 from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
 from delaylog.client.wire.exchanging import SHORTEST_S
 from delaylog.client.wire.leader_route import LeaderRoute
@@ -96,9 +96,9 @@ class AsyncClient(
         `producer`: prefix of the producer names with which brokers recognize repeated sends. The
         client appends a unique part.
         `timeout` or `timeout_s`: how long a call may take, its repeats included; 10 s.
-        `retry_for_s`: how long messages of `send_soon` are retried.
-        `linger_ms`: how long a send waits for others to share its request. A request has at most
-        `batch_max` messages and `batch_bytes_max` bytes.
+        `retry_for` or `retry_for_s`: how long messages of `send_soon` are retried.
+        `linger` or `linger_ms`: how long a send waits for others to share its request. A request
+        has at most `batch_max` messages and `batch_bytes_max` bytes.
         `pending_max`, `pending_bytes_max`: how many messages and bytes may wait to be sent.
         `hooks`: a list of callbacks for metrics and tracing.
         `codec`: encodes what `send(value=…)` takes, and decodes what `message.value()` returns.
@@ -164,15 +164,18 @@ class AsyncClient(
     def __repr__(self) -> str:
         return f"AsyncClient({', '.join(repr(shard.name) for shard in self.shards)})"
 
-    async def close(self, *, within_s: float | None = None) -> None:
+    async def close(
+        self, *, within: timedelta | None = None, within_s: float | None = None
+    ) -> None:
         """Close the client: stop its consumers, send queued messages, return unclaimed leases.
 
-        Queued messages are sent for `within_s` at most (None: `retry_for_s`). If the `async with`
+        Queued messages are sent for `within` at most (None: `retry_for`). If the `async with`
         block is left by Ctrl-C or by cancellation, they get two seconds. Messages that were
         received but not yet returned to the caller go back to the broker. Then the connections are
         closed, and calls in progress raise AnswerLost. SendFailed reports failed sends whose
         result the program never read. Closing twice has no effect.
         """
+        within_s = seconds_of("within", within, within_s, or_zero=True)
         try:
             try:
                 await self.stop()
@@ -218,8 +221,7 @@ class AsyncClient(
         key (otherwise ValueError).
         """
         limit_s, given = split_send_limit(columns, self._timeout_s)
-        if given.get("deliver_at_ms") is None and given.get("delay_ms") is None:
-            given["delay_ms"] = 0
+        given = or_now(given)
         has_home = given.get("ids") is not None or given.get("keys") is not None
         if shard is None and has_home and len(self._links) > 1:
             if self._topology.home("id") is not None:

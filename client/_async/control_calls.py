@@ -21,7 +21,6 @@ from delaylog.client.keywords import (
     PeekKeywords,
     SettleKeywords,
     TimeLimit,
-    list_query,
 )
 from delaylog.client.models import Changed, MessageInfo, Settled, State
 from delaylog.client.shards.by_ids import ByIds
@@ -31,7 +30,7 @@ from delaylog.client.shards.receiving import Wanted, is_shard_failure, verdict
 from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Topology
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.due import due_members
+from delaylog.client.wire.due import due_members, list_query
 from delaylog.client.wire.durations import split_limit
 
 R = TypeVar("R")
@@ -193,9 +192,10 @@ class AsyncControlCalls:
     ) -> AsyncIterator[MessageInfo]:
         """Look at the topic's messages, in due order; pages are fetched as they are needed.
 
-        `state`: one or more of waiting, ready, leased, acked, expired, dead, deleted. See Lists in
-        HTTP.md for the filters. If one of several shards is unreachable, the list ends with
-        ShardsFailed; `shard=` lists a single shard.
+        `state`: one or more of waiting, ready, leased, acked, expired, dead, deleted. `due_from`
+        and `due_to` (exclusive) are datetimes, `due_from_ms` and `due_to_ms` Unix milliseconds. See
+        Lists in HTTP.md for the other filters. If one of several shards is unreachable, the list
+        ends with ShardsFailed; `shard=` lists a single shard.
         """
         states = state if state is None or isinstance(state, str) else ",".join(state)
         return self._listed(topic, "messages", shard, filter, {"state": states})

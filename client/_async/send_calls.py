@@ -24,12 +24,12 @@ from delaylog.client.keywords import (
 )
 from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.async_sender import AsyncSender
+from delaylog.client.sending.async_sending import AsyncSending
 from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.sending.many import all_sent, split_send_limit
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row, check_several, make_row, row_of
-from delaylog.client.sending.sending import AsyncSending
 from delaylog.client.wire.durations import limit_of
 
 

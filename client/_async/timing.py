@@ -31,7 +31,7 @@ class AsyncTimer:
 
     Its state is in the broker only, so several processes may use the same key.
 
-    Each method returns a `TimerState`, and raises the errors of the client's calls.
+    `set` returns a `Sent`, the others a `TimerState`. They raise the errors of the client's calls.
     """
 
     def __init__(self, timers: AsyncTiming, topic: str, key: str) -> None:
@@ -39,10 +39,10 @@ class AsyncTimer:
         self.key = key
         self._timers = timers
 
-    async def set(
-        self, delay: timedelta | None = None, /, **fields: Unpack[TimerKeywords]
-    ) -> TimerState:
+    async def set(self, delay: timedelta | None = None, /, **fields: Unpack[TimerKeywords]) -> Sent:
         """Start the timer, or start it again with this time and content.
+
+        The result says when it is due: `deliver_at_ms`.
 
         Give a `delay`, or another of the times that `send` takes. The content for the handler is a
         `body`, a `json` value, or a `value` for the codec of the client; without one the body is
@@ -52,8 +52,7 @@ class AsyncTimer:
         _add_delay(fields, delay)
         if not fields.keys() & ("body", "json", "value"):
             fields["body"] = b""
-        await self._timers.send(self.topic, id=self.key, merge="replace", **fields)
-        return TimerState.PENDING
+        return await self._timers.send(self.topic, id=self.key, merge="replace", **fields)
 
     async def move(
         self, delay: timedelta | None = None, /, **due: Unpack[ChangeKeywords]

@@ -9,6 +9,7 @@ update, drop) stop at the first refusal; all other calls go to every shard.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Unpack
 
 from delaylog.client._async.carried import on_all_shards
@@ -31,6 +32,7 @@ from delaylog.client.shards.merging import (
     purged,
 )
 from delaylog.client.shards.sharding import Topology
+from delaylog.client.wire.durations import duration_ms
 
 
 class AsyncTopicCalls:
@@ -49,14 +51,20 @@ class AsyncTopicCalls:
         return AsyncPlainClient.on(link.transport, self._places)
 
     def transaction(
-        self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
+        self,
+        transaction: str | None = None,
+        *,
+        shard: str | None = None,
+        ttl: timedelta | None = None,
+        ttl_ms: int | None = None,
     ) -> AsyncTransaction:
         """A transaction on one broker: its messages become visible together.
 
         `async with client.transaction() as together:` commits at the end of the block, or aborts if
-        the block raises.
+        the block raises, or by itself after its `ttl`.
         """
-        return AsyncTransaction(self.broker(shard), transaction, ttl_ms)
+        lives_ms = duration_ms("ttl", ttl, ttl_ms)
+        return AsyncTransaction(self.broker(shard), transaction, lives_ms)
 
     async def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
         """Return the topics of the namespace, sorted by name; the time limit is that of a page."""

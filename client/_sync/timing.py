@@ -33,7 +33,7 @@ class Timer:
 
     Its state is in the broker only, so several processes may use the same key.
 
-    Each method returns a `TimerState`, and raises the errors of the client's calls.
+    `set` returns a `Sent`, the others a `TimerState`. They raise the errors of the client's calls.
     """
 
     def __init__(self, timers: Timing, topic: str, key: str) -> None:
@@ -41,8 +41,10 @@ class Timer:
         self.key = key
         self._timers = timers
 
-    def set(self, delay: timedelta | None = None, /, **fields: Unpack[TimerKeywords]) -> TimerState:
+    def set(self, delay: timedelta | None = None, /, **fields: Unpack[TimerKeywords]) -> Sent:
         """Start the timer, or start it again with this time and content.
+
+        The result says when it is due: `deliver_at_ms`.
 
         Give a `delay`, or another of the times that `send` takes. The content for the handler is a
         `body`, a `json` value, or a `value` for the codec of the client; without one the body is
@@ -52,8 +54,7 @@ class Timer:
         _add_delay(fields, delay)
         if not fields.keys() & ("body", "json", "value"):
             fields["body"] = b""
-        self._timers.send(self.topic, id=self.key, merge="replace", **fields)
-        return TimerState.PENDING
+        return self._timers.send(self.topic, id=self.key, merge="replace", **fields)
 
     def move(self, delay: timedelta | None = None, /, **due: Unpack[ChangeKeywords]) -> TimerState:
         """Give a pending timer another time; any other timer stays as it is."""

@@ -11,6 +11,7 @@ Made from client/_async/topic_calls.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Unpack
 
 from delaylog.client._sync.carried import on_all_shards
@@ -33,6 +34,7 @@ from delaylog.client.shards.merging import (
     purged,
 )
 from delaylog.client.shards.sharding import Topology
+from delaylog.client.wire.durations import duration_ms
 
 
 class TopicCalls:
@@ -51,14 +53,20 @@ class TopicCalls:
         return PlainClient.on(link.transport, self._places)
 
     def transaction(
-        self, transaction: str | None = None, *, shard: str | None = None, ttl_ms: int | None = None
+        self,
+        transaction: str | None = None,
+        *,
+        shard: str | None = None,
+        ttl: timedelta | None = None,
+        ttl_ms: int | None = None,
     ) -> Transaction:
         """A transaction on one broker: its messages become visible together.
 
         `with client.transaction() as together:` commits at the end of the block, or aborts if
-        the block raises.
+        the block raises, or by itself after its `ttl`.
         """
-        return Transaction(self.broker(shard), transaction, ttl_ms)
+        lives_ms = duration_ms("ttl", ttl, ttl_ms)
+        return Transaction(self.broker(shard), transaction, lives_ms)
 
     def topics(self, **limits: Unpack[TimeLimit]) -> list[TopicInfo]:
         """Return the topics of the namespace, sorted by name; the time limit is that of a page."""

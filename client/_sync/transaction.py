@@ -13,7 +13,7 @@ from typing import Self, Unpack
 from delaylog.client._sync.plain_client import PlainClient
 from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.errors import ClientError
-from delaylog.client.wire.bulk import Texts, rows_of
+from delaylog.client.wire.bulk import Texts, or_now, rows_of
 from delaylog.client.wire.checks import check_list
 from delaylog.client.wire.staged_bodies import StagedBodies
 
@@ -44,10 +44,8 @@ class Transaction:
         check_list("bodies", bodies)
         if rows_of("bodies", bodies) == 0:
             return 0
-        if columns.get("deliver_at_ms") is None and columns.get("delay_ms") is None:
-            columns["delay_ms"] = 0
         number = self._bodies.next_number()
-        answer = self._broker.stage(self.id, topic, bodies, number=number, **columns)
+        answer = self._broker.stage(self.id, topic, bodies, number=number, **or_now(columns))
         rows = int(answer["rows"])
         self._bodies.rows += rows
         return rows

@@ -39,7 +39,7 @@ from delaylog.client.wire.bulk_answers import (
 )
 from delaylog.client.wire.checks import answer_wait_s, check_keywords, check_sendable, check_word
 from delaylog.client.wire.columns import Numbers
-from delaylog.client.wire.durations import limit_of, split_limit
+from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
 from delaylog.client.wire.json_bodies import with_body
 from delaylog.client.wire.process_name import process_name
 
@@ -263,7 +263,8 @@ def settle_forced(
     """Ack, nack or extend by id, no matter which consumer holds the lease."""
     check_word("verb", verb, VERBS)
     check_keywords("settle_forced", members, SettleKeywords)
-    call = request(_call_of(verb), places, topic, ids=list(ids), force=True, **members)
+    rest = in_numbers(members, "delay_ms", "lease_ms")
+    call = request(_call_of(verb), places, topic, ids=list(ids), force=True, **rest)
     return call.read(lambda answer: list(answer["results"]))
 
 

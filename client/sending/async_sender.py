@@ -21,12 +21,12 @@ from typing import Any, Final, Protocol
 
 from delaylog.client.errors import ClientError
 from delaylog.client.models import Sent
+from delaylog.client.sending.async_sending import AsyncSending
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Lane
 from delaylog.client.sending.lane_set import LaneSet
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row
-from delaylog.client.sending.sending import AsyncSending
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 

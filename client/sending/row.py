@@ -15,7 +15,8 @@ from delaylog.client.codec import JSON, Codec
 from delaylog.client.keywords import ContentKeywords, OneMessageKeywords, SendKeywords
 from delaylog.client.models import NewMessage
 from delaylog.client.wire.checks import INT64_MAX
-from delaylog.client.wire.due import due_of, in_ms
+from delaylog.client.wire.due import due_of
+from delaylog.client.wire.durations import in_numbers
 from delaylog.storage.messages.message_fields import MERGE_MODES, UNIX_MS_MIN, pack_fields
 
 _MERGES: Final = (None, *MERGE_MODES)
@@ -60,7 +61,7 @@ def make_row(
         raise ValueError(f"give one of body, {' and '.join(_CONTENT)}, not two")
     if fields.get("id") == "":
         raise ValueError("an id is not empty; leave it out to have one made")
-    packed = pack_fields(in_ms(fields, "ttl") if "ttl" in fields else fields)
+    packed = pack_fields(in_numbers(fields, "ttl_ms") if "ttl" in fields else fields)
     merge = packed.pop("merge", None)
     if merge is not None:
         kind += _MERGE_KINDS[merge]

@@ -7,14 +7,11 @@ failures that were never read.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Generator
 from datetime import timedelta
-from typing import Any
 
-from delaylog.client.holding import HANDLED, noted
+from delaylog.client.holding import noted
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
 from delaylog.client.wire.durations import seconds_of
@@ -44,7 +41,10 @@ class Sending:
 
     def _outcome(self) -> Sent | BaseException:
         if not self._batch.is_settled(self._row):
-            raise asyncio.InvalidStateError("the message is under way")
+            # Imported here: a program with threads does without asyncio.
+            from asyncio import InvalidStateError
+
+            raise InvalidStateError("the message is under way")
         return self._batch.outcome(self._row)
 
     def _ended(self) -> Sent:
@@ -53,33 +53,6 @@ class Sending:
             # Several callers may raise this exception, each with its own traceback.
             raise outcome.with_traceback(None)
         return noted(self._batch.topic, outcome)
-
-
-class AsyncSending(Sending):
-    """The handle of an asyncio send. Any number of tasks may await it and be cancelled."""
-
-    __slots__ = ()
-
-    def result(self) -> Sent:
-        """The Sent, or the error raised, without waiting. InvalidStateError while pending."""
-        self._outcome()
-        return self._ended()
-
-    def __await__(self) -> Generator[Any, None, Sent]:
-        if self._batch.is_settled(self._row):
-            return self._at_once()
-        # One future per waiter, since a cancelled task cancels the future that it awaits. Its
-        # own C iterator is used, since a Python one would make a wait half as expensive again.
-        waiter: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
-        self._batch.waiters[waiter] = self._row
-        return self._noted(waiter).__await__() if HANDLED.get() else waiter.__await__()
-
-    async def _noted(self, waiter: asyncio.Future[Sent]) -> Sent:
-        return noted(self._batch.topic, await waiter)
-
-    def _at_once(self) -> Generator[Any, None, Sent]:
-        return self._ended()
-        yield
 
 
 class ThreadSending(Sending):

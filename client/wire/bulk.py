@@ -8,7 +8,8 @@ codec; a test compares the two.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 import msgpack
@@ -16,6 +17,8 @@ import msgpack
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.wire.checks import check_list, check_sendable
 from delaylog.client.wire.columns import IntArray, Numbers, column_of, one_for_all
+from delaylog.client.wire.due import due_members
+from delaylog.client.wire.durations import in_numbers
 from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, MergeMode, pack_fields
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
@@ -29,6 +32,12 @@ _NUMBERS: Final = {"deliver_at_ms": "<i8", "delay_ms": "<i8"} | {
     name: field.column for name, field in COLUMNS.items() if field.column and not field.is_text
 }
 """The numeric columns of a bulk send, and their types."""
+_TIMES: Final[Mapping[str, tuple[str, Callable[[Any], int]]]] = {
+    "at": ("deliver_at_ms", lambda at: due_members(at=at)["deliver_at_ms"]),
+    "delay": ("delay_ms", lambda delay: due_members(delay=delay)["delay_ms"]),
+    "ttl": ("ttl_ms", lambda ttl: in_numbers({"ttl": ttl}, "ttl_ms")["ttl_ms"]),
+}
+"""Columns of times, and the numeric columns that they become."""
 Texts: TypeAlias = Sequence[bytes] | Sequence[str] | tuple[Sequence[int] | IntArray, bytes]
 
 
@@ -38,10 +47,15 @@ def ref_to_id(ref: int) -> str:
 
 
 class SendColumns(TypedDict, total=False):
-    """The columns of a bulk send besides its bodies, and the values for all rows."""
+    """The columns of a bulk send besides its bodies, and the values for all rows.
+
+    `at`, `delay` and `ttl` are other forms of `deliver_at_ms`, `delay_ms` and `ttl_ms`.
+    """
 
     deliver_at_ms: Numbers | None
     delay_ms: Numbers | None
+    at: datetime | Sequence[datetime] | None
+    delay: timedelta | Sequence[timedelta] | None
     ids: Texts | None
     keys: Texts | None
     tags: Sequence[Sequence[str]] | None
@@ -49,6 +63,7 @@ class SendColumns(TypedDict, total=False):
     backoff: Sequence[Mapping[str, float] | None] | None
     priority: Numbers | None
     ttl_ms: Numbers | None
+    ttl: timedelta | Sequence[timedelta] | None
     max_retry: Numbers | None
     merge: MergeMode | None
     producer: str | None
@@ -67,8 +82,11 @@ def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
     given: Mapping[str, Any] = columns
     for name in given.keys() - SendColumns.__annotations__.keys():
         raise TypeError(f"a bulk body has no column {name!r}")
-    if (columns.get("deliver_at_ms") is None) == (columns.get("delay_ms") is None):
-        raise ValueError("give either deliver_at_ms or delay_ms")
+    for name, (field, in_ms) in _TIMES.items():
+        if given.get(name) is not None:
+            given = _with_numbers(given, name, field, in_ms)
+    if (given.get("deliver_at_ms") is None) == (given.get("delay_ms") is None):
+        raise ValueError("give either deliver_at_ms or delay_ms, or at or delay")
     producer, sequence = columns.get("producer"), columns.get("sequence")
     if (producer is None) != (sequence is None):
         raise ValueError("producer and sequence come together")
@@ -97,6 +115,27 @@ def encode_send(bodies: Texts, **columns: Unpack[SendColumns]) -> bytes:
         texts = [each.get("headers", b"") for each in packed]
         _put_texts(fields, "headers", "headers", texts, "<u2", n)
     return pack_body(fields, merge=columns.get("merge"), producer=producer, sequence=sequence)
+
+
+def or_now(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a bulk send; if they have no due time, the messages are due now."""
+    dues = ("deliver_at_ms", "delay_ms", "at", "delay")
+    if any(columns.get(name) is not None for name in dues):
+        return dict(columns)
+    return {**columns, "delay_ms": 0}
+
+
+def _with_numbers(
+    columns: Mapping[str, Any], name: str, field: str, in_ms: Callable[[Any], int]
+) -> dict[str, Any]:
+    """The columns, in which the times of one are numbers of milliseconds."""
+    found = dict(columns)
+    times = found.pop(name)
+    if found.get(field) is not None:
+        raise ValueError(f"give {name} or {field}, not both")
+    is_one = isinstance(times, datetime | timedelta)
+    found[field] = in_ms(times) if is_one else [in_ms(each) for each in times]
+    return found
 
 
 class SettleMembers(SettleTimes, total=False):

@@ -1,18 +1,20 @@
-"""Due times and durations: numbers of milliseconds, or `datetime` and `timedelta`.
+"""Due times: numbers of milliseconds, or `datetime` and `timedelta`.
 
-A due time is given by one of four keywords. A duration `lease_ms=5000` may be given as
-`lease=timedelta(seconds=5)`. Invalid values raise an error in the call and are never sent.
+A due time is given by one of four keywords, and a bound of due times by one of two. Invalid values
+raise an error in the call and are never sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from delaylog.client.keywords import ListKeywords
+from delaylog.client.wire.durations import span_ms
 from delaylog.storage.messages.message_fields import UNIX_MS_MIN, is_no_unix_ms, not_unix_ms
 
 HORIZON_HINT: Final = "give exactly one of deliver_at_ms, delay_ms, at, delay"
+_BOUNDS: Final = ("due_from", "due_to")
 _MS: Final = timedelta(milliseconds=1)
 
 
@@ -34,17 +36,14 @@ def due_of(
     if given > 1:
         raise ValueError(f"{given} times are given; {HORIZON_HINT}")
     if deliver_at_ms is not None:
-        due_ms = _whole("deliver_at_ms", deliver_at_ms)
-        if is_no_unix_ms(due_ms):
-            raise ValueError(f"deliver_at_ms {not_unix_ms(due_ms)}; a datetime as at= works too")
-        return due_ms, False
+        return _time_ms("at", "deliver_at_ms", deliver_at_ms), False
     if delay_ms is not None:
         return max(_whole("delay_ms", delay_ms), 0), True
     if at is not None:
-        due_ms = _unix_ms(at)
+        due_ms = _unix_ms("at", "deliver_at_ms", at)
         return (due_ms if due_ms >= UNIX_MS_MIN else 0), False
     assert delay is not None, "the only one that is left"
-    return max(_ms_of("delay", delay), 0), True
+    return max(span_ms("delay_ms", delay), 0), True
 
 
 def due_members(
@@ -60,38 +59,24 @@ def due_members(
     return {"delay_ms" if due[1] else "deliver_at_ms": due[0]}
 
 
-def in_ms(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Keywords in which `lease=timedelta(seconds=5)` has become `lease_ms=5000`, for these names.
+def list_query(filter: ListKeywords) -> dict[str, Any]:
+    """The filters of a list as query parameters.
 
-    TypeError for what is no timedelta; ValueError for a negative one, and for both forms.
+    TypeError for an unknown filter, or a bound of the wrong type; ValueError for both forms of a
+    bound, for seconds, and for a datetime without a time zone.
     """
-    found = dict(given)
-    for name in names:
-        duration = found.pop(name, None)
-        if duration is None:
-            continue
-        if found.get(f"{name}_ms") is not None:
-            raise ValueError(f"{name} and {name}_ms are given; give one of them")
-        found[f"{name}_ms"] = duration_ms(name, duration)
-    return found
-
-
-def duration_ms(name: str, duration: timedelta) -> int:
-    """A duration in milliseconds, rounded up. TypeError, or ValueError for a negative one."""
-    whole_ms = _ms_of(name, duration)
-    if whole_ms < 0:
-        raise ValueError(f"{name} is not negative: {duration}")
-    return whole_ms
-
-
-def _ms_of(name: str, duration: timedelta) -> int:
-    if not isinstance(duration, timedelta):
-        raise TypeError(
-            f"{name} is a timedelta, not {type(duration).__name__}; milliseconds are {name}_ms"
-        )
-    # Not -(-duration // _MS), which would overflow for timedelta.max.
-    whole, part = divmod(duration, _MS)
-    return whole + bool(part)
+    for name in filter.keys() - ListKeywords.__annotations__.keys():
+        raise TypeError(f"a list has no filter {name!r}")
+    query: dict[str, Any] = {**filter, "bodies": filter.get("bodies") or None}
+    for name in _BOUNDS:
+        at, ms = query.pop(name, None), query.pop(f"{name}_ms", None)
+        if at is not None and ms is not None:
+            raise ValueError(f"give {name} or {name}_ms, not both")
+        if at is not None:
+            query[name] = max(_unix_ms(name, f"{name}_ms", at), 0)
+        elif ms is not None:
+            query[name] = _time_ms(name, f"{name}_ms", ms)
+    return query
 
 
 def _whole(name: str, value: int) -> int:
@@ -100,11 +85,24 @@ def _whole(name: str, value: int) -> int:
     return value
 
 
-def _unix_ms(at: datetime) -> int:
+def _time_ms(name: str, field: str, value: int) -> int:
+    """The number of the argument `field`, whose form as a datetime is `name`."""
+    ms = _whole(field, value)
+    if is_no_unix_ms(ms):
+        raise ValueError(f"{field} {not_unix_ms(ms)}; a datetime as {name}= works too")
+    return ms
+
+
+def _unix_ms(name: str, field: str, at: datetime) -> int:
     if not isinstance(at, datetime):
-        raise TypeError(f"at is a datetime, not {type(at).__name__}")
+        raise TypeError(
+            f"{name} is a datetime with a time zone, not {type(at).__name__}: "
+            f"datetime.fromisoformat reads a text, and Unix milliseconds are {field}"
+        )
     if at.utcoffset() is None:
-        raise ValueError("at has no time zone: use datetime.now(timezone.utc), .astimezone() …")
+        raise ValueError(
+            f"{name} has no time zone: use datetime.now(timezone.utc), .astimezone() …"
+        )
     return -(-(at - _EPOCH) // _MS)
 
 

@@ -23,11 +23,7 @@ def duration_ms(name: str, span: timedelta | None, ms: int | None) -> int | None
     if ms is not None and span is not None:
         raise ValueError(f"give {name} or {name}_ms, not both")
     if span is not None:
-        if not isinstance(span, timedelta):
-            raise TypeError(f"{name} is a timedelta, not {type(span).__name__}")
-        # Not -(-span // _MS), which would overflow for timedelta.max.
-        whole, part = divmod(span, _MS)
-        ms = whole + bool(part)
+        ms = span_ms(f"{name}_ms", span)
     elif ms is None:
         return None
     elif isinstance(ms, bool) or not isinstance(ms, int):
@@ -37,6 +33,42 @@ def duration_ms(name: str, span: timedelta | None, ms: int | None) -> int | None
     if ms < 0:
         raise ValueError(f"{name} is not negative: {ms if span is None else span}")
     return ms
+
+
+def span_ms(field: str, span: timedelta) -> int:
+    """A timedelta in milliseconds, rounded up. TypeError, in words about `field`, for others."""
+    check_span(field, span)
+    # Not -(-span // _MS), which would overflow for timedelta.max.
+    whole, part = divmod(span, _MS)
+    return whole + bool(part)
+
+
+def check_span(field: str, span: object) -> None:
+    """TypeError unless it is a timedelta; `field` is the name of the number of the same meaning."""
+    if not isinstance(span, timedelta):
+        name, _, unit = field.rpartition("_")
+        units = "milliseconds" if unit == "ms" else "seconds"
+        raise TypeError(f"{name} is a timedelta, not {type(span).__name__}; {units} are {field}")
+
+
+def in_numbers(given: Mapping[str, Any], *fields: str) -> dict[str, Any]:
+    """Keywords in which `lease=timedelta(seconds=5)` has become `lease_ms=5000`.
+
+    `fields` are the names of the numbers, in milliseconds or in seconds. TypeError for what is no
+    timedelta; ValueError for a negative one, and for both forms.
+    """
+    found = dict(given)
+    for field in fields:
+        name, _, unit = field.rpartition("_")
+        span = found.pop(name, None)
+        if span is None:
+            continue
+        if found.get(field) is not None:
+            raise ValueError(f"give {name} or {field}, not both")
+        ms = duration_ms(name, span, None)
+        assert ms is not None, "there is a span"
+        found[field] = ms if unit == "ms" else ms / 1000
+    return found
 
 
 def seconds_of(
@@ -52,10 +84,7 @@ def seconds_of(
     if span is not None and seconds is not None:
         raise ValueError(f"give {name} or {name}_s, not both")
     if span is not None:
-        if not isinstance(span, timedelta):
-            raise TypeError(
-                f"{name} is a timedelta, not {type(span).__name__}; seconds are {name}_s"
-            )
+        check_span(f"{name}_s", span)
         seconds = span.total_seconds()
     else:
         name = f"{name}_s"

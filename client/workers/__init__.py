@@ -5,10 +5,8 @@ Most programs use the `consumer` decorator of `Client` and `AsyncClient`. Each c
 A "shift" drives the desk with tasks or threads.
 """
 
-from delaylog.client._async.workers.worker import AsyncWorker
-from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.outcomes import Retry
 from delaylog.client.workers.backoff import Backoff
 from delaylog.client.workers.consumer import Consumer
 
-__all__ = ["AsyncWorker", "Backoff", "Consumer", "Retry", "ThreadWorker"]
+__all__ = ["Backoff", "Consumer", "Retry"]

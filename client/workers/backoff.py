@@ -6,8 +6,11 @@ milliseconds. Consumers use it for redelivery, workers also for calls to an unre
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, field, fields
+from datetime import timedelta
 from typing import Final
+
+from delaylog.client.wire.durations import duration_ms
 
 # Bounds the exponent, so that the arithmetic cannot overflow.
 FACTOR_POWER_MAX: Final = 64
@@ -18,15 +21,21 @@ class Backoff:
     """Waits that start at `first_ms`, grow by `factor` each time, and are at most `max_ms`.
 
     `jitter` is the share of the wait that is random, from 0 (none) to 1 (all of it); it only
-    shortens the wait. Raises TypeError or ValueError for invalid values.
+    shortens the wait. `first` and `max` are other forms of `first_ms` and `max_ms`. Raises
+    TypeError or ValueError for invalid values.
     """
 
     first_ms: float = 1_000
     max_ms: float = 300_000
     factor: float = 2.0
     jitter: float = 0.0
+    first: InitVar[timedelta | None] = field(default=None, kw_only=True)
+    max: InitVar[timedelta | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, first: timedelta | None, max: timedelta | None) -> None:
+        for name, span in (("first", first), ("max", max)):
+            if span is not None:
+                object.__setattr__(self, f"{name}_ms", duration_ms(name, span, None))
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):

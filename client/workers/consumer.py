@@ -16,7 +16,7 @@ from typing import Any, Final, TypedDict
 from delaylog.client.keywords import TagsMode
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.wire.checks import check_seconds, check_text, check_texts, check_topic
-from delaylog.client.wire.durations import duration_ms
+from delaylog.client.wire.durations import in_numbers
 from delaylog.client.workers.backoff import Backoff
 
 Handler = Callable[[Any], Any]
@@ -162,17 +162,7 @@ def as_fields(options: ConsumerOptions) -> dict[str, Any]:
 
     TypeError or ValueError for a wrong duration, or for one that is given twice.
     """
-    members: dict[str, Any] = dict(options)
-    for name in _DURATIONS & members.keys():
-        field = f"{name}_ms" if f"{name}_ms" in _MEMBERS else f"{name}_s"
-        span = members.pop(name)
-        if field in members:
-            raise ValueError(f"give {name} or {field}, not both")
-        if span is not None:
-            ms = duration_ms(name, span, None)
-            assert ms is not None
-            members[field] = ms if field == f"{name}_ms" else ms / 1000
-    return members
+    return in_numbers(options, "lease_ms", "wait_ms", "grace_s", "time_limit_s")
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:

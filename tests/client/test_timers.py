@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from asyncio import sleep
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,9 +21,11 @@ HOUR = timedelta(hours=1)
 async def test_a_timer_fires_once_with_its_content(queue: Queue) -> None:
     timer = queue.client.timer("a", topic=queue.topic)
     assert await got(timer.state()) == "unset"
-    assert await got(timer.set(HOUR, json={"n": 1})) == "pending"
+    due_ms = time.time() * 1_000 + 3_600_000
+    sent = await got(timer.set(HOUR, json={"n": 1}))
+    assert sent.deliver_at_ms == pytest.approx(due_ms, abs=60_000)
     assert await got(timer.state()) == "pending"
-    assert await got(timer.set(delay_ms=0, json={"n": 2})) == "pending"
+    assert (await got(timer.set(delay_ms=0, json={"n": 2}))).result == "replaced"
     (message,) = await queue.call("receive", wait_ms=5_000)
     assert (message.id, message.json()) == ("a", {"n": 2})
     assert await got(timer.state()) == "fired"

@@ -151,7 +151,7 @@ def called(client: Client) -> None:
 def timed(client: Client) -> None:
     timer = client.timer("order-17")
     assert_type(timer, Timer)
-    assert_type(timer.set(timedelta(minutes=30)), TimerState)
+    assert_type(timer.set(timedelta(minutes=30)), Sent)
     assert_type(timer.cancel(), TimerState)
 
 

@@ -7,12 +7,14 @@ process even then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from delaylog.client._async.concurrency import Event, from_any_thread, together
 from delaylog.client._async.workers.shift import STOP_S, AsyncShift, SharedGate, check_handler
 from delaylog.client.hooks import NO_HOOKS, Hooks
+from delaylog.client.wire.durations import seconds_of
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.declaring import Declaring, NothingToRun
 from delaylog.client.workers.signals import Signals
@@ -67,15 +69,16 @@ class AsyncWorker(Declaring):
         for _, shift in self._shifts:
             shift.start()
 
-    async def stop(self, *, grace_s: float | None = None) -> None:
-        """Stop fetching, return waiting messages, and wait up to `grace_s` for handlers.
+    async def stop(self, *, grace: timedelta | None = None, grace_s: float | None = None) -> None:
+        """Stop fetching, return waiting messages, and wait up to `grace` for handlers.
 
-        `grace_s` None uses the value of each consumer. Afterwards the remaining handlers are
+        None uses the value of each consumer. Afterwards the remaining handlers are
         abandoned: tasks are cancelled, the results of threads are ignored, and their messages are
         returned. Raises the SystemExit or KeyboardInterrupt of a handler, or the error with which a
         broker refused a consumer, from the start or for its token. Does nothing if the worker is
         not running. `close` calls it too.
         """
+        grace_s = seconds_of("grace", grace, grace_s, or_zero=True)
         shifts, self._shifts = self._shifts, []
         await together(
             partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)

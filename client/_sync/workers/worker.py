@@ -9,12 +9,14 @@ Made from client/_async/workers/worker.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from delaylog.client._sync.concurrency import Event, from_any_thread, together
 from delaylog.client._sync.workers.shift import STOP_S, SharedGate, ThreadShift, check_handler
 from delaylog.client.hooks import NO_HOOKS, Hooks
+from delaylog.client.wire.durations import seconds_of
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.declaring import Declaring, NothingToRun
 from delaylog.client.workers.signals import Signals
@@ -69,15 +71,16 @@ class ThreadWorker(Declaring):
         for _, shift in self._shifts:
             shift.start()
 
-    def stop(self, *, grace_s: float | None = None) -> None:
-        """Stop fetching, return waiting messages, and wait up to `grace_s` for handlers.
+    def stop(self, *, grace: timedelta | None = None, grace_s: float | None = None) -> None:
+        """Stop fetching, return waiting messages, and wait up to `grace` for handlers.
 
-        `grace_s` None uses the value of each consumer. Afterwards the remaining handlers are
+        None uses the value of each consumer. Afterwards the remaining handlers are
         abandoned: tasks are cancelled, the results of threads are ignored, and their messages are
         returned. Raises the SystemExit or KeyboardInterrupt of a handler, or the error with which a
         broker refused a consumer, from the start or for its token. Does nothing if the worker is
         not running. `close` calls it too.
         """
+        grace_s = seconds_of("grace", grace, grace_s, or_zero=True)
         shifts, self._shifts = self._shifts, []
         together(
             partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)

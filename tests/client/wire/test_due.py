@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.client.wire.due import due_members, due_of, duration_ms, in_ms
+from delaylog.client.wire.due import due_members, due_of, list_query
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE = EPOCH.replace(tzinfo=None)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @given(
@@ -58,17 +59,35 @@ def test_seconds_are_no_milliseconds(seconds: int) -> None:
         due_of(deliver_at_ms=seconds)
 
 
-def test_a_duration_is_a_number_or_a_timedelta() -> None:
-    given = {"lease": timedelta(microseconds=1), "wait_ms": 5, "ttl": None, "group": "g"}
-    assert in_ms(given, "lease", "wait", "ttl") == {"lease_ms": 1, "wait_ms": 5, "group": "g"}
-    assert duration_ms("ttl", timedelta(0)) == 0
-    for wrong, kind, words in (
-        ({"ttl": timedelta(-1)}, ValueError, "ttl is not negative: -1 day, 0:00:00"),
-        ({"ttl": timedelta(1), "ttl_ms": 1}, ValueError, "ttl and ttl_ms are given"),
-        ({"ttl": 5}, TypeError, "ttl is a timedelta, not int; milliseconds are ttl_ms"),
-    ):
-        with pytest.raises(kind, match=words):
-            in_ms(wrong, "ttl")
+def test_a_bound_of_a_list_is_a_number_or_a_datetime() -> None:
+    at = EPOCH + timedelta(seconds=10**9, microseconds=1)
+    assert list_query({"due_from": at, "due_to_ms": 10**12, "tag": "a"}) == {
+        "due_from": 10**12 + 1,
+        "due_to": 10**12,
+        "tag": "a",
+        "bodies": None,
+    }
+    assert list_query({"due_from": EPOCH - timedelta(1), "due_to_ms": 0}) == {
+        "due_from": 0,
+        "due_to": 0,
+        "bodies": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("filter", "kind", "words"),
+    [
+        ({"due_from": NOON, "due_from_ms": 10**12}, ValueError, "due_from or due_from_ms, not"),
+        ({"due_to_ms": 1_000_000}, ValueError, "due_to_ms 1000000 is before 2001-09-09: give"),
+        ({"due_to": 10**12}, TypeError, "due_to is a datetime .*, not int.* due_to_ms"),
+        ({"due_to": NAIVE}, ValueError, "due_to has no time zone"),
+        ({"due_from_ms": "soon"}, TypeError, "due_from_ms is a whole number"),
+        ({"due": 1}, TypeError, "a list has no filter 'due'"),
+    ],
+)
+def test_a_wrong_bound_of_a_list_is_refused(filter: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        list_query(filter)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +98,11 @@ def test_a_duration_is_a_number_or_a_timedelta() -> None:
         ({"delay_ms": 1.5}, TypeError, "whole number"),
         ({"delay_ms": True}, TypeError, "whole number"),
         ({"at": 5}, TypeError, "datetime"),
+        (
+            {"at": "2026-01-01T09:00Z"},
+            TypeError,
+            "at is a datetime with a time zone, not str: datetime.fromisoformat reads a text",
+        ),
         ({"delay": 5}, TypeError, "timedelta"),
     ],
 )

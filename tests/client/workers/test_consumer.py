@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from delaylog.client import Message
-from delaylog.client.workers import AsyncWorker, Consumer, Retry, ThreadWorker
+from delaylog.client._async.workers.worker import AsyncWorker
+from delaylog.client._sync.workers.worker import ThreadWorker
+from delaylog.client.workers import Consumer, Retry
 from delaylog.client.workers.consumer import as_fields
 
 

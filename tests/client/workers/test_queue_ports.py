@@ -7,8 +7,9 @@ import threading
 
 from delaylog.client import AsyncClient, Client, Message
 from delaylog.client._async.workers.ports import async_queue_ports
+from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client._sync.workers.ports import queue_ports
-from delaylog.client.workers import AsyncWorker, ThreadWorker
+from delaylog.client._sync.workers.worker import ThreadWorker
 from tests.client.workers.live import Live
 
 
