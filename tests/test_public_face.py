@@ -67,7 +67,7 @@ def test_importing_delaylog_loads_nothing_of_it() -> None:
     [
         ("Client", ("delaylog.client._async.client", "asyncio", "subprocess")),
         ("AsyncClient", ("delaylog.client._sync.client",)),
-        ("NotReached, Sent", ("delaylog.client.sending", "asyncio", "ssl", "msgpack")),
+        ("NotReached, Sent", ("delaylog.client.sending", "asyncio", "ssl")),
     ],
     ids=["Client", "AsyncClient", "values and errors"],
 )
