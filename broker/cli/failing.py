@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+from delaylog.broker.cli.values import plain_lines
+
 DONE: Final = 0
 WRONG: Final = 1
 USAGE: Final = 2
@@ -121,7 +123,7 @@ def fail(error: Exception, *, as_json: bool) -> int:
     if as_json:
         _say_json(members)
     else:
-        print(f"delaylog: {_text(error)}{_hint(error)}", file=sys.stderr)
+        print(f"delaylog: {plain_lines(_text(error))}{_hint(error)}", file=sys.stderr)
     return USAGE if members["error"]["code"] == "usage" else WRONG
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from delaylog.broker.cli.values import plain_name, value_text
+from delaylog.broker.cli.values import plain_lines, plain_name, plain_text, value_text
 
 _COLOURS: Final = {
     **dict.fromkeys(("ready", "done", "created", "sound", "ok", "yes"), "green"),
@@ -36,14 +36,14 @@ def say(args: argparse.Namespace, members: Any, text: str) -> None:
     if args.json:
         emit(members)
     else:
-        print(text)
+        print(plain_lines(text))
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[str] = ()
 ) -> None:
     """Print rows under a header, with `numbers` aligned to the right."""
-    cells = [[str(each) for each in row] for row in rows]
+    cells = [[plain_text(str(each)) for each in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, cells, numbers)
         return
@@ -62,7 +62,7 @@ def print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     The table leaves out columns in which every cell is empty: a terminal may be narrow.
     """
     if sys.stdout.isatty():
-        cells = [[str(each) for each in row] for row in rows]
+        cells = [[plain_text(str(each)) for each in row] for row in rows]
         full = [k for k in range(len(columns)) if any(row[k] for row in cells)]
         if cells:
             shown = [[row[k] for k in full] for row in cells]
@@ -74,7 +74,7 @@ def print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 def columns_text(row: Iterable[Any]) -> str:
     """Cells between tabs. An empty one is `-`, so that `awk` counts it too."""
-    return "\t".join(str(each) or "-" for each in row)
+    return "\t".join(plain_text(str(each)) or "-" for each in row)
 
 
 def print_members(members: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ def print_members(members: Mapping[str, Any]) -> None:
     width = max((len(name) for name in members), default=0)
     for name, value in members.items():
         if value not in (None, [], {}):
-            shown = value_text(name, value)
+            shown = plain_text(value_text(name, value))
             print(f"{plain_name(name):<{max(width, _NAME_WIDTH)}}{shown}")
 
 

@@ -93,6 +93,16 @@ def time_text(at_ms: int) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
 
 
+def plain_text(text: str) -> str:
+    """The text on one line, and with escapes for what a terminal would obey, not show."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def plain_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(map(plain_text, text.split("\n")))
+
+
 def plain_name(name: str) -> str:
     """The name of a member without its unit, which its value shows."""
     return name.removesuffix("_ms")

@@ -130,6 +130,25 @@ class DelaylogBroker(dramatiq.Broker):
         return counts.waiting + counts.ready + counts.leased
 
 
+class _NotOfDramatiq(Exception):
+    """A body is no message of dramatiq."""
+
+
+def _decoded(body: bytes) -> Any:
+    """The message in a body. Other programs send to queues too, so its members are checked."""
+    try:
+        message = dramatiq.Message.decode(body)
+    except DecodeError as error:
+        raise _NotOfDramatiq(str(error)) from error
+    names = (message.queue_name, message.actor_name, message.message_id)
+    options: Any = message.options
+    if not all(isinstance(name, str) for name in names) or not isinstance(options, dict):
+        raise _NotOfDramatiq("a member has another type")
+    if not isinstance(options.get("eta", 0), int | float):
+        raise _NotOfDramatiq("the eta is no number")
+    return message
+
+
 class _Proxy(dramatiq.MessageProxy):
     """A message of dramatiq, and the message under lease that it came in."""
 
@@ -162,8 +181,8 @@ class _Consumer(dramatiq.Consumer):
             return None
         received = self._fetched.popleft()
         try:
-            return _Proxy(dramatiq.Message.decode(received.body), received)
-        except DecodeError:
+            return _Proxy(_decoded(received.body), received)
+        except _NotOfDramatiq:
             log.exception(
                 "message %s of topic %s was not sent by dramatiq: it becomes a dead letter",
                 received.id,

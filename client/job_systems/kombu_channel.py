@@ -162,8 +162,11 @@ class Channel(virtual.Channel):
 
     def _payload_of(self, message: Message) -> dict[str, Any] | None:
         try:
-            return payload_of(message)
-        except (ValueError, TypeError, LookupError, AttributeError):
+            payload = payload_of(message)
+            # Kombu does it where an error would end the worker.
+            self.decode_body(payload.get("body"), payload["properties"].get("body_encoding"))
+            return payload
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             log.exception(
                 "message %s of topic %s was not sent by kombu: it becomes a dead letter",
                 message.id,

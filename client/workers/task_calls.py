@@ -48,8 +48,14 @@ class TaskCall(NamedTuple):
         try:
             members = message.json()
             call = cls(members["task"], members.get("args", ()), members.get("kwargs", {}))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise Reject("the body is not the call of a task") from None
-        if not isinstance(call.args, Sequence) or not isinstance(call.kwargs, Mapping):
+        # A text is a sequence too, whose characters would be the arguments.
+        is_call = (
+            isinstance(call.task, str)
+            and isinstance(call.args, list | tuple)
+            and isinstance(call.kwargs, dict)
+        )
+        if not is_call:
             raise Reject("the body is not the call of a task")
         return call

@@ -191,7 +191,11 @@ def test_a_function_may_be_a_task_of_two_topics() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"\xff", b"x", b"[]", b'"x"', b"{}", b'{"task":"a","args":3}', b'{"task":"a","kwargs":[]}'],
+    [
+        *(b"\xff", b"x", b"[]", b'"x"', b"{}", b"[" * 200_000),
+        *(b'{"task":"a","args":3}', b'{"task":"a","args":"abc"}', b'{"task":"a","kwargs":[]}'),
+        *(b'{"task":["a"]}', b'{"task":null}'),
+    ],
 )
 def test_other_bodies_are_rejected(body: bytes) -> None:
     with pytest.raises(Reject, match="not the call of a task"):

@@ -18,7 +18,7 @@ from delaylog.broker.cli.connection import client_of, given, say_if_absent
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import columns_text, emit, print_lines, print_members
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.values import plain_name, time_text, value_text
+from delaylog.broker.cli.values import plain_name, plain_text, time_text, value_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.wire.json_bodies import body_of
 from delaylog.storage.calls import shapes
@@ -154,8 +154,7 @@ def _cells(message: dict[str, Any], args: argparse.Namespace) -> list[Any]:
 
 def _shown(message: dict[str, Any]) -> str:
     """A body on one line; bytes that are no text, and line ends, as escapes."""
-    text = body_of(message).decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else repr(text)[1:-1]
+    return plain_text(body_of(message).decode("utf-8", "backslashreplace"))
 
 
 async def show_command(args: argparse.Namespace) -> int:
@@ -182,4 +181,4 @@ def _step(step: dict[str, Any]) -> str:
         if key not in ("event", "at_ms") and value is not None
     )
     at = time_text(step["at_ms"]) if step["at_ms"] else "?"
-    return f"{at:<26}{step['event']:<16}{rest}".rstrip()
+    return plain_text(f"{at:<26}{step['event']:<16}{rest}".rstrip())

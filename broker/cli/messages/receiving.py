@@ -14,7 +14,7 @@ from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, 
 from delaylog.broker.cli.connection import call, client_of, given, say_if_absent
 from delaylog.broker.cli.failing import DONE, NOTHING, UsageError
 from delaylog.broker.cli.output import emit
-from delaylog.broker.cli.values import time_text
+from delaylog.broker.cli.values import plain_text, time_text
 from delaylog.client.models import Delivered
 from delaylog.client.wire.json_bodies import body_of, with_body
 from delaylog.storage.calls import shapes
@@ -127,7 +127,9 @@ def _words(message: dict[str, Any]) -> list[str]:
 
 
 def _print_line(words: list[str], body: bytes, args: argparse.Namespace) -> None:
-    """Print the body as it is, since another program may read it."""
+    """Print the body as it is, since another program may read it; on a terminal in one line."""
+    if sys.stdout.isatty():
+        body = plain_text(body.decode("utf-8", "backslashreplace")).encode()
     front = b"" if args.bodies_only else ("\t".join(words) + "\t").encode()
     sys.stdout.flush()
     sys.stdout.buffer.write(front + body + b"\n")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.cli.failing import UsageError, fail
 from tests.starts.warm import WarmProcess, run_warm
 
 
@@ -74,6 +75,29 @@ def test_a_table_with_a_header(broker: Any, topic: str, start: Any) -> None:
     assert row.split()[:2] == [b"m", b"waiting"]
     assert b"[b]" in row, "what a sender writes is no markup"
     assert b"\x1b[1m" in terminal.shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("list", "--bodies"), ("show", "m"), ("peek",), ("peek", "--bodies-only"), ("receive",)],
+)
+def test_what_a_sender_writes_commands_no_terminal(
+    words: tuple[str, ...], broker: Any, topic: str, start: Any
+) -> None:
+    """It could set the title, hide lines, or answer for the person who looks."""
+    evil = "\x1b]0;evil\x07\x1b[2J\x9bm\u202e"
+    message = {"body": evil, "id": "m", "key": evil, "tags": [evil], "headers": {"h": evil}}
+    broker.post(f"/v1/topics/{topic}/messages", message)
+    terminal = start(words[0], topic, *words[1:])
+    assert terminal.end() == 0
+    shown = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown).decode()
+    assert [each for each in shown if not each.isprintable() and each not in "\r\n\t"] == []
+    assert "\\x1b" in shown
+
+
+def test_an_error_of_a_server_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail(UsageError("one\x1b[2J\ntwo"), as_json=False) == 2
+    assert capsys.readouterr().err == "delaylog: one\\x1b[2J\ntwo\n"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ The workers are dramatiq's, in this process with a short idle time; one test run
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -149,10 +150,18 @@ def test_a_message_of_an_unknown_actor_is_a_dead_letter(jobs: Any, client: Clien
     assert dead(client, "some") == [message.message_id]
 
 
-def test_a_message_of_another_program_does_not_stop_the_consumer(jobs: Any, client: Client) -> None:
+@pytest.mark.parametrize(
+    "members",
+    [{}, {"actor_name": []}, {"options": 5}, {"options": {"eta": "soon"}}],
+    ids=["none", "no name", "no options", "no eta"],
+)
+def test_a_message_of_another_program_does_not_stop_the_consumer(
+    jobs: Any, client: Client, members: dict[str, Any]
+) -> None:
     ran = threading.Event()
     run = actor(ran.set, actor_name="run")
-    foreign = client.send(QUEUE, "not of dramatiq").id
+    whole = json.loads(run.message().encode())
+    foreign = client.send(QUEUE, json=whole | members if members else "not of dramatiq").id
     run.send()
     with worker(jobs):
         assert ran.wait(JOIN_MS / 1000)

@@ -300,11 +300,21 @@ def test_a_topic_that_exists_keeps_its_settings(
     assert client.get_topic("new").settings.order == "priority"
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "not of kombu",
+        "[" * 200_000,
+        '{"body": "x", "properties": {"body_encoding": "rot13"}}',
+        '{"body": 5, "properties": {"body_encoding": "base64"}}',
+    ],
+    ids=["text", "deep", "unknown encoding", "no base64"],
+)
 def test_a_message_of_another_program_does_not_stop_the_consumer(
-    connection: kombu.Connection, client: Client
+    connection: kombu.Connection, client: Client, body: str
 ) -> None:
     queue = kombu.Queue("mixed")
-    foreign = client.send("mixed", "not of kombu").id
+    foreign = client.send("mixed", body).id
     publish(connection, 1, queue)
     assert Taker(connection, queue).drain(1) == [1]
     await_that(lambda: [each.id for each in client.dead("mixed")] == [foreign])
