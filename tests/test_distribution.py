@@ -252,10 +252,11 @@ def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
     names = set(contents(wheel))
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     wanted = {f"delaylog/{path.relative_to(ROOT)}" for path in paths}
+    wanted |= {f"delaylog/{path.name}" for path in (ROOT / "src/delaylog").glob("*.py")}
     for folder, package in APART.items():
         wanted = {re.sub(f"^{folder}", package, name) for name in wanted}
     modules = {name for name in names if name.endswith(".py")}
-    assert modules == wanted | {"delaylog/__init__.py"}
+    assert modules == wanted
     assert "delaylog/py.typed" in names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
