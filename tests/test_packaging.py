@@ -61,7 +61,7 @@ def test_each_data_source_of_spark_is_linked_as_a_package_of_its_own() -> None:
 def test_nothing_else_lies_in_the_package() -> None:
     """What is not linked would have a second home beside the folders of the root."""
     names = {path.name for path in SOURCE.iterdir()} - {"__pycache__"}
-    assert names == {"__init__.py", "py.typed", *FOLDERS}
+    assert names == {"__init__.py", "log_lines.py", "py.typed", *FOLDERS}
 
 
 def test_each_folder_with_modules_is_a_package() -> None:
@@ -114,7 +114,8 @@ def test_constraints_pin_exact_versions_from_anywhere(path: str) -> None:
     pins = [line for line in lines if line and not line.startswith("#")]
     assert pins
     for pin in pins:
-        name, separator, number = pin.partition("==")
+        # A marker may follow: a version for some versions of Python.
+        name, separator, number = pin.partition(";")[0].rstrip().partition("==")
         assert separator, pin
         assert re.fullmatch(r"[A-Za-z0-9]+([._-][A-Za-z0-9]+)*", name), pin
         assert number.replace(".", "").isalnum(), pin
