@@ -38,6 +38,7 @@ import restart
 import scale
 import sdk
 import singles
+import starts
 import transactions
 import upkeep
 import years
@@ -69,6 +70,7 @@ SECTIONS: Final = (
     "elections",
     "resp",
     "sdk",
+    "starts",
     "memory",
     "restart",
     "spark",
@@ -177,6 +179,8 @@ def _sections(
         yield "resp delay queues", lambda: iter([resp.delay_queues(brokers, settings)])
     if "sdk" in wanted:
         yield "sdk", lambda: sdk.measure(brokers, settings)
+    if "starts" in wanted:
+        yield "starts", lambda: iter([starts.measure()])
     if "memory" in wanted:
         yield "memory (ready)", lambda: _ready(brokers, settings)
     if "spark" in wanted:

@@ -52,7 +52,8 @@ def test_a_help_loads_the_parser_only(words: list[str]) -> None:
     ] == []
     ours = {name for name in loaded if name.startswith("delaylog.broker.")}
     cli = "delaylog.broker.cli"
-    parts = {f"{cli}.{name}" for name in ("main", "parser", "failing", "values", "verbs", "completion")}
+    names = ("main", "parser", "failing", "values", "verbs", "completion")
+    parts = {f"{cli}.{name}" for name in names}
     assert ours <= {cli, *parts, "delaylog.broker.server_extra"}
 
 

@@ -56,9 +56,7 @@ def test_the_node_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Group, "count_living", fail)
         with pytest.raises(OverflowError):
             running.send(delay_ms=60_000)
-        async with asyncio.timeout(10):
-            while not running.fatal:
-                await asyncio.sleep(0.01)
+        await running.until(lambda: bool(running.fatal))
         assert isinstance(running.fatal[0], OverflowError)
         await running.node.stop()
 
