@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser, LineParser
-from delaylog.broker.cli.verbs import GROUPS, VERBS
+from delaylog.broker.cli.verbs import GROUPS, VERBS, Verb
+from delaylog.broker.server_extra import is_missing
 
 _WIDTH_MAX: Final = 100
 _USAGE_MORE: Final = "`delaylog VERB --help` shows the arguments of a verb, with examples."
@@ -45,11 +46,22 @@ def make_parser(verb: str | None = None, *, as_json: bool = False) -> argparse.A
                 add_help=each.parses,
             )
             if each.parses:
-                each.function("arguments")(own)
+                _add_arguments(own, each, needed=verb is not None)
         else:
             # Without arguments it is only a known word.
             verbs.add_parser(each.name)
     return parser
+
+
+def _add_arguments(parser: argparse.ArgumentParser, verb: Verb, *, needed: bool) -> None:
+    """The arguments of a verb. Unless they are needed, the verb stays without, where only the
+    client is installed and it needs the broker.
+    """
+    try:
+        verb.function("arguments")(parser)
+    except ImportError as error:
+        if needed or not is_missing(error):
+            raise
 
 
 class Lines(argparse.HelpFormatter):

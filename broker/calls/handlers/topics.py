@@ -15,11 +15,12 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.broker.engine.topics.settings import SETTINGS, TopicSettings, parse_settings
+from delaylog.broker.engine.topics.settings import TopicSettings, parse_settings
 from delaylog.broker.engine.views.counting import WaitingCounts
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
+from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import MessageState
 
 CONSUMERS_MAX: Final = 100

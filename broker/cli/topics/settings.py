@@ -10,9 +10,9 @@ from delaylog.broker.cli.connection import call, client_of, given
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_members, say
 from delaylog.broker.cli.parser import add_action, add_actions
-from delaylog.broker.engine.topics.settings import SETTINGS
 from delaylog.client.errors import NotFound
 from delaylog.storage.calls.shapes import DROP_FORCE
+from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.messages.members import Flag
 
 _LIMITS: Final = ("rate_limit", "quota")

@@ -1,6 +1,7 @@
-"""Settings of a topic: types, defaults and bounds, and how a request is parsed.
+"""Settings of a topic: types and defaults, and how a request is parsed.
 
-`SETTINGS` declares names, bounds and documentation; `TopicSettings` is what the engine uses.
+`SETTINGS` of `storage/calls` declares names, bounds and documentation; `TopicSettings` is what the
+engine uses.
 """
 
 from __future__ import annotations
@@ -12,14 +13,9 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.members import Choice, Flag, Int, Number, OneOf
-from delaylog.storage.messages.message_fields import BACKOFF, MAX_RETRY, MERGE, TTL_MS
-from delaylog.storage.messages.shape import Nested, Shape
-
-ORDERS: Final = ("time", "priority")
-MERGE_LEASED: Final = ("keep", "successor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,51 +144,6 @@ _OBJECTS: Final[dict[str, Callable[..., Any]]] = {
     "rate_limit": RateLimit,
     "quota": Quota,
 }
-_DAY_MS: Final = 86_400_000
-SETTINGS: Final = Shape(
-    "Settings of a topic",
-    Choice("order", "time: by due time; priority: highest first of what is due.", ORDERS),
-    Int(
-        "aging_ms",
-        "In priority order: each such wait adds one to the priority; 0: never.",
-        0,
-        _DAY_MS,
-    ),
-    MERGE,
-    Choice("merge_leased", "What a repeated id does while its message is leased.", MERGE_LEASED),
-    TTL_MS,
-    MAX_RETRY,
-    BACKOFF,
-    Int("lease_ms", "The lease of a receive that gives none.", 1, _DAY_MS // 2),
-    Int("ended_keep_ms", "How long ended messages can be read.", 0, _DAY_MS),
-    Int("dead_keep_ms", "How long dead letters are kept.", 0, 90 * _DAY_MS),
-    Flag("dead_expired", "Messages that expired undelivered become dead letters too."),
-    Nested(
-        "rate_limit",
-        "Deliveries of each group.",
-        Shape(
-            "Rate limit",
-            Number("per_second", "Deliveries a second.", 0.001, 1e9),
-            Int("burst", "Deliveries at once after a pause.", 1, 1_000_000),
-            doc="a rate limit",
-        ),
-    ),
-    Nested(
-        "quota",
-        "Limits on what the topic accepts; 0: no limit.",
-        Shape(
-            "Quota",
-            Int("rate", "New messages a second, over ten seconds.", 0, 10**9),
-            Int("pending", "Living messages.", 0, 2**53),
-            Int("bytes", "Bytes of living messages.", 0, 2**53),
-            Int("horizon_ms", "How far ahead a message may be due.", 0, 2**53),
-            doc="a quota",
-        ),
-    ),
-    OneOf("slots", "For clients that shard by key.", tuple(1 << power for power in range(15))),
-    Flag("default_group", "False: only named groups see what is sent.", default=True),
-    doc="topic settings",
-)
 assert SETTINGS.names == {each.name for each in fields(TopicSettings)}
 
 

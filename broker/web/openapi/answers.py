@@ -9,10 +9,11 @@ from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.members.operator_calls import ROLES
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
-from delaylog.broker.engine.topics.settings import SETTINGS, TopicSettings
+from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
+from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import Cause, MessageState
 from delaylog.storage.log.transaction_frames import RESULTS
 from delaylog.storage.messages.members import Schema

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,10 @@ from typing import Final
 import pytest
 
 from delaylog.broker.cli.main import main
+from delaylog.broker.cli.verbs import VERBS
+from delaylog.broker.server_extra import PACKAGES
 from delaylog.storage.calls.table import BY_NAME
+from tests.programs import run_program
 
 VERBS_OF: Final = {
     "listTopics": "topics",
@@ -143,3 +147,28 @@ def test_the_verb_makes_the_call(name: str, refusing: Refusing) -> None:
     main([*VERBS_OF[name].split(), "--url", refusing.url, "--json"])
     form = re.sub(r"{\w+}", "[^/]+", BY_NAME[name].request_line)
     assert [line for line in refusing.asked if re.fullmatch(form, line)], refusing.asked
+
+
+WITHOUT_SERVER: Final = """
+import sys
+sys.modules.update(dict.fromkeys({packages}))
+from delaylog.broker.cli import main
+for words in {verbs}:
+    main([*words.split(), "--url", {url!r}, "--json"])
+sys.exit(main(["completion", "bash"]))
+"""
+
+
+def test_a_client_alone_makes_every_call(refusing: Refusing) -> None:
+    """Where the packages of the extra `server` are not installed."""
+    refusing.asked.clear()
+    verbs = list(VERBS_OF.values())
+    program = WITHOUT_SERVER.format(packages=set(PACKAGES), verbs=verbs, url=refusing.url)
+    done = run_program(sys.executable, "-P", "-c", program, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert "pip install" not in done.stderr
+    for name in VERBS_OF:
+        form = re.sub(r"{\w+}", "[^/]+", BY_NAME[name].request_line)
+        assert [line for line in refusing.asked if re.fullmatch(form, line)], name
+    # Verbs of the broker are words without arguments.
+    assert all(verb in done.stdout for verb in VERBS)
