@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 # Longest wait of a receive: it cannot be cancelled, so a stop waits for it and returns its
 # messages.
 POLL_MS_MAX: Final = 1_000
+# How long a stop waits for receives before it returns messages.
+ANSWER_S: Final = POLL_MS_MAX / 1000 + 0.5
 # Upper bound of a stop, in addition to the grace period of handlers.
 STOP_S: Final = 4 * FLUSH_S
 EMPTY_S: Final = 0.02
@@ -95,20 +97,23 @@ class ThreadShift(Calls):
             _thread(self._extend_all, port, name=f"{name} lease")
             _thread(self._begin_all, port, name=f"{name} begin")
 
-    def ask_to_stop(self) -> None:
-        """Stop fetching, and return waiting messages."""
+    def stop(self, grace_s: float) -> None:
+        """Stop fetching, return waiting messages, and wait for handlers.
+
+        Late handlers continue in daemon threads; their results are ignored.
+        """
+        until_s = clock() + grace_s
+        self._report_stopping(grace_s)
         with self._lock:
             self._stopping.set()
-            self._desk.give_back_waiting(clock())
             self._ready.notify_all()
             for room in self._room:
                 room.notify()
-
-    def stop(self, grace_s: float) -> None:
-        """Wait for handlers. Late ones continue in daemon threads; their results are ignored."""
-        self._report_stopping(grace_s)
-        self.ask_to_stop()
-        late = _join(self._handlers, grace_s)
+        # A receive that is still waiting would lease the returned messages again.
+        _join(self._fetchers, ANSWER_S)
+        with self._lock:
+            self._desk.give_back_waiting(clock())
+        late = _join(self._handlers, max(0.0, until_s - clock()))
         if late:
             self._report_late(len(late), grace_s)
         with self._lock:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from delaylog.client import Message
+from delaylog.client import Hooks, Message
 from delaylog.client.workers import Backoff
 from tests.client.workers.live import Kind, Live, Works
 from tests.waiting import await_that
@@ -148,6 +148,45 @@ def test_a_stop_gives_back_what_was_not_begun(live: Live, works: Works) -> None:
     go.set()
     stopping.join()
     assert live.counts() == {"acked": 102, "ready": 48}
+
+
+class Received(Hooks):
+    """The number of messages of each answered receive."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def on_received(self, topic: str, n: int) -> None:
+        self.numbers.append(n)
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 10.0])
+def test_a_stop_fetches_nothing_that_it_gave_back(live: Live, kind: Kind, grace_s: float) -> None:
+    """A receive that waits meanwhile would lease the messages again."""
+    received = Received()
+    works = Works(kind, live, hooks=[received])
+    begun, go = threading.Event(), threading.Event()
+
+    @works.consumer(concurrency=1, prefetch=100, wait_ms=5_000)
+    async def handle(message: Message) -> None:
+        if message.text == "slow":
+            begun.set()
+            await asyncio.to_thread(go.wait)
+
+    live.send(["quick"] * 100)
+    works.start()
+    live.await_counts(acked=100)
+    live.send(["slow"] * 20)
+    assert begun.wait(10)
+    await_that(lambda: sum(received.numbers) == 120, lambda: received.numbers)
+    # The next receive is on its way, and waits.
+    time.sleep(0.2)
+    stopping = threading.Thread(target=works.stop, args=(grace_s,))
+    stopping.start()
+    live.await_counts(acked=100, **({"leased": 1, "ready": 19} if grace_s else {"ready": 20}))
+    go.set()
+    stopping.join()
+    assert sum(received.numbers) == 120
 
 
 def test_a_handler_that_never_ends_does_not_hold_up_a_stop(live: Live, kind: Kind) -> None:
