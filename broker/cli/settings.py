@@ -148,7 +148,7 @@ def _rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def _from_environment(variable: str, default: str, *, secret: bool) -> dict[str, Any]:
     value = os.environ.get(variable)
-    if value is None:
+    if not value:
         return _row(variable, default, default, "default")
     # A password in an address is refused by the verbs, and not shown here either.
     hidden = secret or "@" in value

@@ -179,7 +179,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
             values, "http-allowed-origin", _ORIGIN, "origins such as https://console.example:8443"
         ),
         resp=resp,
-        admin_token=_admin_token(environ.get(ADMIN_TOKEN)),
+        admin_token=_admin_token(environ.get(ADMIN_TOKEN) or None),
         no_auth="no-auth" in insecure,
         no_tls="no-tls" in insecure,
         tls=tls,

@@ -59,7 +59,9 @@ _TLS_KEYS: Final = ("ca", "cert", "key")
 def load_cluster(
     path: str, *, node: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> ClusterConfig:
-    """Read and check a cluster file; `node` = the value of `--node`. Raises ClusterError."""
+    """Read and check a cluster file; `node` = the value of `--node`. An empty variable counts
+    as absent. Raises ClusterError.
+    """
     table = _read(path)
     refuse_unknown(table, _KEYS, "")
     name = name_field(table, "cluster", "")
@@ -103,8 +105,8 @@ def _this_node(
 ) -> int:
     """The index of this node: `--node` overrides the variable, which overrides the file."""
     where, value = "node", table.get("node")
-    if NODE_VARIABLE in environ:
-        where, value = NODE_VARIABLE, environ[NODE_VARIABLE]
+    if variable := environ.get(NODE_VARIABLE):
+        where, value = NODE_VARIABLE, variable
     if flag is not None:
         where, value = "--node", flag
     known = ", ".join(str(member.node) for member in members)
@@ -145,7 +147,7 @@ def _tls(table: Any, folder: Path) -> PeerTls | None:
 
 def _secret(table: Mapping[str, Any], folder: Path, environ: Mapping[str, str]) -> bytes:
     """The secret; the variable overrides the file."""
-    if SECRET_VARIABLE in environ:
-        return parse_secret(environ[SECRET_VARIABLE], SECRET_VARIABLE)
+    if variable := environ.get(SECRET_VARIABLE):
+        return parse_secret(variable, SECRET_VARIABLE)
     hint = f"the path of a file, or set {SECRET_VARIABLE}; {MAKE_ONE}"
     return read_secret(folder / text_field(table, "secret_file", "", hint))

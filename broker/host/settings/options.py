@@ -115,8 +115,8 @@ def _read_file(path: str) -> dict[str, Any]:
 
 
 def read_sources(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Sources:
-    """The settings of all sources, unchecked. ConfigError if the file cannot be read, or has an
-    unknown key.
+    """The settings of all sources, unchecked. An empty variable counts as absent. ConfigError if
+    the file cannot be read, or has an unknown key.
     """
     path = flags.get("config") or environ.get(CONFIG_VARIABLE)
     table = _read_file(path) if path else {}
@@ -137,8 +137,8 @@ def _sourced(
 ) -> Sourced:
     if (flag := flags.get(option.key)) is not None:
         return Sourced(option, str(flag), "flag")
-    if option.variable in environ:
-        return Sourced(option, environ[option.variable], "environment")
+    if variable := environ.get(option.variable):
+        return Sourced(option, variable, "environment")
     if option.key in table:
         return Sourced(option, table[option.key], "file")
     return Sourced(option, option.default, "default")

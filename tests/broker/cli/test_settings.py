@@ -46,6 +46,13 @@ def test_every_setting_and_its_source(
         "DELAYLOG_TOKEN": ("(set)", "environment"),
     }
     assert found["http"]["default"] == "127.0.0.1:8711"
+    # An empty variable counts as absent, as for clients.
+    for variable in ("DELAYLOG_TOKEN", "DELAYLOG_URL", "DELAYLOG_RESP"):
+        monkeypatch.setenv(variable, "")
+    found = rows(capsys, "--config", str(file))
+    assert [found[name]["source"] for name in ("DELAYLOG_TOKEN", "DELAYLOG_URL", "resp")] == [
+        *("default", "default", "file")
+    ]
     assert main(["config"]) == 0
     table = capsys.readouterr().out
     assert "s3cret" not in table

@@ -177,7 +177,17 @@ def test_bad_variables() -> None:
     with pytest.raises(ConfigError, match="fsync"):
         load_config({}, {"DELAYLOG_FSYNC": "sometimes"})
     with pytest.raises(ConfigError, match="http"):
-        load_config({}, {"DELAYLOG_HTTP": ""})
+        load_config({}, {"DELAYLOG_HTTP": " "})
+
+
+def test_an_empty_variable_counts_as_absent(tmp_path: Path) -> None:
+    """As in a compose file that hands on a variable which may not be set."""
+    names = (*(option.variable for option in OPTIONS), "DELAYLOG_ADMIN_TOKEN", "DELAYLOG_CONFIG")
+    empty = dict.fromkeys(names, "")
+    assert load_config({}, empty) == load_config({}, {})
+    file = tmp_path / "delaylog.toml"
+    file.write_text('http = "127.0.0.1:1"\n')
+    assert load_config({"config": str(file)}, empty).http_port == 1
 
 
 def test_ended_hours_are_held_when_it_is_said(tmp_path: Path) -> None:

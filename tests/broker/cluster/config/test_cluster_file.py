@@ -216,7 +216,12 @@ def test_secret_by_variable(folder: Path) -> None:
     text = GOOD.replace('secret_file = "cluster.secret"', "")
     assert load(folder, text, DELAYLOG_CLUSTER_SECRET=other.hex()).secret == other
     with pytest.raises(ClusterError, match="DELAYLOG_CLUSTER_SECRET: the secret is empty"):
-        load(folder, DELAYLOG_CLUSTER_SECRET="")
+        load(folder, DELAYLOG_CLUSTER_SECRET=" ")
+
+
+def test_an_empty_variable_counts_as_absent(folder: Path) -> None:
+    found = load(folder, DELAYLOG_CLUSTER_SECRET="", DELAYLOG_NODE="")
+    assert found == load(folder)
 
 
 def test_keys_differ_by_use_and_cluster(folder: Path) -> None:
