@@ -199,11 +199,23 @@ class LeasedMessage:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers that the sender set."""
+        """The headers that the sender set. ValueError if they are not texts by name.
+
+        A broker accepts no such headers; the error protects from one that is damaged or not one.
+        """
         ends, row = self.batch.headers_ends, self.row
         packed = self.batch.columns.headers_block[ends[row] : ends[row + 1]]
-        found: dict[str, str] = msgpack.unpackb(packed) if packed else {}
-        return found
+        if not packed:
+            return {}
+        try:
+            found = msgpack.unpackb(packed)
+        except ValueError:
+            found = None
+        if isinstance(found, dict) and all(
+            isinstance(name, str) and isinstance(text, str) for name, text in found.items()
+        ):
+            return found
+        raise ValueError(f"the headers of message {self.id} are not texts by name")
 
     @property
     def topic(self) -> str:

@@ -20,6 +20,7 @@ from delaylog.client.options import ConnectionOptions, split_connection
 from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.endpoints import checked_url
 from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -50,7 +51,7 @@ class AsyncPlainClient(AsyncBrokerCalls):
         self._places = Places(namespace)
         credentials, options = split_connection(connection)
         shard = Shard.of(base_url)
-        route = LeaderRoute(shard.url, (*shard.members, *members), credentials)
+        route = LeaderRoute(shard.url, (*shard.members, *map(checked_url, members)), credentials)
         self._transport = AsyncTransport(route, failover_s=failover_s, **options)
 
     @classmethod

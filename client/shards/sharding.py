@@ -35,9 +35,10 @@ class Shard:
 
     def __post_init__(self) -> None:
         check_text("zone", self.zone)
+        # First: what follows a comma in the query of an address looks like a member.
+        object.__setattr__(self, "url", checked_url(self.url))
         members = (self.members,) if isinstance(self.members, str) else tuple(self.members)
         object.__setattr__(self, "members", tuple(map(checked_url, members)))
-        object.__setattr__(self, "url", checked_url(self.url))
         object.__setattr__(self, "name", self.name or self.url)
 
     @classmethod

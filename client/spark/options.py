@@ -271,8 +271,10 @@ def _or_else(check: Callable[[str], bool], url: str) -> None:
     except ValueError:
         sound = False
     if not sound:
+        # A query may hold a token.
+        shown = re.sub(r"[?#].*", "?…", url, flags=re.DOTALL)
         raise OptionError(
-            f"option endpoint: {url!r} is not a base URL; give one like http://127.0.0.1:8711"
+            f"option endpoint: {shown!r} is not a base URL; give one like http://127.0.0.1:8711"
         )
 
 

@@ -47,6 +47,13 @@ def checked_url(url: str) -> str:
     may have a path, for a broker behind a proxy.
     """
     check_no_user(url)
+    alone = without_query(url)
+    if alone != url:
+        raise ValueError(
+            f"the address of a broker has no query and no fragment; {alone!r} is followed by one, "
+            "which is not shown here: give the address alone, and a token as token or in a token "
+            "file"
+        )
     if "://" not in url:
         raise ValueError(f"the address {url!r} has no scheme; {_FORM}")
     try:
@@ -60,9 +67,14 @@ def checked_url(url: str) -> str:
         raise ValueError(f"the address {url!r} has no valid host and port; {_FORM}")
     if parts.path.rstrip("/").endswith("/v1"):
         raise ValueError(f"the address of a broker ends before /v1: {url!r}; {_FORM}")
-    if parts.query or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError(f"the address of a broker has no query and no spaces: {url!r}")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"the address of a broker is printable ASCII without spaces: {url!r}")
     if parts.scheme not in _OWN:
         return url.rstrip("/")
     host = parts.netloc if port is not None else f"{parts.netloc.rstrip(':')}:{DEFAULT_PORT}"
     return f"{_SCHEMES[parts.scheme]}://{host}{parts.path}".rstrip("/")
+
+
+def without_query(url: str) -> str:
+    """The address up to its query or fragment, which may hold a token and is shown nowhere."""
+    return re.split("[?#]", url, maxsplit=1)[0]

@@ -102,6 +102,29 @@ def test_bodies_as_text_and_json() -> None:
         noise.json()
 
 
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"\xc1",
+        b"\x81\xa1a",
+        b"\x80\x80",
+        b"\x81\xa1a\xa1\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\x91" * 60_000 + b"\xc0",
+        *map(msgpack.packb, (7, ["a"], {1: "a"}, {"a": 1}, {"a": {"b": "c"}}, {"a": b"x"})),
+    ],
+    ids=lambda packed: packed[:6].hex(),
+)
+def test_headers_that_no_broker_accepts(packed: bytes) -> None:
+    """One clear error, and the rest of the message stays readable."""
+    sizes = np.array([len(packed)], "<u2").tobytes()
+    more = {"headers": packed, "headers_size": sizes}
+    (message,) = messages_of(wire_of([row(body=b"x", id="a")], **more))
+    with pytest.raises(ValueError, match="the headers of message a are not texts by name"):
+        _ = message.headers
+    assert message.body == b"x"
+
+
 def test_the_same_delivery_is_equal_and_another_is_not() -> None:
     wire = wire_of([row(ref=1), row(ref=2)])
     one, two = messages_of(wire)

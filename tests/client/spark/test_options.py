@@ -39,6 +39,13 @@ def test_names_and_words_are_taken_in_any_case() -> None:
     assert options.dead_letter_topic == "t.rejected"
 
 
+def test_a_query_of_an_endpoint_is_not_shown() -> None:
+    """It may hold a token."""
+    with pytest.raises(OptionError, match=r"'http://a\?…' is not a base URL") as caught:
+        Options.parse({"endpoint": "http://a?token=secret,secret"})
+    assert "secret" not in str(caught.value)
+
+
 def test_several_endpoints_are_kept_in_order_and_once() -> None:
     options = Options.parse({"endpoint": " http://a:1/ ,https://b:2, http://a:1"})
     assert options.endpoints == ("http://a:1", "https://b:2")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from delaylog.client import PlainClient
+from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.endpoints import checked_url, default_endpoints, endpoints_from
 
 
@@ -35,14 +37,33 @@ def test_forms_of_addresses(given: str, url: str) -> None:
         ("http://a:0", "no valid host and port"),
         ("http://[", "no valid host and port"),
         ("http://a/v1/", "ends before /v1"),
-        ("http://a?x", "no query"),
-        ("http://a b", "no spaces"),
+        ("http://a b", "without spaces"),
+        ("http://a?token=secret", "no query and no fragment; 'http://a' is followed by one"),
+        ("http://a/v1/#secret", "'http://a/v1/' is followed by one"),
+        ("a?secret@", "no user or password"),
+        ("a?secret", "'a' is followed by one"),
         ("http://u:secret@a", "no user or password"),  # pragma: allowlist secret
     ],
 )
 def test_what_is_wrong_with_an_address_is_named(given: str, words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         checked_url(given)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("more", ["", ",http://b", " http://b", "\nhttp://b"])
+def test_no_part_of_a_query_is_shown(more: str) -> None:
+    """Also where a comma or a space in it looks like the end of the address."""
+    for mark in "?#":
+        given = f"http://a{mark}token=x,secret secret"
+        with pytest.raises(ValueError, match="give the address alone") as caught:
+            Shard.of(given + more)
+        assert "secret" not in str(caught.value)
+        with pytest.raises(ValueError, match=r"DELAYLOG_URL: .* give the address alone") as caught:
+            endpoints_from({"DELAYLOG_URL": given + more})
+        assert "secret" not in str(caught.value)
+    with pytest.raises(ValueError, match="give the address alone") as caught:
+        PlainClient("http://a", members=["http://b?token=secret"])
     assert "secret" not in str(caught.value)
 
 
