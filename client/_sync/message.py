@@ -44,7 +44,8 @@ class Message(LeasedMessage):
     left alone.
 
     Each method returns a `Settled`: `done`, `gone` (the lease had ended before) or `unknown` (an
-    answer was lost). Errors are those of the client's `ack`.
+    answer was lost). Errors are those of the client's `ack`. When a method finds that the lease of
+    an unsettled message had ended, `lease_lost` becomes true and a WARNING is logged.
     """
 
     __slots__ = ()
@@ -88,7 +89,7 @@ class Message(LeasedMessage):
         wanted_ms = lease_of(lease, lease_ms)
         if wanted_ms == 0:
             return self.release(**limits)
-        return self._settle("extend", lease_ms=wanted_ms, **limits)
+        return self._keep("extend", lease_ms=wanted_ms, **limits)
 
     def begin(
         self,
@@ -102,7 +103,7 @@ class Message(LeasedMessage):
         Without an argument the lease becomes the topic's `lease_ms` from now.
         """
         wanted_ms = duration_ms("lease", lease, lease_ms)
-        return self._settle("begin", lease_ms=wanted_ms, **limits)
+        return self._keep("begin", lease_ms=wanted_ms, **limits)
 
     def _end(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
         """Make a call that ends the lease."""
@@ -115,8 +116,27 @@ class Message(LeasedMessage):
             self.settled = before
             raise
         if result is Settled.GONE and not before:
-            self.lease_lost = True
+            self.settled = False
+            self._lose(verb)
         return result
+
+    def _keep(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
+        """Make a call that extends the lease."""
+        result = self._settle(verb, **times)
+        if result is Settled.GONE and not self.settled:
+            self._lose(verb)
+        return result
+
+    def _lose(self, verb: Verb) -> None:
+        """Record that a call found the lease ended, and log it: many callers read no result."""
+        if not self.lease_lost:
+            self.lease_lost = True
+            log.warning(
+                "%s: the lease of message %s ended before its %s: it is delivered again",
+                self.topic,
+                self.id,
+                verb,
+            )
 
     def _settle(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
         check_keywords(verb, times, SettleTimes)
@@ -135,12 +155,7 @@ class Message(LeasedMessage):
         if self.settled:
             return decided
         if error is None:
-            if self.ack() is Settled.GONE:
-                log.warning(
-                    "%s: the lease of message %s ended before its ack: it is delivered again",
-                    self.topic,
-                    self.id,
-                )
+            self.ack()
             return False
         try:
             if isinstance(error, Reject):

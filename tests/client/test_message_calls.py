@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -144,6 +145,35 @@ async def test_a_block_says_that_its_lease_was_over(
         await queue.block(message)
     assert message.lease_lost
     assert "the lease of message a ended before its ack" in caplog.text
+
+
+METHODS: dict[str, Callable[[Any], Any]] = {
+    "ack": lambda message: message.ack(),
+    "nack": lambda message: message.nack(delay_ms=0),
+    "reject": lambda message: message.reject("a reason"),
+    "extend": lambda message: message.extend(lease_ms=5_000),
+    "begin": lambda message: message.begin(),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@on_a_queue
+async def test_each_method_says_that_the_lease_was_over(
+    queue: Queue, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    """By its result, by `lease_lost` and in the log, once, because many callers read no result."""
+    message = await queue.take()
+    await got(queue.client.release(message))
+    with caplog.at_level(logging.WARNING):
+        await queue.block(message, METHODS[method])
+        assert await got(METHODS[method](message)) is Settled.GONE
+    assert message.lease_lost
+    assert not message.settled
+    (line,) = caplog.messages
+    assert line == (
+        f"{queue.topic}: the lease of message a ended before its {method}: it is delivered again"
+    )
+    assert (await queue.call("get", "a")).state == "ready"
 
 
 async def test_the_error_of_a_block_is_more_than_that_of_its_nack(
