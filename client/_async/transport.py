@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import time
 from typing import Final, TypeVar
 
@@ -22,6 +23,7 @@ from delaylog.client.errors import (
     NotReached,
     NotReachedInTime,
 )
+from delaylog.client.sending.async_sender import OTHER_LOOP
 from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
     FAILOVER_S,
@@ -58,6 +60,7 @@ class AsyncTransport:
         self._connections_max = connections_max
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process_id = os.getpid()
         self._closed = False
 
     def open(self) -> aiohttp.ClientSession:
@@ -78,15 +81,18 @@ class AsyncTransport:
             # second cancel is answered differently, so the caller has to see the failure.
             self._session._retry_connection = False
             self._loop = asyncio.get_running_loop()
+            self._process_id = os.getpid()
         elif self._loop is not asyncio.get_running_loop():
-            raise RuntimeError(
-                "this client belongs to the event loop that used it first: make one in each"
-            )
+            raise RuntimeError(OTHER_LOOP)
         return self._session
 
     async def close(self) -> None:
         """Close the connections. Calls in progress raise AnswerLost."""
         self._closed = True
+        if self._process_id != os.getpid():
+            # The event loop of the parent watches the connections through a copy of this process's
+            # descriptor, so closing them here would stop it from reading their answers.
+            return
         session, self._session = self._session, None
         if session is not None:
             await session.close()

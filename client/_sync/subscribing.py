@@ -10,6 +10,7 @@ Made from client/_async/subscribing.py by `make twins`: change that one.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from abc import abstractmethod
@@ -34,10 +35,24 @@ FETCHED_MAX: Final = 10
 """Messages of one receive, unless `max` says otherwise."""
 
 
+class Fetched(deque[Message]):
+    """The messages that a loop has fetched and not yielded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process_id = os.getpid()
+
+    def forget_inherited(self) -> None:
+        """In a forked child, drop the messages: its parent yields them."""
+        if self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self.clear()
+
+
 class Subscribing:
     """The loop, as a mixin; the inheriting class receives and settles."""
 
-    _fetched: dict[int, deque[Message]]
+    _fetched: dict[int, Fetched]
     """The messages of each open loop that it has not yielded, by a number."""
 
     @abstractmethod
@@ -79,7 +94,7 @@ class Subscribing:
     def _messages_of(
         self, topic: str, members: ReceiveKeywords, lease_ms: int
     ) -> Iterator[Message]:
-        waiting: deque[Message] = deque()
+        waiting = Fetched()
         outages = Outages(f"subscription of {topic}", "the broker")
         self._fetched[id(waiting)] = waiting
         try:
@@ -108,6 +123,7 @@ class Subscribing:
                     message = waiting.popleft()
                     if first or self._begun(message, lease_ms):
                         yield message
+                        waiting.forget_inherited()
                     first = False
         finally:
             self._fetched.pop(id(waiting), None)
@@ -127,7 +143,7 @@ class Subscribing:
             return False
         return result is not Settled.GONE
 
-    def _keep(self, waiting: deque[Message], lease_ms: int) -> None:
+    def _keep(self, waiting: Fetched, lease_ms: int) -> None:
         """Extend the leases of fetched messages, and forget those whose leases have ended."""
         messages = list(waiting)
         try:
@@ -146,8 +162,9 @@ class Subscribing:
             _, waiting = self._fetched.popitem()
             self._release(waiting)
 
-    def _release(self, waiting: deque[Message]) -> None:
+    def _release(self, waiting: Fetched) -> None:
         """Release messages. If that fails, their leases expire."""
+        waiting.forget_inherited()
         messages = list(waiting)
         waiting.clear()
         if not messages:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -32,6 +34,7 @@ from delaylog.client.wire.exchanging import OnRepeat
 
 _log = logging.getLogger("delaylog.client")
 
+OTHER_LOOP: Final = "this client belongs to the event loop that used it first: make one in each"
 ROOM_CALLS_A_TURN: Final = 256
 """After this many calls `room()` yields to the loop, so that answers are read."""
 
@@ -69,21 +72,27 @@ class AsyncSender:
         self.shard = shard
         self._post = post
         self._outbox = outbox
+        self._spare = spare
         self._linger_s = outbox.limits.linger_ms / 1000
         self._clock = clock
-        self._tasks: dict[Lane, asyncio.Task[None]] = {}
-        self._lingering: dict[Lane, asyncio.Future[None]] = {}
         self._room_calls = 0
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._begin()
+        _senders.add(self)
+
+    def _begin(self) -> None:
+        self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._lingering: dict[Lane, asyncio.Future[None]] = {}
 
         def spare_lanes(tried: set[str]) -> LaneSet | None:
-            other = None if spare is None else spare(tried)
+            other = None if self._spare is None else self._spare(tried)
             return None if other is None else other._lanes
 
         self._lanes = LaneSet(
-            outbox,
-            clock,
-            shard=shard,
+            self._outbox,
+            self._clock,
+            shard=self.shard,
             on_work=self._work,
             on_progress=self._progress,
             spare=spare_lanes,
@@ -103,6 +112,7 @@ class AsyncSender:
         """
         if self._closed:
             raise ClientError("the client is closed")
+        self._check_loop(asyncio.get_running_loop())
         batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         return AsyncSending(batch, number)
 
@@ -110,8 +120,10 @@ class AsyncSender:
         """Queue a message for a caller that waits, or raise OutboxFull. Cheaper than a sending."""
         if self._closed:
             raise ClientError("the client is closed")
+        loop = asyncio.get_running_loop()
+        self._check_loop(loop)
         batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
-        waiter: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Sent] = loop.create_future()
         batch.waiters[waiter] = number
         return waiter
 
@@ -126,6 +138,9 @@ class AsyncSender:
 
     async def flush(self) -> None:
         """Wait until all messages queued now are sent or have failed. Raises no failures."""
+        if self._loop is not asyncio.get_running_loop():
+            # The tasks of another loop send nothing while this one runs: `abandon` fails them.
+            return
         for batch in self._lanes.close_open():
             while batch.left:
                 await _woken(batch.waiters, WHOLE_BATCH)
@@ -137,6 +152,13 @@ class AsyncSender:
     async def abandon(self, error: Exception) -> None:
         """Fail all waiting messages with `error`, and end the tasks."""
         self._closed = True
+        if self._loop is not asyncio.get_running_loop():
+            for lane in self._lanes.all():
+                for batch in lane.batches:
+                    batch.waiters.clear()
+                self._lanes.give_up(lane, error, in_flight=True)
+            self._begin()
+            return
         tasks = list(self._tasks.items())
         for lane, task in tasks:
             task.cancel()
@@ -144,9 +166,18 @@ class AsyncSender:
         for _, task in tasks:
             await asyncio.wait([task])
 
+    def _check_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """RuntimeError if another loop used the sender first: its tasks would send nothing."""
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise RuntimeError(OTHER_LOOP)
+            self._loop = loop
+
     def _work(self, lane: Lane) -> None:
         if lane not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._drive(lane))
+            loop = asyncio.get_running_loop()
+            self._check_loop(loop)
+            task = loop.create_task(self._drive(lane))
             self._tasks[lane] = task
             task.add_done_callback(lambda task: self._never_began(lane, task))
             return
@@ -170,6 +201,9 @@ class AsyncSender:
         except asyncio.CancelledError:
             self._lanes.give_up(lane, _cancelled(), in_flight=True)
             raise
+        except GeneratorExit:
+            # The loop is gone, and with it everyone who waits.
+            raise
         except BaseException as error:
             # A bug here must not leave callers waiting forever.
             _log.exception("sends to %s are given up", lane.topic)
@@ -178,8 +212,9 @@ class AsyncSender:
             if failure is not error:
                 raise
         finally:
-            del self._tasks[lane]
-            self._lanes.drop(lane)
+            # After `abandon` in another loop the task is collected, and its lane is gone.
+            if self._tasks.pop(lane, None) is not None:
+                self._lanes.drop(lane)
 
     def _never_began(self, lane: Lane, task: asyncio.Task[None]) -> None:
         """Handle a task that was cancelled before its first turn, so that it ran no code."""
@@ -288,3 +323,16 @@ def _hand_over(waiter: asyncio.Future[Sent], outcome: Sent | BaseException) -> N
 def _settle(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+_senders: weakref.WeakSet[AsyncSender] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    """Forget all queued messages: the parent sends them."""
+    for sender in list(_senders):
+        sender._outbox.reset_after_fork()
+        sender._begin()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

@@ -38,6 +38,7 @@ class Signals:
         """`on_first` is called by a separate thread; the process exits `limit_s` later."""
         self._on_first = on_first
         self._limit_s = limit_s
+        self._process_id = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
         self._asked: float | None = None
         """When the first signal arrived."""
@@ -55,18 +56,25 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, signal.SIG_DFL if before is None else before)
+        self._restore()
         self._told.put(None)
 
     def _came(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         now = time.monotonic()
-        if self._asked is None:
+        if os.getpid() != self._process_id:
+            # A child that a handler has forked runs no worker, and nothing else would end it.
+            self._restore()
+            os.kill(os.getpid(), number)
+        elif self._asked is None:
             self._asked = now
             self._told.put(number)
         elif now - self._asked > SAME_S:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+    def _restore(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
 
     def _watch(self) -> None:
         number = self._told.get()

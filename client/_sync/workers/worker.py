@@ -8,6 +8,7 @@ Made from client/_async/workers/worker.py by `make twins`: change that one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -36,16 +37,24 @@ class ThreadWorker(Declaring):
         self._consumers: list[Consumer] = []
         self._shifts: list[tuple[Consumer, ThreadShift]] = []
         self._end = Event()
+        self._process_id = os.getpid()
 
     def _declare(self, consumer: Consumer) -> None:
         check_handler(f"the handler of {consumer.name}", consumer.handler)
-        if self._shifts:
+        if self._running():
             raise RuntimeError("declare consumers before the worker is started")
         self._consumers.append(consumer)
 
     def connected(self) -> bool:
         """Whether the worker runs, and a broker answered the last receive of each consumer."""
-        return bool(self._shifts) and all(shift.connected for _, shift in self._shifts)
+        return self._running() and all(shift.connected for _, shift in self._shifts)
+
+    def _running(self) -> bool:
+        """Whether the worker runs here. The messages of one that a parent runs are the parent's."""
+        if self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self._shifts = []
+        return bool(self._shifts)
 
     def start(self) -> None:
         """Start to handle messages, for programs that handle signals themselves; see `stop`.
@@ -54,7 +63,7 @@ class ThreadWorker(Declaring):
         """
         if not self._consumers:
             raise NothingToRun("there is nothing to run: declare a handler with @….consumer(topic)")
-        if self._shifts:
+        if self._running():
             raise RuntimeError("the worker is running already")
         # A new event for each run: the client may outlive the event loop of the first one.
         self._end = Event()
@@ -81,6 +90,8 @@ class ThreadWorker(Declaring):
         not running. `close` calls it too.
         """
         grace_s = seconds_of("grace", grace, grace_s, or_zero=True)
+        if not self._running():
+            return
         shifts, self._shifts = self._shifts, []
         together(
             partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)

@@ -115,3 +115,23 @@ def test_only_in_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert failures
+
+
+def test_a_forked_child_ends_at_its_first_signal() -> None:
+    """It runs no worker that could stop; `multiprocessing` ends its children in this way."""
+    done = ends("""
+        asked = threading.Event()
+        with Signals(asked.set, limit_s=60):
+            reading, writing = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(writing, b"x")
+                time.sleep(40)
+                os._exit(0)
+            os.read(reading, 1)
+            os.kill(child, signal.SIGTERM)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), asked.is_set())
+            ask()
+            assert asked.wait(30)
+    """)
+    assert (done.returncode, done.stdout) == (0, "-15 False\n"), done.stderr
