@@ -61,7 +61,12 @@ SYSTEMS: Final = (
             "jobs, results": "test_results_groups_and_chords",
             "jobs for later": "test_countdown_and_retry_are_not_early",
             "retries": "test_countdown_and_retry_are_not_early",
+            "schedules": "test_beat_sends_tasks_again_and_again",
+            "priorities": "test_the_lowest_priority_runs_first",
+            "several workers": "test_workers_side_by_side_run_each_task_once",
+            "a killed worker": "test_the_task_of_a_killed_worker_runs_again",
         },
+        {"an id taken once": "Celery has none"},
     ),
     System(
         "RQ",

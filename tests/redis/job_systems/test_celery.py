@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import AbstractContextManager
 from typing import Any
+
+import pytest
 
 from tests.redis.workers import TIMEOUT_S, Bench, now_ms, wait_for
 
@@ -39,6 +43,52 @@ def test_countdown_and_retry_are_not_early(bench: Bench) -> None:
         assert retried.get(timeout=TIMEOUT_S) == "second try"
     first, second = [at_ms for name, at_ms in bench.ran() if name == "fail_once"]
     assert second - first >= 1000
+    jobs.app.close()
+
+
+def test_beat_sends_tasks_again_and_again(bench: Bench) -> None:
+    jobs = bench.jobs("celery_jobs")
+    with worker(bench), bench.worker("celery", "-A", "celery_jobs", "beat"):
+        wait_for(lambda: bench.names().count("add:7+7") >= 2, "the second tick")
+    assert set(bench.names()) == {"add:7+7"}
+    jobs.app.close()
+
+
+def test_the_lowest_priority_runs_first(bench: Bench) -> None:
+    """Redis has a list for each of the priorities 0, 3, 6 and 9; what is prefetched goes first."""
+    jobs = bench.jobs("celery_jobs")
+    for priority in (9, 0, 6, 3):
+        jobs.add.apply_async((priority, 0), priority=priority)
+    options = ("--concurrency", "1", "--prefetch-multiplier", "1")
+    with worker(bench, *options):
+        wait_for(lambda: len(bench.names()) == 4, "all tasks")
+    assert bench.names() == ["add:0+0", "add:3+0", "add:6+0", "add:9+0"]
+    jobs.app.close()
+
+
+def test_workers_side_by_side_run_each_task_once(bench: Bench) -> None:
+    jobs, count = bench.jobs("celery_jobs"), 20
+    with worker(bench, "--hostname", "one@%h"), worker(bench, "--hostname", "two@%h"):
+        sent = [jobs.add.delay(number, 0) for number in range(count)]
+        assert [each.get(timeout=TIMEOUT_S) for each in sent] == list(range(count))
+    assert sorted(bench.names()) == sorted(f"add:{number}+0" for number in range(count))
+    jobs.app.close()
+
+
+def test_the_task_of_a_killed_worker_runs_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `acks_late`, once `visibility_timeout` is over."""
+    monkeypatch.setenv("VISIBILITY_TIMEOUT_S", "3")
+    jobs = bench.jobs("celery_jobs")
+    sent = jobs.slow.delay(1)
+    with worker(bench) as first:
+        bench.at_ms("slow")
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    with worker(bench):
+        assert sent.get(timeout=TIMEOUT_S) == "whole"
+    assert bench.names() == ["slow", "slow"]
     jobs.app.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import ran
@@ -10,6 +11,11 @@ from celery import Celery
 
 app = Celery("celery_jobs", broker=os.environ["SERVER_URL"], backend=os.environ["SERVER_URL"])
 app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
+app.conf.beat_schedule = {"tick": {"task": "celery_jobs.add", "schedule": 1.0, "args": (7, 7)}}
+if "VISIBILITY_TIMEOUT_S" in os.environ:
+    app.conf.broker_transport_options = {
+        "visibility_timeout": int(os.environ["VISIBILITY_TIMEOUT_S"])
+    }
 
 
 @app.task
@@ -29,3 +35,10 @@ def fail_once(self: Any) -> str:
     if self.request.retries == 0:
         raise self.retry(countdown=1)
     return "second try"
+
+
+@app.task(acks_late=True)
+def slow(seconds: float) -> str:
+    ran.note("slow")
+    time.sleep(seconds)
+    return "whole"
