@@ -16,7 +16,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -24,6 +24,7 @@ from typing import Final
 
 from delaylog.client.errors import Forbidden, NotFound, TooLate
 from delaylog.client.job_systems.topics import topic_of
+from delaylog.client.models import MessageInfo
 from delaylog.client.surface import QueueClient
 
 log = logging.getLogger("delaylog.job_systems")
@@ -74,7 +75,7 @@ class Bindings:
         if self._clock() - at_s < FRESH_S:
             return found
         listed = self._client.browse(TOPIC, state="waiting", tag=_tag(exchange), bodies=True)
-        found = [Binding(**json.loads(info.body or b"{}")) for info in listed]
+        found = _bindings_in(listed)
         self._read[exchange] = self._clock(), found
         return found
 
@@ -93,10 +94,9 @@ class Bindings:
 
     def remove_queue(self, queue: str) -> None:
         """Unbind a queue from all exchanges, whichever process has bound it."""
-        for info in list(
-            self._client.browse(TOPIC, state="waiting", tag=_queue_tag(queue), bodies=True)
-        ):
-            self.remove(Binding(**json.loads(info.body or b"{}")))
+        listed = self._client.browse(TOPIC, state="waiting", tag=_queue_tag(queue), bodies=True)
+        for binding in _bindings_in(listed):
+            self.remove(binding)
 
     def hold_queue(self, queue: str) -> None:
         """Keep the topic of a transient queue for as long as a process that holds it renews it."""
@@ -121,10 +121,8 @@ class Bindings:
 
     def _remove_dead_queues(self) -> None:
         for message in self._client.receive(TOPIC, max=DUE_MAX):
-            try:
-                binding = Binding(**json.loads(message.body))
-            except (ValueError, TypeError):
-                # Another program has sent it.
+            binding = _binding_in(message.body)
+            if binding is None:
                 self._client.reject(message, reason="this is no binding of kombu")
                 continue
             if not binding.exchange:
@@ -145,6 +143,22 @@ class Bindings:
             tags=[_tag(binding.exchange), _queue_tag(binding.queue)],
             delay_ms=TRANSIENT_MS if binding.transient else DURABLE_MS,
         )
+
+
+def _bindings_in(listed: Iterable[MessageInfo]) -> list[Binding]:
+    found = (_binding_in(info.body or b"") for info in listed)
+    return [binding for binding in found if binding is not None]
+
+
+def _binding_in(body: bytes) -> Binding | None:
+    """The binding in a body, or None: other programs may send to the topic too."""
+    try:
+        binding = Binding(**json.loads(body))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    names = (binding.exchange, binding.routing_key, binding.queue)
+    whole = all(isinstance(name, str) for name in names) and isinstance(binding.transient, bool)
+    return binding if whole else None
 
 
 def _of_default_exchange(queue: str) -> Binding:

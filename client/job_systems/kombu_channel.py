@@ -16,7 +16,7 @@ from kombu.transport import virtual
 from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import NotFound
+from delaylog.client.errors import ClientError, NotFound
 from delaylog.client.job_systems.kombu_bindings import Binding
 from delaylog.client.job_systems.kombu_messages import body_of, fields_of, payload_of
 from delaylog.client.job_systems.topics import topic_of
@@ -146,7 +146,9 @@ class Channel(virtual.Channel):
     def deliver(self, queue: str, message: Message) -> bool:
         """Hand a message to the consumer of its queue.
 
-        False if the queue has no consumer any more, or if kombu did not send the message.
+        False if the queue has no consumer any more, or if kombu did not send the message. Raises
+        what the consumer raises. Its attempt then counts, even if it is only returned: a message
+        that ends each worker becomes a dead letter.
         """
         handler = self._handlers.get(queue)
         if handler is None:
@@ -157,7 +159,13 @@ class Channel(virtual.Channel):
             return False
         if queue in self._no_ack:
             self.intake.ack(message.receipt)
-        handler(payload)
+        try:
+            handler(payload)
+        except ClientError:
+            raise
+        except Exception:
+            self.intake.mark_failed(message.receipt)
+            raise
         return True
 
     def _payload_of(self, message: Message) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ application. Several queues share that room: what arrives when the room is used 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from delaylog.client.job_systems.leases import LeaseKeeper
 from delaylog.client.job_systems.topics import topic_of
 from delaylog.client.surface import QueueClient
 
+log = logging.getLogger("delaylog.job_systems")
 WAIT_MS: Final = 1_000
 """Wait of one poll, and so the longest time that a closing connection waits for it."""
 READ_AHEAD: Final = 10
@@ -32,12 +34,16 @@ PIPE_BYTES: Final = 65_536
 
 @dataclass(slots=True)
 class Held:
-    """A message under lease, and whether the application has it: from its consumer or by a poll."""
+    """A message under lease, and whether the application has it: from its consumer or by a poll.
+
+    `failed`: its consumer has raised an error.
+    """
 
     message: Message
     queue: str
     delivered: bool = False
     polled: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,12 @@ class Intake:
         for message in self._taken([receipt]):
             self._keeper.nack(message)
 
+    def mark_failed(self, receipt: str) -> None:
+        """Count the attempt when the message is returned with all others."""
+        held = self._held.get(receipt)
+        if held is not None:
+            held.failed = True
+
     def reject(self, receipt: str) -> None:
         """Make a message a dead letter. One that is not held was settled before."""
         for message in self._taken([receipt]):
@@ -202,8 +214,17 @@ class Intake:
         self._keeper.release(self._taken(receipts))
 
     def release_all(self) -> None:
-        """Return every message, of the application too."""
-        self.release(list(self._held))
+        """Return every message, of the application too.
+
+        The attempts of those whose consumer failed count.
+        """
+        held = dict(self._held)
+        for message in self._taken(receipt for receipt, each in held.items() if each.failed):
+            try:
+                self._keeper.nack(message)
+            except ClientError as error:
+                log.warning("message %s returns when its lease ends: %s", message.id, error)
+        self.release(held)
 
     def close(self) -> None:
         """Stop fetching and return every message. `join` waits for the polls under way."""

@@ -6,6 +6,7 @@ of kombu: an SDK client, the keeper of its leases, and the inbox from which even
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from queue import Empty
@@ -14,13 +15,14 @@ from typing import Any, Final
 from kombu.transport import virtual
 
 from delaylog.client._sync.client import Client
-from delaylog.client.errors import AnswerLost, ApiError, NotReached, NotReady
+from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, NotReady
 from delaylog.client.job_systems.kombu_bindings import Bindings
 from delaylog.client.job_systems.kombu_channel import Channel
 from delaylog.client.job_systems.kombu_intake import WAIT_MS, Arrival, Inbox, Intake
 from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
 from delaylog.client.job_systems.topics import declare_topic, topic_of
 
+log = logging.getLogger("delaylog.job_systems")
 PORT: Final = 8711
 JOIN_S: Final = WAIT_MS / 1000 + 4
 CLIENT_OPTIONS: Final = (
@@ -115,7 +117,24 @@ class Transport(virtual.Transport):
         self._inbox.seen()
         with suppress(Empty):
             while True:
-                self._deliver_arrival(self._inbox.get(0))
+                arrival = self._inbox.get(0)
+                try:
+                    self._deliver_arrival(arrival)
+                except (ClientError, MemoryError):
+                    raise
+                except Exception:
+                    # Celery cannot begin the message, and its worker would end with the error.
+                    log.exception(
+                        "a message of queue %s could not be begun: its attempt counts, and it is"
+                        " delivered again after its backoff, or is a dead letter",
+                        arrival.queue,
+                    )
+                    self._requeue(arrival)
+
+    def _requeue(self, arrival: Arrival) -> None:
+        for channel in self.channels:
+            if channel.intake is arrival.intake:
+                channel.qos.reject(arrival.receipt, requeue=True)
 
     def _deliver_arrival(self, arrival: Arrival) -> bool:
         """Whether a consumer got a message. Raises what a poll has met."""

@@ -6,17 +6,25 @@ uses words of its own.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
 
 from delaylog.client import Client, NotFound, TooLate
+from delaylog.client.free_ports import free_port
+from delaylog.client.job_systems import register_kombu_transport
 from delaylog.client.job_systems.celery_control import cancel_task
 from tests.broker.conftest import Broker
 from tests.client.job_systems.conftest import TIMEOUT_S, Bench, load_app, url_of
@@ -118,6 +126,53 @@ def test_revoke_ends_a_task_that_waits_in_the_broker(shared: Shared) -> None:
     assert [list(each) for each in answer.values()] == [["ok"]]
 
 
+@pytest.mark.parametrize("headers", [{}, {"id": "odd", "timelimit": 5}])
+def test_a_task_that_celery_cannot_begin_does_not_end_the_worker(
+    shared: Shared, headers: dict[str, Any]
+) -> None:
+    """Another program has sent it. On other brokers the worker ends, each time it is started."""
+    _, bench, client = shared
+    client.update_topic("celery", max_retry=0)
+    payload = {
+        "body": json.dumps([["bad"], {}, {}]),
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+        "headers": {"task": "celery_app.run", **headers},
+        "properties": {"delivery_info": {}, "body_encoding": "utf-8"},
+    }
+    sent = client.send("celery", json.dumps(payload))
+    await_that(lambda: client.get("celery", sent.id).state == "dead", bench.log, seconds=TIMEOUT_S)
+    client.update_topic("celery", max_retry=10)
+
+
+@pytest.mark.parametrize("content_type", ["application/x-python-serialize", "pickle"])
+def test_a_pickle_of_another_program_is_not_loaded(shared: Shared, content_type: str) -> None:
+    """Celery accepts JSON only, unless `accept_content` says otherwise."""
+    _, bench, client = shared
+    payload = {
+        "body": base64.b64encode(pickle.dumps(Touch(bench.folder / "touched"))).decode(),
+        "content-type": content_type,
+        "content-encoding": "binary",
+        "headers": {"task": "celery_app.run", "id": "pickled"},
+        "properties": {"delivery_info": {}, "body_encoding": "base64"},
+    }
+    sent = client.send("celery", json.dumps(payload))
+    ended = ("acked", "dead")
+    await_that(lambda: client.get("celery", sent.id).state in ended, bench.log, seconds=TIMEOUT_S)
+    assert not (bench.folder / "touched").exists()
+    assert "Refusing to deserialize" in bench.log()
+
+
+class Touch:
+    """Whoever unpickles it creates a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.file,)
+
+
 def test_workers_answer_remote_control(shared: Shared) -> None:
     (answer,) = shared.jobs.app.control.ping(timeout=5, limit=1)
     assert list(answer.values()) == [{"ok": "pong"}]
@@ -135,6 +190,28 @@ def test_cancel_task_ends_it_in_the_broker(shared: Shared) -> None:
     await_that(lambda: client.get("celery", ended.id).state == "acked")
     with pytest.raises(TooLate):
         cancel_task(jobs.app, ended.id)
+
+
+def test_a_cancelled_task_of_the_result_backend_rpc_stays_pending(
+    url: str, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such results go to the program that has sent the task, which only the task names."""
+    register_kombu_transport()
+    app = Celery("rpc", broker=url, backend="rpc://")
+    sent = app.send_task("rpc.task", countdown=AHEAD_S)
+    assert cancel_task(app, sent.id).result == "done"
+    assert (sent.state, client.get("celery", sent.id).state) == ("PENDING", "deleted")
+    assert "which the result backend cannot say" in caplog.text
+    app.close()
+
+
+def test_a_send_while_the_broker_is_away_is_an_operational_error() -> None:
+    register_kombu_transport()
+    app = Celery("away", broker=f"delaylog://127.0.0.1:{free_port()}")
+    for retry in (True, False):
+        with pytest.raises(OperationalError, match="Connection refused"):
+            app.send_task("away.task", retry=retry)
+    app.close()
 
 
 def test_a_task_that_expires_before_its_eta_does_not_run(shared: Shared) -> None:

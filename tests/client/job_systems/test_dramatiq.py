@@ -142,6 +142,19 @@ def test_a_message_without_retries_left_is_a_dead_letter(jobs: Any, client: Clie
     assert dead(client) == [sent.message_id]
 
 
+def test_a_message_older_than_its_max_age_is_a_dead_letter(jobs: Any, client: Client) -> None:
+    """Its age counts from the send, so a delay that is longer than the age ends each message."""
+    ran: list[str] = []
+    remind = actor(ran.append, max_age=10_000)
+    remind.send("young")
+    old = remind.message("old")
+    jobs.enqueue(old.copy(message_timestamp=now_ms() - 11_000))
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert ran == ["young"]
+    assert dead(client) == [old.message_id]
+
+
 def test_a_message_of_an_unknown_actor_is_a_dead_letter(jobs: Any, client: Client) -> None:
     jobs.declare_queue("some")
     message = jobs.enqueue(dramatiq.Message("some", "nobody", (), {}, {}))

@@ -133,6 +133,28 @@ def test_a_message_of_another_program_becomes_a_dead_letter(queue: QueueClient, 
     assert [each.body for each in queue.dead("kombu.bindings", bodies=True)] == [body.encode()]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "no JSON",
+        "[1]",
+        '{"exchange": ""}',
+        '{"exchange": "orders", "routing_key": 5, "queue": "q9", "transient": false}',
+        "[" * 200_000,
+    ],
+    ids=["text", "list", "incomplete", "another type", "deep"],
+)
+def test_a_message_of_another_program_stops_no_routing(queue: QueueClient, body: str) -> None:
+    """It may have the tags of a binding."""
+    bindings = Bindings(queue)
+    bindings.add(DURABLE)
+    (tags,) = [each.tags for each in queue.browse("kombu.bindings")]
+    queue.send("kombu.bindings", body, tags=list(tags), delay=timedelta(days=1))
+    assert found(queue) == ["q1"]
+    Bindings(queue).remove_queue("q1")
+    assert found(queue) == []
+
+
 def test_a_topic_that_may_not_be_removed_stays(caplog: pytest.LogCaptureFixture) -> None:
     """The reader of the log learns why, and the binding does not come again."""
     client = Forbidding()

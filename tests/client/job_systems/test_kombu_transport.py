@@ -9,6 +9,7 @@ from typing import Any
 
 import kombu
 import pytest
+from kombu.asynchronous import Hub
 
 from delaylog.client import Client, NotReached, TopicSettings
 from delaylog.client.free_ports import free_port
@@ -318,6 +319,64 @@ def test_a_message_of_another_program_does_not_stop_the_consumer(
     publish(connection, 1, queue)
     assert Taker(connection, queue).drain(1) == [1]
     await_that(lambda: [each.id for each in client.dead("mixed")] == [foreign])
+
+
+def test_a_message_whose_consumer_fails_becomes_a_dead_letter(url: str, client: Client) -> None:
+    """A program that such a message ends is started again and again, but not forever."""
+    client.put_topic("failing", TopicSettings(max_retry=1, backoff={"first_ms": 0, "jitter": 0}))
+    queue = kombu.Queue("failing")
+    with kombu.Connection(url) as connection:
+        publish(connection, 1, queue)
+    for _ in range(2):
+        with kombu.Connection(url) as connection, pytest.raises(ZeroDivisionError):
+            Failing(connection, queue).drain(1)
+    assert [each.attempts for each in client.dead("failing")] == [2]
+
+
+def test_an_acked_message_stays_acked_when_its_consumer_fails(url: str, client: Client) -> None:
+    queue = kombu.Queue("failing")
+    with kombu.Connection(url) as connection:
+        publish(connection, 1, queue)
+    with kombu.Connection(url) as connection, pytest.raises(ZeroDivisionError):
+        Failing(connection, queue, ack=True).drain(1)
+    assert client.stats("failing").counts.acked == 1
+
+
+def test_the_event_loop_of_a_worker_outlives_a_message_whose_consumer_fails(
+    url: str, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Celery fails so with a message that another program made: the next ones are delivered."""
+    client.put_topic("failing", TopicSettings(max_retry=0))
+    queue, hub = kombu.Queue("failing"), Hub()
+    with kombu.Connection(url) as connection:
+        taker = Failing(connection, queue, fails_with=1)
+        connection.register_with_event_loop(hub)
+        for number in (1, 2):
+            publish(connection, number, queue)
+        await_that(lambda: hub.run_once() or taker.bodies == [1, 2], seconds=WAIT_S)
+        hub.close()
+    assert [each.attempts for each in client.dead("failing")] == [1]
+    assert "of queue failing could not be begun" in caplog.text
+
+
+class Failing(Taker):
+    """A consumer that raises an error, with one body or with all."""
+
+    def __init__(
+        self,
+        connection: kombu.Connection,
+        queue: kombu.Queue,
+        *,
+        ack: bool = False,
+        fails_with: Any = None,
+    ) -> None:
+        super().__init__(connection, queue, ack=ack)
+        self.fails_with = fails_with
+
+    def take(self, body: Any, message: Any) -> None:
+        super().take(body, message)
+        if self.fails_with in (None, body):
+            raise ZeroDivisionError(body)
 
 
 def test_a_broker_that_is_away_is_a_connection_error(url: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from delaylog.client import Client
-from tests.client.job_systems.conftest import Bench
+from tests.client.job_systems.conftest import TIMEOUT_S, Bench
 from tests.waiting import await_that
 
 MakeApp = Callable[[str], tuple[Any, Bench]]
@@ -84,6 +84,28 @@ def test_the_highest_priority_runs_first_and_what_a_killed_worker_had_runs_again
     counts = client.stats(QUEUE).counts
     assert (counts.leased, counts.ready + counts.acked) == (0, 6)
     assert counts.ready >= 1
+
+
+def test_schedules_send_to_the_broker(app: tuple[Any, Bench], client: Client) -> None:
+    """Another queue has workers of its own: only those whose broker has that `queue_name`."""
+    jobs, bench = app
+    (other,) = send(jobs.run.kicker().with_labels(queue_name="other").kiq("other"))
+    with bench.worker("taskiq", "scheduler", "taskiq_app:scheduler"):
+        await_that(lambda: client.stats(QUEUE).counts.ready >= 2, bench.log, seconds=TIMEOUT_S)
+    with worker(bench):
+        bench.at_ms("tick")
+    assert client.get("other", other).state == "ready"
+
+
+def test_without_a_result_backend_there_is_an_empty_result(app: tuple[Any, Bench]) -> None:
+    jobs, _ = app
+
+    async def main() -> Any:
+        sent = await jobs.run.kiq("never")
+        return await sent.wait_result(timeout=TIMEOUT_S)
+
+    with pytest.warns(UserWarning, match="No result backend"):
+        assert asyncio.run(main()).return_value is None
 
 
 def test_a_broker_that_is_away_is_asked_again(app: tuple[Any, Bench], broker: Any) -> None:

@@ -6,13 +6,15 @@ import asyncio
 import os
 
 from noting import note
-from taskiq import SmartRetryMiddleware
+from taskiq import SmartRetryMiddleware, TaskiqScheduler
+from taskiq.schedule_sources import LabelScheduleSource
 
 from delaylog.client.job_systems.taskiq_broker import DelaylogBroker
 
 address, _, namespace = os.environ["BROKER_URL"].rpartition("/")
 broker = DelaylogBroker(address, namespace=namespace, lease_ms=5_000)
 broker.add_middlewares(SmartRetryMiddleware(default_delay=1, use_jitter=False))
+scheduler = TaskiqScheduler(broker, [LabelScheduleSource(broker)])
 
 
 @broker.task
@@ -32,3 +34,8 @@ async def fail_once(word: str) -> None:
     note(word)
     if (await asyncio.to_thread(open, os.environ["RAN_FILE"])).read().count(f"{word} ") == 1:
         raise ValueError("the first try")
+
+
+@broker.task(schedule=[{"interval": 1}])
+async def tick() -> None:
+    note("tick")
