@@ -121,7 +121,8 @@ class AsyncSender:
         if self._closed:
             raise ClientError("the client is closed")
         loop = asyncio.get_running_loop()
-        self._check_loop(loop)
+        if self._loop is not loop:
+            self._check_loop(loop)
         batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         waiter: asyncio.Future[Sent] = loop.create_future()
         batch.waiters[waiter] = number
@@ -168,10 +169,10 @@ class AsyncSender:
 
     def _check_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """RuntimeError if another loop used the sender first: its tasks would send nothing."""
-        if self._loop is not loop:
-            if self._loop is not None:
-                raise RuntimeError(OTHER_LOOP)
+        if self._loop is None:
             self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError(OTHER_LOOP)
 
     def _work(self, lane: Lane) -> None:
         if lane not in self._tasks:
