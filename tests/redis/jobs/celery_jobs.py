@@ -14,7 +14,9 @@ app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logg
 app.conf.beat_schedule = {"tick": {"task": "celery_jobs.add", "schedule": 1.0, "args": (7, 7)}}
 if "VISIBILITY_TIMEOUT_S" in os.environ:
     app.conf.broker_transport_options = {
-        "visibility_timeout": int(os.environ["VISIBILITY_TIMEOUT_S"])
+        "visibility_timeout": int(os.environ["VISIBILITY_TIMEOUT_S"]),
+        # Look for tasks of dead workers at every occasion, not at every tenth.
+        "unacked_restore_throttle": 1,
     }
 
 
