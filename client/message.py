@@ -37,7 +37,7 @@ class MessageBatch:
         self.lost: set[int] = set()
         """Rows known to have lost their lease before they were settled."""
         self.settled: set[int] = set()
-        """Rows whose messages were settled by their own methods."""
+        """Rows whose messages were settled by their own methods or by those of the client."""
         self.settler: Any = None
         """What settles the messages: the link of their shard."""
         self.codec: Codec = JSON
@@ -172,7 +172,7 @@ class LeasedMessage:
 
     @property
     def settled(self) -> bool:
-        """Whether its own `ack`, `nack`, `reject` or `release` has settled it."""
+        """Whether `ack`, `nack`, `reject` or `release` has settled it, here or by the client."""
         return self.row in self.batch.settled
 
     @settled.setter

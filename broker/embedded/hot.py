@@ -170,8 +170,11 @@ async def settle(
         batch = part.batch
         meant = Receipts(batch.columns.lease, np.asarray(part.refs, np.int64))
         gone = outcomes(node, (namespace, batch.topic), wanted, [meant])[0].gone
-        settled.append((part, part.results(gone)))
-        if lease_ms and not len(gone):
+        results = part.results(gone)
+        settled.append((part, results))
+        if wanted.verb != "begin" and not lease_ms:
+            part.ended(results)
+        elif lease_ms and not len(gone):
             batch.lease_until_ms = node.clock.now_ms() + lease_ms
     node.wake_ready()
     await _safe(node, wait=wait)

@@ -367,4 +367,6 @@ class Client(
                 said.append((share, error))
             else:
                 said.append((share, results))
+                if verb != "begin" and not times.get("lease_ms"):
+                    share.ended(results)
         return joined(len(found), said)

@@ -37,6 +37,17 @@ class Share:
             return refs
         return array(refs.typecode, map(refs.__getitem__, self.rows))
 
+    def ended(self, results: Sequence[Settled]) -> None:
+        """Record that a call ended the leases, so that no `with` block settles the messages."""
+        rows: Iterable[int] = self.rows
+        if Settled.GONE in results:
+            rows = [
+                row
+                for row, result in zip(self.rows, results, strict=True)
+                if result is not Settled.GONE
+            ]
+        self.batch.settled.update(rows)
+
     def results(self, *refused: IntArray, doubtful: bool = False) -> list[Settled]:
         """A result per row. `refused`: the refs whose lease had ended, and those unknown.
 

@@ -136,11 +136,20 @@ async def test_a_block_leaves_a_settled_message_alone(
 
 
 @on_a_queue
+async def test_a_block_leaves_a_message_alone_that_the_client_settled(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    await queue.block(await queue.take(), queue.client.reject)
+    assert await queue.state() == "dead"
+    assert caplog.records == []
+
+
+@on_a_queue
 async def test_a_block_says_that_its_lease_was_over(
     queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     message = await queue.take()
-    await got(queue.client.release(message))
+    await queue.call("settle_ids", "extend", ["a"], lease_ms=0)
     with caplog.at_level(logging.WARNING):
         await queue.block(message)
     assert message.lease_lost
@@ -163,7 +172,7 @@ async def test_each_method_says_that_the_lease_was_over(
 ) -> None:
     """By its result, by `lease_lost` and in the log, once, because many callers read no result."""
     message = await queue.take()
-    await got(queue.client.release(message))
+    await queue.call("settle_ids", "extend", ["a"], lease_ms=0)
     with caplog.at_level(logging.WARNING):
         await queue.block(message, METHODS[method])
         assert await got(METHODS[method](message)) is Settled.GONE
