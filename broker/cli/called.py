@@ -19,7 +19,7 @@ from delaylog.broker.cli.connection import call, given
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit, print_members, print_table, say
 from delaylog.broker.cli.parser import add_action, add_actions
-from delaylog.broker.cli.values import plain_name, time_text, value_text
+from delaylog.broker.cli.values import plain_name, state_text, time_text, value_text
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.table import BY_NAME
@@ -225,12 +225,12 @@ def print_rows(
         return
     flat = [row | row.get("counts", {}) for row in rows]
     numbers = [
-        plain_name(each)
+        state_text(plain_name(each))
         for each in columns
         if not each.endswith("_ms") and any(type(row.get(each)) in (int, float) for row in flat)
     ]
     cells = [[value_text(each, row.get(each)) for each in columns] for row in flat]
-    print_table([plain_name(each) for each in columns], cells, numbers=numbers)
+    print_table([state_text(plain_name(each)) for each in columns], cells, numbers=numbers)
 
 
 def clock_arguments(parser: argparse.ArgumentParser) -> None:

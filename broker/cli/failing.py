@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
@@ -92,7 +93,11 @@ _HINTS: Final = (
     ("DiskFullError", "", _SPACE),
     ("OSError", "No space left on device", _SPACE),
 )
-"""Classes of errors, texts in them, and what to do then, for people. The first that fits counts."""
+"""Classes of errors, texts in them, and what to do then, for people. The first that fits counts.
+
+TOPIC and GROUP are replaced by the names in the text.
+"""
+_NAMED: Final = re.compile(r"\b(topic|group) '([^'\\]+)'")
 
 
 def _codes() -> Iterator[tuple[type[Exception], str]]:
@@ -140,6 +145,8 @@ def _hint(error: Exception) -> str:
     names, text = {kind.__name__ for kind in kinds}, str(error)
     found = (hint for name, part, hint in _HINTS if name in names and part in text)
     hint = next(found, "")
+    for word, name in _NAMED.findall(text):
+        hint = hint.replace(word.upper(), shlex.quote(name))
     return f"; {hint}" if hint else ""
 
 
@@ -204,15 +211,14 @@ class LineParser(argparse.ArgumentParser):
 
 def _unknown_words(unknown: Sequence[str], options: Sequence[str]) -> str:
     """What is said of words that belong to no argument, with the option that is meant."""
-    from difflib import get_close_matches
+    from delaylog.broker.cli.meant import option_meant
 
     first = unknown[0]
     if not first.startswith("-"):
         return f"too many words, from {first!r} on; quote a text that has spaces"
     name = first.partition("=")[0]
-    starts = [each for each in options if each.startswith(name)]
-    near = (starts or get_close_matches(name, options, cutoff=0.75))[:1]
-    return f"there is no option {name}" + (f"; did you mean {near[0]}?" if near else "")
+    near = option_meant(name, options)
+    return f"there is no option {name}" + (f"; did you mean {near}?" if near else "")
 
 
 class JsonParser(LineParser):

@@ -66,10 +66,10 @@ def _parsed(words: list[str], *, as_json: bool) -> argparse.Namespace:
 
 
 def _unknown(verb: str) -> str:
-    from difflib import get_close_matches
+    from delaylog.broker.cli.meant import verb_meant
 
-    near = get_close_matches(verb, VERBS, 1)
-    meant = f"did you mean {near[0]}? " if near else ""
+    near = verb_meant(verb, VERBS)
+    meant = f"did you mean {near}? " if near else ""
     return f"there is no verb {verb!r}: {meant}`delaylog --help` lists them"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, Final
@@ -16,12 +17,15 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.config import load_config
 from delaylog.broker.host.settings.options import (
     ADMIN_TOKEN,
+    CONFIG_VARIABLE,
     OPTIONS,
     ConfigError,
     Option,
+    nearest,
     read_sources,
 )
 
+_PREFIX: Final = "DELAYLOG_"
 _PATHS: Final = ("cluster", "tls-cert", "tls-key", "tls-client-ca", "tls-ca")
 
 
@@ -109,7 +113,27 @@ def config_command(args: argparse.Namespace) -> int:
     else:
         columns = ("setting", "value", "default", "source")
         print_table(columns, [[row[each] for each in columns] for row in rows])
+        _say_mistyped()
     return DONE
+
+
+def _say_mistyped() -> None:
+    """Name the variables that nothing reads and that are spelled almost like one that is read.
+
+    Others may be of the user's own programs.
+    """
+    # Imported here, because `serve` alone needs none of the cluster's code.
+    from delaylog.broker.cluster.config.cluster_file import SECRET_VARIABLE
+
+    known = [each.variable for each in (*OPTIONS, *CONNECTION)]
+    known += [ADMIN_TOKEN, CONFIG_VARIABLE, SECRET_VARIABLE]
+    names = {each.removeprefix(_PREFIX): each for each in known}
+    for variable in sorted(os.environ.keys() - known):
+        # Compared without the prefix, which makes all of them alike.
+        near = nearest(variable.removeprefix(_PREFIX), names)
+        if near and variable.startswith(_PREFIX):
+            hint = f"did you mean {names[near]}?"
+            print(f"delaylog: nothing reads the variable {variable}; {hint}", file=sys.stderr)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -124,7 +148,7 @@ def _check(args: argparse.Namespace) -> int:
     elif wrong is None:
         print(f"{args.check} is valid")
     else:
-        print(f"{args.check}: {wrong}")
+        print(wrong if args.check in wrong else f"{args.check}: {wrong}")
     return DONE if wrong is None else WRONG
 
 

@@ -8,7 +8,7 @@ without a unit is refused, since nobody sees whether it means seconds or millise
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import Any, Final
 
 UNITS_MS: Final = {
@@ -23,11 +23,14 @@ SPAN_FORM: Final = "write a number and a unit, such as 500ms, 90s, 5m, 2h, 7d or
 TIME_FORM: Final = (
     "write an ISO time, such as 2026-12-24T09:00 (local), 2026-12-24T08:00Z or 2026-12-24, or +2h"
 )
+_STATES: Final = {"deleted": "cancelled"}
+"""States of messages that people read in another word: that of the verb, `cancel`."""
 NEVER_MS: Final = -1
 """`never` as a time to live."""
 _SHOWN: Final = ("d", "h", "m", "s", "ms")
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|[smhdw])")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?\Z")
+_CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):[0-5][0-9]\Z")
 _TIMES: Final = frozenset(
     {
         *("at", "now", "due", "until", "through", "wall", "from", "oldest"),
@@ -43,10 +46,22 @@ def parse_span(text: str) -> int:
         return 0
     if _NUMBER.match(text):
         raise ValueError(f"{text} has no unit: {SPAN_FORM}")
-    parts = _PART.findall(text)
-    if not parts or "".join(map("".join, parts)) != text:
-        raise ValueError(f"{text!r} is not a duration: {SPAN_FORM}")
+    parts = _parts(text)
+    if not parts:
+        units = "units are lower case; " if _parts(text.lower()) else ""
+        raise ValueError(f"{text!r} is not a duration: {units}{SPAN_FORM}")
     return round(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
+
+
+def is_span(text: str) -> bool:
+    """Whether a text is a duration with units."""
+    return bool(_parts(text))
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """The numbers and units of a duration; empty for any other text."""
+    parts = _PART.findall(text)
+    return parts if "".join(map("".join, parts)) == text else []
 
 
 def parse_lifetime(text: str) -> int:
@@ -63,12 +78,23 @@ def parse_time(text: str, now_ms: int) -> int:
     if text[:1] in ("+", "-"):
         span_ms = parse_span(text[1:])
         return now_ms + span_ms if text[0] == "+" else now_ms - span_ms
+    if is_span(text):
+        raise ValueError(f"{text} is a duration: write +{text} or -{text}, counted from now")
+    if _CLOCK.match(text):
+        raise ValueError(f"{text} has no date: write {_next(text, now_ms)} for the next {text}")
     try:
         # A time without a zone is one of this machine's zone.
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
         # The second is of a year that some zone has no seconds for.
         raise ValueError(f"{text!r} is not a time: {TIME_FORM}") from None
+
+
+def _next(clock: str, now_ms: int) -> str:
+    """The next time of this machine's zone at which clocks show this, in ISO form."""
+    now = datetime.fromtimestamp(now_ms / 1000)  # noqa: DTZ006 (the local zone is meant)
+    at = datetime.combine(now, time.fromisoformat(clock.zfill(5)))
+    return (at if at > now else at + timedelta(days=1)).isoformat("T", "minutes")
 
 
 def span_text(span_ms: int) -> str:
@@ -103,6 +129,17 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain_text, text.split("\n")))
 
 
+def state_text(state: str) -> str:
+    """The word that people read for a state of messages."""
+    return _STATES.get(state, state)
+
+
+def states_of(text: str) -> str:
+    """States with commas between, in the words of the API."""
+    words = {said: state for state, said in _STATES.items()}
+    return ",".join(words.get(each, each) for each in text.split(","))
+
+
 def plain_name(name: str) -> str:
     """The name of a member without its unit, which its value shows."""
     return name.removesuffix("_ms")
@@ -124,7 +161,7 @@ def value_text(name: str, value: Any) -> str:
         return "never" if name == "ttl_ms" and value == NEVER_MS else span_text(value)
     if name in ("due_from", "due_to"):
         return time_text(value)
-    return str(value)
+    return state_text(value) if name == "state" else str(value)
 
 
 def is_time(name: str) -> bool:

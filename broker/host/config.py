@@ -18,7 +18,12 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.audit.settings import FILE_MB_MAX, MODES, AuditSettings
 from delaylog.broker.host.process.process_memory import memory_share
 from delaylog.broker.host.settings.oidc_config import OidcConfig, parse_oidc
-from delaylog.broker.host.settings.options import ADMIN_TOKEN, ConfigError, read_sources
+from delaylog.broker.host.settings.options import (
+    ADMIN_TOKEN,
+    ConfigError,
+    did_you_mean,
+    read_sources,
+)
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth|no-tls")
@@ -282,7 +287,8 @@ def _limits(table: Any) -> Limits:
         raise ConfigError("limits must be a table")
     for name, value in table.items():
         if name not in names:
-            raise ConfigError(f"unknown limit {name!r}; known are {sorted(names)}")
+            meant = did_you_mean(name, names, "`delaylog config` lists them")
+            raise ConfigError(f"there is no limit {name!r}; {meant}")
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigError(f"limits.{name} must be a whole number")
     try:

@@ -20,9 +20,10 @@ from delaylog.broker.cli.arguments import (
 )
 from delaylog.broker.cli.connection import client_of, given
 from delaylog.broker.cli.failing import DONE, WRONG, Interrupted, UsageError
-from delaylog.broker.cli.messages.sending import WHEN, add_time
+from delaylog.broker.cli.messages.sending import WHEN, add_time, say_if_past
 from delaylog.broker.cli.output import columns_text, emit
 from delaylog.broker.cli.progress import Progress
+from delaylog.broker.cli.values import is_span, state_text, time_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
 from delaylog.storage.calls.shapes import CANCEL_FORCE, FILTER, FILTER_STATE, RATE
@@ -45,7 +46,7 @@ def cancel_arguments(parser: argparse.ArgumentParser) -> None:
 def reschedule_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog reschedule`."""
     _add_chosen(parser, ("waiting", "ready", "leased"))
-    add_time(parser, required=True)
+    add_time(parser)
     add_examples(
         parser,
         "reschedule reminders rent-2026-12 --at 2026-12-24T09:00",
@@ -90,6 +91,8 @@ async def cancel_command(args: argparse.Namespace) -> int:
 
 async def reschedule_command(args: argparse.Namespace) -> int:
     """`delaylog reschedule`: 0 when all have the new time, 1 otherwise."""
+    if not given(args, *WHEN):
+        raise UsageError(_no_time(args.id))
 
     def reschedule(client: AsyncPlainClient, message_id: str) -> Awaitable[dict[str, Any]]:
         return client.reschedule(
@@ -97,6 +100,13 @@ async def reschedule_command(args: argparse.Namespace) -> int:
         )
 
     return await _control(args, reschedule, given(args, *WHEN))
+
+
+def _no_time(ids: list[str]) -> str:
+    """What is said of a command line without a time. The last id may be one."""
+    last = ids[-1].removeprefix("+") if ids else ""
+    meant = f": {ids[-1]} was read as an id, write --delay {last}" if is_span(last) else ""
+    return f"give the new time, as --at TIME or --delay DURATION{meant}"
 
 
 async def replay_command(args: argparse.Namespace) -> int:
@@ -122,10 +132,14 @@ async def _control(
     if args.id:
         if args.rate is not None or args.no_wait:
             raise UsageError("--rate and --no-wait need a filter or --all, not ids")
-        return await _by_ids(args, act)
-    if args.rate is not None:
-        members["rate"] = args.rate
-    return await _by_filter(args, wanted, members)
+        status = await _by_ids(args, act)
+    else:
+        if args.rate is not None:
+            members["rate"] = args.rate
+        status = await _by_filter(args, wanted, members)
+    if "deliver_at_ms" in members:
+        say_if_past(args)
+    return status
 
 
 async def _by_ids(
@@ -148,10 +162,20 @@ async def _by_ids(
             if args.json:
                 emit({"id": message_id} | answer)
             else:
-                late = f"too late in {','.join(late)}" if (late := answer.get("groups")) else ""
-                more = late or answer.get("state")
-                print(columns_text((message_id, answer["result"], *([more] if more else []))))
+                more = _details(args.verb, answer)
+                print(columns_text((message_id, answer["result"], *more)))
     return status
+
+
+def _details(verb: str, answer: dict[str, Any]) -> list[str]:
+    """The columns behind the result: where it was too late, or the state; and the new due time."""
+    groups, state = answer.get("groups"), answer.get("state")
+    columns = [f"too late in {','.join(groups)}"] if groups else []
+    if state is not None and not groups:
+        columns.append(state_text(state))
+    if verb == "reschedule" and "deliver_at_ms" in answer:
+        columns.append(time_text(answer["deliver_at_ms"]))
+    return columns
 
 
 async def _by_filter(

@@ -18,7 +18,14 @@ from delaylog.broker.cli.connection import client_of, given, say_if_absent
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import columns_text, emit, print_lines, print_members
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.values import plain_name, plain_text, time_text, value_text
+from delaylog.broker.cli.values import (
+    plain_name,
+    plain_text,
+    state_text,
+    states_of,
+    time_text,
+    value_text,
+)
 from delaylog.client import AsyncPlainClient
 from delaylog.client.wire.json_bodies import body_of
 from delaylog.storage.calls import shapes
@@ -26,6 +33,8 @@ from delaylog.storage.calls import shapes
 _PAGE: Final = 1_000
 LIVING: Final = ("waiting", "ready", "leased")
 _COLUMNS: Final = ("id", "state", "due", "attempts", "cause", "key", "tags")
+_REASON: Final = "reason"
+"""A column of dead letters: what the consumer said of the last attempt. It may have spaces."""
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +54,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
 def list_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog list`."""
     _add_filter(parser)
-    states = ", ".join(shapes.STATE.words)
+    states = ", ".join(map(state_text, shapes.STATE.words))
     parser.add_argument(
         "--state",
         default=",".join(LIVING),
@@ -79,7 +88,7 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def list_command(args: argparse.Namespace) -> int:
     """`delaylog list`: reads page after page, up to `--max` messages."""
-    state = {} if args.state == "all" else {"state": args.state}
+    state = {} if args.state == "all" else {"state": states_of(args.state)}
     async with client_of(args) as client:
         return await _print_pages(client, args, "page", given(args, *_FILTER) | state)
 
@@ -134,20 +143,22 @@ def _print_page(messages: list[dict[str, Any]], args: argparse.Namespace) -> Non
             for step in message["history"]:
                 print(f"  {_step(step)}")
         return
+    reasons = (_REASON,) if args.verb == "dead" else ()
     bodies = ("body",) if args.bodies else ()
-    print_lines((*_COLUMNS, *bodies), [_cells(message, args) for message in messages])
+    print_lines((*_COLUMNS, *reasons, *bodies), [_cells(message, args) for message in messages])
 
 
 def _cells(message: dict[str, Any], args: argparse.Namespace) -> list[Any]:
-    """The columns of a message, `_COLUMNS` and perhaps its body."""
+    """The columns of a message: `_COLUMNS`, of a dead letter the reason, and perhaps the body."""
     return [
         message["id"],
-        message["state"],
+        state_text(message["state"]),
         time_text(message["deliver_at_ms"]),
         message["attempts"],
         message["cause"] or "",
         message["key"] or "",
         ",".join(message["tags"]),
+        *([message.get(_REASON) or ""] if args.verb == "dead" else []),
         *([_shown(message)] if args.bodies else []),
     ]
 
@@ -181,4 +192,4 @@ def _step(step: dict[str, Any]) -> str:
         if key not in ("event", "at_ms") and value is not None
     )
     at = time_text(step["at_ms"]) if step["at_ms"] else "?"
-    return plain_text(f"{at:<26}{step['event']:<16}{rest}".rstrip())
+    return plain_text(f"{at:<26}{state_text(step['event']):<16}{rest}".rstrip())

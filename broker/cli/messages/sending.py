@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -27,14 +28,24 @@ from delaylog.storage.messages.message_fields import DELIVER_AT_MS, FIELDS, ID, 
 
 _LINES_A_CALL: Final = 1_000
 _READ_BYTES: Final = 1 << 20
+_PAST_MS: Final = 60_000
+"""A time that is past by less is as good as `now`."""
 WHEN: Final = (DELIVER_AT_MS, NEW_DELAY_MS)
 
 
-def add_time(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+def add_time(parser: argparse.ArgumentParser) -> None:
     """When messages are due."""
-    when = parser.add_mutually_exclusive_group(required=required)
+    when = parser.add_mutually_exclusive_group()
     for member in WHEN:
         add_option(when, member)
+
+
+def say_if_past(args: argparse.Namespace) -> None:
+    """Tell a person that the time was past, which is often a slip, and so the messages are due."""
+    at_ms: int | None = args.deliver_at_ms
+    if args.json or at_ms is None or at_ms > time.time_ns() // 1_000_000 - _PAST_MS:
+        return
+    print(f"delaylog: {time_text(at_ms)} is past, which means now", file=sys.stderr)
 
 
 def send_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +75,7 @@ async def send_command(args: argparse.Namespace) -> int:
     async with client_of(args) as client:
         if one:
             sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
+            say_if_past(args)
             return _print_sent(sent, args)
         if sys.stdin.isatty():
             print("delaylog: a message for each line of the terminal; Ctrl-D ends", file=sys.stderr)
@@ -73,6 +85,11 @@ async def send_command(args: argparse.Namespace) -> int:
         parts = _lines()
         # The wait for the first line is no work.
         first = list(islice(parts, 1))
+        if not first:
+            raise UsageError(
+                "standard input is empty, so nothing was sent: give a body, or a line for each "
+                "message"
+            )
         with Progress("send", unit="messages", quiet=quiet) as progress:
             for part in chain(first, parts):
                 sent = await client.send_many(
@@ -81,6 +98,7 @@ async def send_command(args: argparse.Namespace) -> int:
                 status = max(status, _print_sent(sent, args))
                 done += len(sent)
                 progress("", done)
+    say_if_past(args)
     return status
 
 

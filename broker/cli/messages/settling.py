@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, name
 from delaylog.broker.cli.connection import call, given
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.output import emit, print_lines
 from delaylog.storage.calls import shapes
+
+_REASON: Final = "why the attempt failed; `dead` and `show` print it"
 
 
 def _add_receipts(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +44,21 @@ def nack_arguments(parser: argparse.ArgumentParser) -> None:
     _add_receipts(parser)
     how_long = "how long until the retry (default: as the message or its topic says)"
     add_option(parser, shapes.BACK_MS, help=how_long)
-    add_examples(parser, "nack reminders 00000000000000010000000000000001 --delay 5m")
+    add_option(parser, shapes.REASON, help=_REASON)
+    add_examples(
+        parser,
+        "nack reminders 00000000000000010000000000000001 --delay 5m",
+        "nack reminders 00000000000000010000000000000001 --reason 'no such mailbox'",
+    )
 
 
 def reject_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog reject`."""
     _add_receipts(parser)
-    add_examples(parser, "reject reminders 00000000000000010000000000000001")
+    add_option(parser, shapes.REASON, help=_REASON)
+    add_examples(
+        parser, "reject reminders 00000000000000010000000000000001 --reason 'no such mailbox'"
+    )
 
 
 def extend_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +72,7 @@ def extend_arguments(parser: argparse.ArgumentParser) -> None:
 async def ack_command(args: argparse.Namespace) -> int:
     """`delaylog ack`: 0, or 1 if one of the messages was not settled."""
     named = "ids" if args.by_id else "receipts"
-    members = given(args, shapes.BACK_MS, shapes.EXTEND_MS, shapes.GROUP)
+    members = given(args, shapes.BACK_MS, shapes.EXTEND_MS, shapes.REASON, shapes.GROUP)
     answer = await call(
         args, args.verb, args.topic, force=args.by_id, **{named: args.receipts}, **members
     )

@@ -7,7 +7,7 @@ defaults.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -73,6 +73,7 @@ OPTIONS: Final = (
 Source: TypeAlias = Literal["flag", "environment", "file", "default"]
 """Where the value of a setting comes from."""
 CONFIG_VARIABLE: Final = "DELAYLOG_CONFIG"
+_KEYS: Final = "`delaylog config` lists the keys, with - for _; limits and oidc are tables"
 
 
 def default_of(name: str) -> str:
@@ -105,6 +106,19 @@ class Sources:
         return {each.option.key: each.value for each in self.settings}
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is spelled almost like an unknown one."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, known, 1)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The end of an error about an unknown name: the nearest one, or else where they are listed."""
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else otherwise
+
+
 def _read_file(path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -125,7 +139,8 @@ def read_sources(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Source
     known = {option.key for option in OPTIONS}
     for name in table:
         if name not in known:
-            raise ConfigError(f"{path} has an unknown key {name!r}; known are {sorted(known)}")
+            meant = did_you_mean(name, [*known, "limits", "oidc"], _KEYS)
+            raise ConfigError(f"{path} has an unknown key {name!r}; {meant}")
         if not isinstance(table[name], str):
             raise ConfigError(f"{name} in {path} must be text in quotes, not {table[name]!r}")
     settings = tuple(_sourced(option, flags, environ, table) for option in OPTIONS)

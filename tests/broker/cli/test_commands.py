@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,10 @@ def test_lines(broker: Any, topic: str) -> None:
     sent = rows(delaylog("send", topic, "--delay", "1h", "--json", *url, stdin=lines))
     assert len(sent) == 2_500
     assert broker.counts(topic)["waiting"] == 2_500
-    assert rows(delaylog("send", topic, "-", "--json", *url, stdin=b"")) == []
+    for words in ([], ["-", "--json"]):
+        empty = delaylog("send", topic, *words, *url, stdin=b"")
+        assert (empty.returncode, empty.stdout) == (2, b"")
+        assert b"standard input is empty, so nothing was sent" in empty.stderr
     done = delaylog("send", topic, "--id", "a", *url, stdin=b"x\n")
     assert done.returncode == 2
     assert b"--id" in done.stderr
@@ -247,7 +251,11 @@ def test_topics_cancel_and_reschedule(broker: Any, topic: str) -> None:
     done = delaylog("cancel", topic, "a", "nobody", "b", *url)
     assert done.returncode == 1
     lines = [line.split() for line in done.stdout.decode().splitlines()]
-    assert lines == [["a", "done", "deleted"], ["nobody", "unknown"], ["b", "done", "deleted"]]
+    assert lines == [["a", "done", "cancelled"], ["nobody", "unknown"], ["b", "done", "cancelled"]]
+    late = delaylog("cancel", topic, "a", *url)
+    assert (late.returncode, late.stdout) == (1, b"a\ttoo_late\tcancelled\n")
+    late = delaylog("cancel", topic, "a", "--json", *url)
+    assert json.loads(late.stdout) == {"id": "a", "result": "too_late", "state": "deleted"}
     unknown = delaylog("cancel", topic, "nobody", "--json", *url)
     assert json.loads(unknown.stdout) == {"id": "nobody", "result": "unknown"}
     (moved,) = rows(delaylog("reschedule", topic, "c", "--delay", 0, "--json", *url))
@@ -256,6 +264,34 @@ def test_topics_cancel_and_reschedule(broker: Any, topic: str) -> None:
     assert got["id"] == "c"
     assert delaylog("reschedule", topic, "c", *url).returncode == 2
     assert delaylog("cancel", topic, "c", "--url", "http://127.0.0.1:1").returncode == 1
+
+
+def test_a_new_due_time(broker: Any, topic: str) -> None:
+    """It is shown, a past one is named, and one without its option is noticed."""
+    url = ["--url", broker.url]
+    delaylog("send", topic, "x", "--id", "rent", "--delay", "1h", *url)
+    due = f"{datetime.now(UTC) + timedelta(days=9):%Y-%m-%dT%H:%M:00.000Z}"
+    done = delaylog("reschedule", topic, "rent", "--at", due, *url)
+    assert (done.stdout.decode(), done.stderr) == (f"rent\tdone\twaiting\t{due}\n", b"")
+    for word in ("2h", "+2h"):
+        none = delaylog("reschedule", topic, "rent", word, *url)
+        assert (none.returncode, none.stdout) == (2, b"")
+        hint = f": {word} was read as an id, write --delay 2h\n".encode()
+        assert none.stderr.endswith(b"as --at TIME or --delay DURATION" + hint)
+    none = delaylog("reschedule", topic, "rent", *url)
+    assert none.stderr.endswith(b"as --at TIME or --delay DURATION\n")
+    past = b"delaylog: 2020-01-01T00:00:00.000Z is past, which means now\n"
+    at = ("--at", "2020-01-01T00:00Z")
+    for words in (
+        ("reschedule", topic, "rent", *at),
+        ("reschedule", topic, "--all", *at),
+        ("send", topic, "x", *at),
+    ):
+        done = delaylog(*words, *url)
+        assert (done.returncode, done.stderr) == (0, past)
+    assert delaylog("send", topic, *at, *url, stdin=b"x\n").stderr == past
+    for quiet in ((*at, "--json"), ("--at", "now"), ("--delay", 0)):
+        assert delaylog("send", topic, "x", *quiet, *url).stderr == b""
 
 
 def test_clock(broker: Any) -> None:

@@ -31,8 +31,9 @@ def refusal(status: int, code: str, detail: str) -> Exception:
         (refusal(401, "unauthorized", "a token is needed"), "--token-file or DELAYLOG_TOKEN_FILE"),
         (refusal(403, "forbidden", "'shop' lacks the right read on topic 't'"), "--allow …"),
         (refusal(404, "unknown", "there is no topic 't'"), "`delaylog topics` lists them"),
-        (refusal(404, "unknown", "topic 't' has no group 'g'"), "`delaylog groups make TOPIC"),
-        (refusal(404, "unknown", "topic 't' has no message 'm'"), "`delaylog list TOPIC --state"),
+        (refusal(404, "unknown", "topic 't' has no group 'g'"), "`delaylog groups make t g`"),
+        (refusal(404, "unknown", "topic 't' has no message 'm'"), "`delaylog list t --state all"),
+        (refusal(404, "unknown", "topic 'a b' has no message 'm'"), "`delaylog list 'a b' --st"),
         (refusal(404, "unknown", "there is no job '7'"), "`delaylog jobs` lists them"),
         (
             refusal(503, "not_ready", "there is no leader at the moment"),
@@ -79,6 +80,11 @@ def test_a_full_disk_behind_standard_output() -> None:
     [
         (["send", "t", "x", "--dely", "2h"], "there is no option --dely; did you mean --delay? `d"),
         (["send", "t", "x", "--del", "2h"], "there is no option --del; did you mean --delay?"),
+        (["send", "t", "x", "--in", "2h"], "there is no option --in; did you mean --delay?"),
+        (["reschedule", "t", "x", "--in=2h"], "no option --in; did you mean --delay?"),
+        (["list", "t", "--limit", "5"], "there is no option --limit; did you mean --max?"),
+        (["list", "t", "--after", "-2h"], "no option --after; did you mean --due-from?"),
+        (["list", "t", "--insecur"], "there is no option --insecur; `delaylog list --help`"),
         (["receive", "t", "--colour"], "there is no option --colour; `delaylog receive --help`"),
         (["send", "t", "pay", "the", "rent"], "too many words, from 'the' on; quote a text"),
         (["groups", "list", "t", "--urll=x"], "there is no option --urll; did you mean --url?"),

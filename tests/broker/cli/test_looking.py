@@ -42,7 +42,10 @@ def test_list(broker: Any, topic: str, run: Any) -> None:
     assert lines[0].split()[:2] == ["m0000", "waiting"]
     assert re.fullmatch(TIME, lines[0].split()[2])
     assert lines[0].split("\t")[3:] == ["0", "-", "k", "even"]
-    assert lines[1].split("\t")[4] == "cancel"
+    assert lines[1].split("\t")[1:5:3] == ["cancelled", "cancel"]
+    assert run("list", topic, "--state", "cancelled").stdout.splitlines() == [lines[1]]
+    header, counts = run("stats", topic).stdout.splitlines()
+    assert dict(zip(header.split(), counts.split(), strict=True))["cancelled"] == "1"
     assert len(run("list", topic, "--state", "all", "--max", 0).stdout.splitlines()) == 1_200
     assert len(run("list", topic, "--state", "all", "--max", 1_100).stdout.splitlines()) == 1_100
     done = run(
@@ -66,11 +69,11 @@ def test_show(broker: Any, topic: str, run: Any) -> None:
     done = run("show", topic, "m0000")
     assert done.returncode == 0
     shown = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    assert (shown["state"], shown["cause"], shown["body"]) == ("deleted", "cancel", "body 0")
+    assert (shown["state"], shown["cause"], shown["body"]) == ("cancelled", "cancel", "body 0")
     assert re.fullmatch(TIME, shown["deliver_at"])
     steps = run("show", topic, "m0000", "--life").stdout.splitlines()[-2:]
     assert all(re.fullmatch(TIME, line.split()[0]) for line in steps)
-    assert [line.split()[1] for line in steps] == ["sent", "deleted"]
+    assert [line.split()[1] for line in steps] == ["sent", "cancelled"]
     assert "cause=cancel" in steps[1]
     (line,) = run("show", topic, "m0000", "--life", "--json").stdout.splitlines()
     assert [step["event"] for step in json.loads(line)["life"]] == ["sent", "deleted"]
@@ -91,7 +94,8 @@ def test_dead(broker: Any, topic: str, run: Any) -> None:
     broker.post(f"/v1/topics/{topic}/messages", [{"body": "x", "id": name} for name in "ab"])
     got = broker.post(f"/v1/topics/{topic}/receive", {"max": 2, "wait_ms": 5_000})["messages"]
     nacked, rejected = (each["receipt"] for each in got)
-    assert run("nack", topic, nacked).stdout == f"{nacked}\tdone\n"
+    why = ("--reason", "no such mailbox")
+    assert run("nack", topic, nacked, *why).stdout == f"{nacked}\tdone\n"
     assert run("reject", topic, rejected).stdout == f"{rejected}\tdone\n"
     lines = run("dead", topic).stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [["a", "dead"], ["b", "dead"]]

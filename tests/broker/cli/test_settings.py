@@ -64,7 +64,14 @@ def test_every_setting_and_its_source(
     [
         ('http = "127.0.0.1:1"\n', None),
         ('fsync = "sometimes"\n', "fsync must be one of always, interval, not 'sometimes'"),
-        ("speed = 1\n", "has an unknown key 'speed'"),
+        (
+            "speed = 1\n",
+            "has an unknown key 'speed'; `delaylog config` lists the keys, with - for _",
+        ),
+        ('fsink = "x"\n', "has an unknown key 'fsink'; did you mean fsync?"),
+        ("[limit]\n", "has an unknown key 'limit'; did you mean limits?"),
+        ("[limits]\nwait_ms = 1\n", "there is no limit 'wait_ms'; did you mean wait_ms_max?"),
+        ("[limits]\nspeed = 1\n", "there is no limit 'speed'; `delaylog config` lists them"),
         ("[limits]\nwait_ms_max = -1\n", "wait_ms_max"),
         ("http = \n", "is not TOML"),
     ],
@@ -79,8 +86,21 @@ def test_a_file_is_judged_by_itself(
     (line,) = capsys.readouterr().out.splitlines()
     assert status == (0 if wrong is None else 1)
     assert (wrong or f"{file} is valid") in line
+    assert line.count(str(file)) == 1
     assert main(["config", "--check", str(file), "--json"]) == status
     assert json.loads(capsys.readouterr().out)["valid"] is (wrong is None)
+
+
+def test_mistyped_variables(capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing reads them, which nobody notices; variables of other programs are left alone."""
+    for name in ("DELAYLOG_FSINK", "DELAYLOG_URI", "DELAYLOG_FSYNC", "DELAYLOG_PURPOSE", "FSYN"):
+        monkeypatch.setenv(name, "always")
+    monkeypatch.setenv("DELAYLOG_CLUSTER_SECRET", "s3cret")
+    assert main(["config"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "delaylog: nothing reads the variable DELAYLOG_FSINK; did you mean DELAYLOG_FSYNC?",
+        "delaylog: nothing reads the variable DELAYLOG_URI; did you mean DELAYLOG_URL?",
+    ]
 
 
 def test_settings_of_a_topic(broker: Any, topic: str, run: Any) -> None:

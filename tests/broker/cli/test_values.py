@@ -13,6 +13,8 @@ from delaylog.broker.cli.values import (
     parse_span,
     parse_time,
     span_text,
+    state_text,
+    states_of,
     time_text,
     value_text,
 )
@@ -78,6 +80,35 @@ def test_what_is_no_time(text: str) -> None:
         parse_time(text, NOW_MS)
 
 
+def test_hints_at_what_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A duration for a time, a time without a date, units in capitals."""
+    with pytest.raises(ValueError, match=r"2h is a duration: write \+2h or -2h, counted from now"):
+        parse_time("2h", NOW_MS)
+    with pytest.raises(ValueError, match="'2H' is not a duration: units are lower case; write a"):
+        parse_span("2H")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        # It is 16:13 on 2026-09-21 there.
+        for text, meant in (
+            ("18:00", "2026-09-21T18:00"),
+            ("16:13", "2026-09-22T16:13"),
+            ("9:05", "2026-09-22T09:05"),
+        ):
+            with pytest.raises(ValueError, match=f"{text} has no date: write {meant} for the next"):
+                parse_time(text, NOW_MS)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    with pytest.raises(ValueError, match="'25:00' is not a time: write an ISO time"):
+        parse_time("25:00", NOW_MS)
+
+
+def test_a_cancelled_message_is_called_so() -> None:
+    assert (state_text("deleted"), state_text("waiting")) == ("cancelled", "waiting")
+    assert states_of("waiting,cancelled") == "waiting,deleted"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
@@ -85,6 +116,7 @@ def test_what_is_no_time(text: str) -> None:
         *(("ttl_ms", -1, "never"), ("accepted_ms", -2_000, "-2s"), ("due_to", 1, time_text(1))),
         *(("oldest_due_ms", None, "-"), ("paused", True, "yes"), ("tags", ["a", "b"], "a,b")),
         ("backoff", {"first_ms": 1_000, "factor": 2.0}, "first=1s,factor=2.0"),
+        ("state", "deleted", "cancelled"),
         ("deliver_at_ms", 2**62, f"{2**62}ms"),
     ],
 )

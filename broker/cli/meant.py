@@ -1,0 +1,92 @@
+"""What a word that does not exist probably means: the words that people try first, then spelling.
+
+The tables have words of other tools and of everyday speech. A word that means the same as a verb
+or an option may be spelled nothing like it: `--in` is `--delay`, not `--insecure-plain-token`.
+Options that waive a protection are never suggested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+_WAIVERS: Final = "--insecure"
+_VERBS: Final = {
+    "send": "publish push enqueue put add schedule produce create",
+    "receive": "consume pop poll fetch pull reserve lease dequeue",
+    "ack": "acknowledge done complete commit finish",
+    "nack": "fail unack",
+    "reject": "bury kill",
+    "extend": "touch heartbeat renew",
+    "list": "ls pending scheduled messages browse search find",
+    "show": "get info inspect describe view history life",
+    "dead": "dlq dead-letter dead-letters deadletter deadletters failed",
+    "cancel": "delete remove rm del unschedule revoke",
+    "reschedule": "move postpone snooze delay update edit change defer",
+    "replay": "retry requeue redrive revive resurrect",
+    "topics": "queues",
+    "topic": "queue",
+    "stats": "status count counts metrics",
+    "config": "settings configure configuration options env",
+    "purge": "clear empty flush truncate",
+    "resume": "unpause continue",
+    "pause": "suspend hold",
+    "serve": "start run server broker up",
+    "worker": "workers work",
+    "token": "tokens user users login auth",
+    "--help": "help usage man",
+    "--version": "version",
+}
+_OPTIONS: Final = {
+    "--delay": "--in --countdown --after --defer --sleep",
+    "--at": "--when --time --on --due --due-at --eta --schedule --deliver-at",
+    "--due-from": "--from --since --after --start",
+    "--due-to": "--to --until --before --end",
+    "--max": "--limit --count -n --n --number --size --batch",
+    "--wait": "--timeout --block",
+    "--lease": "--visibility --visibility-timeout --ttr --extend --for",
+    "--ttl": "--expire --expiry --expires",
+    "--max-retry": "--retries --retry --max-retries --attempts --max-attempts",
+    "--id": "--name --message-id --msg-id",
+    "--tag": "--tags --label --labels",
+    "--state": "--status",
+    "--group": "--consumer-group",
+    "--reason": "--why --error --message --comment",
+    "--ack": "--auto-ack --autoack",
+    "--follow": "--watch --tail --loop -f",
+    "--force": "--yes -y -f",
+    "--life": "--history --trace",
+    "--bodies": "--body --payload --payloads",
+    "--url": "--host --server --broker --address --endpoint --port -u",
+    "--json": "--format --output -o",
+    "--namespace": "--ns",
+    "--merge": "--replace --overwrite --upsert",
+    "--http": "--listen --bind --host --port",
+    "--data-dir": "--data --dir --folder --path",
+}
+"""The words for each name, between spaces. A word may be at several: the verb has one of them."""
+
+
+def verb_meant(word: str, verbs: Iterable[str]) -> str | None:
+    """The verb, or the option of `delaylog` itself, that a word means."""
+    return _meant(word.lower(), _VERBS, [*verbs, "--help", "--version"])
+
+
+def option_meant(word: str, options: Iterable[str]) -> str | None:
+    """The option of a verb that a word means."""
+    return _meant(word, _OPTIONS, [each for each in options if not each.startswith(_WAIVERS)])
+
+
+def _meant(word: str, table: Mapping[str, str], known: Collection[str]) -> str | None:
+    for name, words in table.items():
+        if name in known and word in words.split():
+            return name
+    return _nearest(word, known)
+
+
+def _nearest(word: str, known: Collection[str]) -> str | None:
+    """The known name that a word is the beginning of, or is spelled almost like."""
+    from difflib import get_close_matches
+
+    starts = [each for each in known if each.startswith(word)]
+    return next(iter(starts or get_close_matches(word, known, 1, cutoff=0.7)), None)
