@@ -117,6 +117,9 @@ class Pool:
             self._unusable = True
             return
         how = f"signal {-status}" if status < 0 else f"status {status}"
+        if self._unusable:
+            logger.warning("process %d ended by %s", slot.number, how)
+            return
         assert slot.start_at_s is not None
         wait_s = slot.start_at_s - now_s
         again = "process %d ended by %s: starting another one in %.1f s"

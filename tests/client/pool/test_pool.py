@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from delaylog.client.pool.child import UNUSABLE
-from delaylog.client.pool.pool import PoolOptions
+from delaylog.client.pool.pool import Pool, PoolOptions
 from delaylog.client.pool.slot import AGAIN, STEADY_S, Command, Slot
 from tests.client.workers.live import Live
 from tests.waiting import await_that as await_within
@@ -225,6 +225,69 @@ def test_processes_end_with_their_parent(place: Place) -> None:
         process.kill()
         process.wait()
         await_that(lambda: is_gone(int(place.lines()[0][0])))
+
+
+def test_messages_of_a_killed_process_and_of_a_killed_pool_come_back(place: Place) -> None:
+    """After their leases, to whoever runs then; no process stays behind."""
+    place.write(THREADS.replace("0.8", "3"))
+
+    def begun() -> dict[str, int]:
+        """Processes by the messages that they have begun and not ended."""
+        rows = place.lines()
+        ended = [(row[0], row[3]) for row in rows if row[2] == "end"]
+        return {row[3]: int(row[0]) for row in rows if (row[0], row[3]) not in ended}
+
+    place.live.client.put_topic("t", {"backoff": {"first_ms": 0}})
+    options = ("--processes", "2", "--health-file", str(place.health))
+    with place.pool(*options) as process:
+        await_that(place.health.exists)
+        place.live.send(["slow"])
+        victim = await_that(begun)["slow"]
+        os.kill(victim, signal.SIGKILL)
+        await_that(lambda: place.ended() == ["slow"])
+        await_that(lambda: place.live.counts() == {"acked": 1}, place.live.counts)
+        # The health file is renewed again: the killed process was replaced.
+        now_s = time.time()
+        await_that(lambda: place.health.stat().st_mtime > now_s)
+        place.live.send(["slow"])
+        await_that(begun)
+        process.kill()
+        process.wait()
+    pids = {int(row[0]) for row in place.lines()}
+    await_that(lambda: all(map(is_gone, pids)))
+    await_that(lambda: time.time() - place.health.stat().st_mtime > 3)
+    # What its handler did in the grace period counts.
+    assert place.ended() == ["slow"] * 2
+    assert place.live.counts() == {"acked": 2}
+
+
+def test_a_blocked_process_ends_with_its_parent_too(place: Place) -> None:
+    """Its message comes back after its lease."""
+    place.write(
+        THREADS.replace("0.8", "600").replace("lease_ms=2_000", "lease_ms=2_000, grace_s=1")
+    )
+    place.live.send(["slow"])
+    with place.pool() as process:
+        await_that(place.lines)
+        process.kill()
+        process.wait()
+    await_that(lambda: is_gone(int(place.lines()[0][0])))
+    await_that(lambda: place.live.counts() == {"ready": 1}, place.live.counts)
+
+
+def test_a_log_promises_no_start_that_does_not_come(caplog: pytest.LogCaptureFixture) -> None:
+    """While an application that cannot run waits for a change, what else ends stays away."""
+    pool = Pool(PoolOptions(Command("a:b", "info"), processes=2, reload=True))
+    broken, killed = Slot(1), Slot(2)
+    broken.reason, killed.start_at_s = "a:b cannot be imported", 1.5
+    pool._ended(killed, -9, 1.0)
+    pool._ended(broken, UNUSABLE, 1.0)
+    pool._ended(killed, -9, 1.0)
+    assert caplog.messages == [
+        "process 2 ended by signal 9: starting another one in 0.5 s",
+        "a:b cannot be imported; waiting for a change",
+        "process 2 ended by signal 9",
+    ]
 
 
 @pytest.mark.parametrize(
