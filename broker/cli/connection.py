@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from delaylog.broker.cli.failing import UsageError
@@ -121,6 +124,17 @@ def given(args: argparse.Namespace, *members: Member[Any]) -> dict[str, Any]:
 
 def _first_line() -> str:
     """The token for `--token -`. What follows it on standard input is left to the verb."""
-    if sys.stdin.isatty():
-        return getpass.getpass("token: ")
-    return sys.stdin.buffer.readline().decode("latin-1").strip()
+    with interruptible():
+        if sys.stdin.isatty():
+            return getpass.getpass("token: ")
+        return sys.stdin.buffer.readline().decode("latin-1").strip()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a read at once. asyncio's own handler waits for the loop, which is blocked."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -27,6 +27,7 @@ from delaylog.broker.server_extra import hint, is_missing
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    _open_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(words)
     try:
@@ -51,6 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not is_expected(error):
             raise
         return fail(error, as_json=as_json)
+
+
+def _open_streams() -> None:
+    """Open what the caller has closed, as by `<&-`: it reads as empty and discards what is written.
+
+    Also, no socket and no file of a broker gets a descriptor that children take for a stream.
+    """
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:
+            setattr(sys, stream, open(os.devnull, mode))  # noqa: SIM115 (open until the end)
 
 
 def _parsed(words: list[str], *, as_json: bool) -> argparse.Namespace:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain, islice
 from typing import Any, Final, cast
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, name
-from delaylog.broker.cli.connection import client_of, given
+from delaylog.broker.cli.connection import client_of, given, interruptible
 from delaylog.broker.cli.failing import DONE, WRONG, UsageError
 from delaylog.broker.cli.output import emit, print_lines
 from delaylog.broker.cli.progress import Progress
@@ -126,18 +124,8 @@ def _lines() -> Iterator[list[bytes]]:
 
 
 def _read() -> bytes:
-    with _interruptible():
+    with interruptible():
         return cast(BufferedReader, sys.stdin.buffer).read1(_READ_BYTES)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a read at once. asyncio's own handler waits for the loop, which is blocked."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:

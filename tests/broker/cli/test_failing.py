@@ -97,3 +97,21 @@ def test_words_that_belong_nowhere(words: list[str], said: str, capsys: Shown) -
     assert caught.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_closed_streams_read_as_empty_and_discard(tmp_path: Path) -> None:
+    """As a service without streams starts it: no traceback, and the status still counts."""
+
+    def closed(*words: str) -> int:
+        script = f'exec "{PROGRAM}" "$@" <&- >&- 2>&-'
+        return subprocess.run(
+            ["sh", "-c", script, "sh", *words], cwd=tmp_path, check=False
+        ).returncode
+
+    assert closed("config") == 0
+    assert closed("config", "--check", "absent.toml") == 1
+    assert closed("send", "t", "--url", "http://127.0.0.1:1") == 0
+    program = f'exec "{PROGRAM}" send t --token - --url http://127.0.0.1:1 <&-'
+    done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("delaylog: ")

@@ -122,12 +122,22 @@ def test_lines_that_are_typed_are_sent_one_by_one(broker: Any, topic: str, start
     assert b"Traceback" not in terminal.shown
 
 
-@pytest.mark.parametrize("verb", ["send", "receive"])
-def test_one_interruption_is_enough(broker: Any, topic: str, verb: str) -> None:
-    """While it waits for its input, and while it waits for the broker."""
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [
+        ("send", ()),
+        ("receive", ("--wait", "50s")),
+        ("receive", ("--follow",)),
+        ("stats", ("--token", "-")),
+    ],
+)
+def test_one_interruption_is_enough(
+    broker: Any, topic: str, verb: str, options: tuple[str, ...]
+) -> None:
+    """While it waits for its input or for a token, and while it waits for the broker."""
     reading, writing = os.pipe()
     out = os.memfd_create("out")
-    words = [verb, topic, *(["--wait", "50s"] if verb == "receive" else []), "--url", broker.url]
+    words = [verb, topic, *options, "--url", broker.url]
     process = WarmProcess(*words, stdin=reading, stdout=out, stderr=out)
     try:
         time.sleep(1.5)
