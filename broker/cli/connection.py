@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import getpass
 import signal
 import sys
@@ -135,6 +136,10 @@ def interruptible() -> Iterator[None]:
     """Let Ctrl-C end a read at once. asyncio's own handler waits for the loop, which is blocked."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        # One that came since the last turn of the loop has only asked for a cancellation.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise KeyboardInterrupt
         yield
     finally:
         signal.signal(signal.SIGINT, before)

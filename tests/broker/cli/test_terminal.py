@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.cli.connection import interruptible
 from delaylog.broker.cli.failing import UsageError, fail
 from tests.starts.warm import WarmProcess, run_warm
 
@@ -120,6 +122,18 @@ def test_lines_that_are_typed_are_sent_one_by_one(broker: Any, topic: str, start
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130
     assert b"Traceback" not in terminal.shown
+
+
+def test_an_interruption_just_before_a_read_is_enough() -> None:
+    """asyncio has noted it, and has had no turn to act on it."""
+
+    async def read() -> None:
+        signal.raise_signal(signal.SIGINT)
+        with interruptible():
+            pytest.fail("the read would block")
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(read())
 
 
 @pytest.mark.parametrize(
