@@ -129,7 +129,8 @@ class MessageInfo:
     tags: tuple[str, ...]
     cause: str | None = None
     reason: str | None = None
-    """Of a dead letter: why the last attempt failed, in the words of its consumer."""
+    """From `get` and `dead`: why the last failed attempt failed, in the words of its consumer. None
+    if it gave none, and when the broker's log no longer has it."""
     sent_at_ms: int | None = None
     expires_at_ms: int | None = None
     max_retry: int | None = None

@@ -44,7 +44,8 @@ class AsyncTimer:
 
         The result says when it is due: `deliver_at_ms`.
 
-        Give a `delay`, or another of the times that `send` takes. The content for the handler is a
+        Give a `delay`, or another of the times that `send` takes; `timedelta(0)` is at once. None
+        is no time: ValueError. The content for the handler is a
         `body`, a `json` value, or a `value` for the codec of the client; without one the body is
         empty. If a handler has the timer at the moment, it fires once more afterwards.
         """
@@ -156,12 +157,18 @@ class AsyncTiming:
 
 
 def _add_delay(fields: DueKeywords, delay: timedelta | None) -> None:
-    """Add the delay that was given as a positional argument."""
-    if delay is None:
-        return
-    if fields.get("delay") is not None:
-        raise TypeError("the delay is given twice")
-    fields["delay"] = delay
+    """Add the delay that was given as a positional argument. ValueError without any time.
+
+    A time that is missing, such as an absent setting, must not make a timer due now.
+    """
+    if delay is not None:
+        if fields.get("delay") is not None:
+            raise TypeError("the delay is given twice")
+        fields["delay"] = delay
+    if all(fields.get(name) is None for name in DueKeywords.__annotations__):
+        raise ValueError(
+            "give a time: a timedelta, or at, delay_ms or deliver_at_ms; timedelta(0) is at once"
+        )
 
 
 def _ended(state: str | None) -> TimerState:

@@ -47,8 +47,12 @@ def check_span(field: str, span: object) -> None:
     """TypeError unless it is a timedelta; `field` is the name of the number of the same meaning."""
     if not isinstance(span, timedelta):
         name, _, unit = field.rpartition("_")
-        units = "milliseconds" if unit == "ms" else "seconds"
-        raise TypeError(f"{name} is a timedelta, not {type(span).__name__}; {units} are {field}")
+        wrong = f"{name} is a timedelta, not {type(span).__name__}"
+        if unit == "s":
+            raise TypeError(f"{wrong}; seconds are {field}")
+        known = isinstance(span, (int, float)) and not isinstance(span, bool)
+        seconds = f", {span} seconds are timedelta(seconds={span})" if known else ""
+        raise TypeError(f"{wrong}; milliseconds are {field}{seconds}")
 
 
 def in_numbers(given: Mapping[str, Any], *fields: str) -> dict[str, Any]:

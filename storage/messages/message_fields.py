@@ -66,6 +66,8 @@ def is_no_unix_ms(value: int) -> bool:
 
 def not_unix_ms(value: int) -> str:
     """What is wrong with such a number, to follow the name of its member."""
+    if value < 0:
+        return f"{value} is negative: give milliseconds since 1970, or 0 for now"
     return f"{value} is before 2001-09-09: give milliseconds since 1970, not seconds"
 
 

@@ -23,10 +23,15 @@ async def told(queue: Queue, id: str = "a") -> list[tuple[str, str | None, str |
 
 
 async def dead(queue: Queue) -> list[tuple[str | None, str | None]]:
-    """(cause, reason) of the dead letters."""
-    found: Any = queue.client.dead(queue.topic)
-    letters = [each async for each in found] if hasattr(found, "__aiter__") else list(found)
-    return [(letter.cause, letter.reason) for letter in letters]
+    """(cause, reason) of the dead letters, which are the same with and without their history."""
+    asked: Any = [queue.client.dead(queue.topic, history=history) for history in (True, False)]
+    told, short = [
+        [each async for each in found] if hasattr(found, "__aiter__") else list(found)
+        for found in asked
+    ]
+    assert [letter.reason for letter in told] == [letter.reason for letter in short]
+    assert not any(letter.life for letter in short)
+    return [(letter.cause, letter.reason) for letter in told]
 
 
 @on_a_queue
@@ -52,6 +57,27 @@ async def test_a_nack_without_a_wait_says_why_too(queue: Queue) -> None:
     await got(message.nack(delay_ms=0, reason="again"))
     assert (await told(queue))[-1] == ("nacked", None, "again")
     assert (await told(queue))[0] == ("leased", process_name(), None)
+
+
+@on_a_queue
+async def test_a_look_at_a_message_says_why(queue: Queue) -> None:
+    """With and without its life: none at first, then that of the last attempt that failed."""
+
+    async def reason() -> str | None:
+        found = [await queue.call("get", "a", life=life) for life in (False, True)]
+        assert found[0].reason == found[1].reason
+        told: str | None = found[0].reason
+        return told
+
+    await queue.call("put_topic", {"max_retry": 1})
+    message = await queue.take()
+    assert await reason() is None
+    await got(message.nack(delay_ms=0, reason="no route"))
+    assert await reason() == "no route"
+    (message,) = await queue.call("receive", wait_ms=5_000)
+    assert await reason() == "no route"
+    await got(message.nack(reason="unreachable"))
+    assert await reason() == "unreachable"
 
 
 @on_a_queue

@@ -136,3 +136,26 @@ def test_a_timer_has_a_key_and_one_time() -> None:
             timer.set(HOUR, id="x")  # type: ignore[call-arg]
         with pytest.raises(ValueError, match="2 times are given"):
             timer.set(HOUR, delay_ms=5)
+
+
+def test_a_timer_without_a_time_is_not_due_now() -> None:
+    """A setting that is absent is None: neither `set` nor `move` takes it for "at once"."""
+    with Client("http://127.0.0.1:9") as client:
+        timer = client.timer("order 17")
+        for change in (timer.set, timer.move):
+            absent: list[dict[str, Any]] = [{}, {"delay": None}, {"at": None, "delay_ms": None}]
+            for fields in absent:
+                with pytest.raises(ValueError, match="give a time: a timedelta, or at, delay_ms"):
+                    change(**fields)
+            with pytest.raises(ValueError, match=r"timedelta\(0\) is at once"):
+                change(None)
+
+
+@on_a_queue
+async def test_a_timer_is_due_at_once_by_a_delay_of_zero(queue: Queue) -> None:
+    timer = queue.client.timer("order 17", topic=queue.topic)
+    due: dict[str, Any]
+    for due in ({"delay": timedelta(0)}, {"delay_ms": 0}):
+        await got(timer.set(**due))
+        (message,) = await queue.call("receive", wait_ms=5_000)
+        await got(message.ack())

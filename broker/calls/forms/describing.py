@@ -6,7 +6,6 @@ from typing import Any
 
 from delaylog.broker.engine.model import FoundMessage, cause_name
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.views.message_trace import Trace
 from delaylog.storage.layout import NEVER_MS, MessageState, ref_to_id
 from delaylog.storage.messages.records import Record
 
@@ -34,14 +33,3 @@ def describe(state: EngineState, found: FoundMessage, record: Record) -> dict[st
     elif shown >= MessageState.ACKED:
         members["ended_at_ms"] = int(entry["time"])
     return members
-
-
-def trace_members(trace: Trace, name: str) -> dict[str, Any]:
-    """The steps of a message, and whether none is missing."""
-    return {name: trace.steps, f"{name}_complete": trace.complete}
-
-
-def last_reason(trace: Trace) -> str | None:
-    """Why the last attempt failed, if its consumer said so."""
-    said = (step["reason"] for step in reversed(trace.steps) if "reason" in step)
-    return next(said, None)

@@ -10,7 +10,8 @@ import numpy as np
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.calls.forms.describing import describe, trace_members
+from delaylog.broker.calls.forms.describing import describe
+from delaylog.broker.calls.forms.tracing import last_reason, reasons_of, trace_members, traces_of
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.writes import Change, change
@@ -20,7 +21,6 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
-from delaylog.broker.engine.views.message_trace import Traces
 from delaylog.storage.layout import MessageState
 from delaylog.storage.messages.records import split_record
 
@@ -52,12 +52,10 @@ async def get_message(ctx: Context) -> Answer:
         members |= own_members(record, packed=ctx.packed)
     await ctx.node.durable(state.position)
     if values["life"]:
-        now_ms = ctx.node.clock.now_ms()
-        traces = Traces(
-            state, topic, [found], group=group, now_ms=now_ms, clock=ctx.node.machine.steady_s
-        )
-        await ctx.node.run(traces.work())
-        members |= trace_members(traces.traces[0], "life")
+        (trace,) = await traces_of(ctx, topic, group, [found])
+        members |= trace_members(trace, "life") | {"reason": last_reason(trace)}
+    else:
+        (members["reason"],) = await reasons_of(ctx, topic, group, [found])
     return ctx.answer(members)
 
 

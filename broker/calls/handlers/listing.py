@@ -7,14 +7,14 @@ from typing import Any
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
-from delaylog.broker.calls.forms.describing import describe, last_reason, trace_members
+from delaylog.broker.calls.forms.describing import describe
+from delaylog.broker.calls.forms.tracing import last_reason, reasons_of, trace_members, traces_of
 from delaylog.broker.calls.places import group_of, seen_or_blank
 from delaylog.broker.engine.model import NO_TOPIC
 from delaylog.broker.engine.views.counting import Forecast
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
 from delaylog.broker.engine.views.listing import Listing
-from delaylog.broker.engine.views.message_trace import Traces
 from delaylog.storage.calls.shapes import WITH_TAG
 from delaylog.storage.layout import MessageState
 
@@ -33,15 +33,15 @@ async def list_dead(ctx: Context) -> Answer:
     values = ctx.query_values()
     page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
     messages = [_members(ctx, listed) for listed in page.messages]
+    topic, group = seen_or_blank(ctx, values)
     if values["history"] and messages:
-        state = ctx.node.engine.state
-        topic, group = seen_or_blank(ctx, values)
-        traces = Traces(
-            state, topic, page.messages, group=group, now_ms=now_ms, clock=ctx.node.machine.steady_s
-        )
-        await ctx.node.run(traces.work())
-        for members, trace in zip(messages, traces.traces, strict=True):
+        traces = await traces_of(ctx, topic, group, page.messages)
+        for members, trace in zip(messages, traces, strict=True):
             members |= trace_members(trace, "history") | {"reason": last_reason(trace)}
+    else:
+        reasons = await reasons_of(ctx, topic, group, page.messages)
+        for members, reason in zip(messages, reasons, strict=True):
+            members["reason"] = reason
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
 
 

@@ -6,11 +6,15 @@ means now: whoever applies a due time sees to that.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.messages.batch import Column, column_max, column_min
 from delaylog.storage.messages.message_fields import UNIX_MS_MIN, not_unix_ms
+
+_YEAR_MS: Final = 365.25 * 86_400_000
 
 
 def delay_over_horizon(horizon_ms: int, item: int | None = None) -> BadRequestError:
@@ -28,9 +32,10 @@ def check_due_times(due: Column, now_ms: int, horizon_ms: int) -> None:
 
     By a clock that is before 2001 itself, only negative times are refused.
     """
-    if column_max(due) > now_ms + horizon_ms:
+    last_ms = int(column_max(due))
+    if last_ms > now_ms + horizon_ms:
         raise BadRequestError(
-            f"deliver_at_ms is over the horizon of {horizon_ms} ms", field="deliver_at_ms"
+            f"deliver_at_ms {_too_far(last_ms, now_ms, horizon_ms)}", field="deliver_at_ms"
         )
     first_ms = UNIX_MS_MIN if now_ms >= UNIX_MS_MIN else 0
     if column_min(due) >= first_ms:
@@ -40,3 +45,15 @@ def check_due_times(due: Column, now_ms: int, horizon_ms: int) -> None:
     if len(wrong):
         what = not_unix_ms(int(wrong[0]))
         raise BadRequestError(f"deliver_at_ms {what}", field="deliver_at_ms")
+
+
+def _too_far(due_ms: int, now_ms: int, horizon_ms: int) -> str:
+    """What is wrong with a time over the horizon, which perhaps is in micro- or nanoseconds."""
+    for unit, factor in (("microseconds", 1_000), ("nanoseconds", 1_000_000)):
+        if UNIX_MS_MIN <= due_ms // factor <= now_ms + horizon_ms:
+            return f"{due_ms} looks like {unit}: give milliseconds since 1970"
+    ahead, most = ((ms / _YEAR_MS) for ms in (due_ms - now_ms, horizon_ms))
+    return (
+        f"{due_ms} is {ahead:,.1f} years ahead, over the horizon of {horizon_ms} ms"
+        f" ({most:.1f} years)"
+    )

@@ -200,7 +200,9 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
     backoff = _object(
         {**_each(_COUNT, "first_ms", "max_ms"), **_each({"type": "number"}, "factor", "jitter")}
     )
-    message = _body(**described, headers=_HEADERS, **_each(_TEXT, "topic", "namespace"))
+    reason = {"reason": _TEXT_OR_NULL}
+    own = described | reason | _each(_TEXT, "topic", "namespace")
+    message = _body(**own, headers=_HEADERS)
     message["properties"] |= sometimes | {
         "life": _list(_ref("Step")),
         "life_complete": _FLAG,
@@ -236,9 +238,7 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
             at_ms=_INT_OR_NULL,
         ),
         "Listed": page(),
-        "DeadLetters": page(
-            history=_list(_ref("Step")), history_complete=_FLAG, reason=_TEXT_OR_NULL
-        ),
+        "DeadLetters": page(history=_list(_ref("Step")), history_complete=_FLAG, **reason),
     }
 
 

@@ -55,6 +55,7 @@ def test_every_legal_id(broker: Any, topic: str, text: str) -> None:
         "namespace": "default",
         "state": "waiting",
         "cause": None,
+        "reason": None,
         "expires_at_ms": None,
         "attempts": 0,
         "max_retry": 10,

@@ -241,9 +241,9 @@ def test_dead_letters(broker: Any, topic: str) -> None:
     broker.call("PUT", f"/v1/topics/{topic}", {"max_retry": 1, "backoff": {"first_ms": 0}})
     path = f"/v1/topics/{topic}"
     broker.post(f"{path}/messages", [{"body": "x", "id": "a"}, LATER | {"id": "b"}])
-    for _ in range(2):
+    for reason in ("busy", "gone"):
         (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
-        broker.post(f"{path}/nack", {"receipts": [got["receipt"]]})
+        broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "reason": reason})
     (dead,) = get(broker, f"{path}/dead")["messages"]
     assert (dead["id"], dead["state"], dead["cause"], dead["attempts"]) == (
         "a",
@@ -258,7 +258,9 @@ def test_dead_letters(broker: Any, topic: str) -> None:
     assert dead["history"][-1]["at_ms"] == dead["ended_at_ms"]
     (dead,) = get(broker, f"{path}/dead", history="false", bodies="true")["messages"]
     assert "history" not in dead
-    assert dead["body"] == "x"
+    assert (dead["body"], dead["reason"]) == ("x", "gone")
+    assert get(broker, f"{path}/messages/a")["reason"] == "gone"
+    assert get(broker, f"{path}/messages/b")["reason"] is None
 
 
 def test_life_line(broker: Any, topic: str) -> None:

@@ -30,7 +30,14 @@ def test_a_duration_is_milliseconds(
     ("span", "ms", "kind", "says"),
     [
         (timedelta(1), 1, ValueError, "give lease or lease_ms, not both"),
-        (5, None, TypeError, "lease is a timedelta, not int; milliseconds are lease_ms"),
+        (
+            5,
+            None,
+            TypeError,
+            r"lease is a timedelta, not int; .* 5 seconds are timedelta\(seconds=5\)",
+        ),
+        ("5", None, TypeError, "lease is a timedelta, not str; milliseconds are lease_ms$"),
+        (True, None, TypeError, "lease is a timedelta, not bool; milliseconds are lease_ms$"),
         (None, 1.5, TypeError, "lease_ms is a whole number of milliseconds, not float"),
         (None, True, TypeError, "lease_ms is a whole number of milliseconds, not bool"),
         (None, -1, ValueError, "lease_ms is not negative: -1"),
