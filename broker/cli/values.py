@@ -152,7 +152,9 @@ def value_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ",".join(f"{plain_name(key)}={value_text(key, one)}" for key, one in value.items())
+        return ",".join(
+            f"{state_text(plain_name(key))}={value_text(key, one)}" for key, one in value.items()
+        )
     if isinstance(value, list):
         return ",".join(value_text(name, one) for one in value)
     if name.endswith("_ms") and isinstance(value, int):

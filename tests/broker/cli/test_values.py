@@ -116,7 +116,7 @@ def test_a_cancelled_message_is_called_so() -> None:
         *(("ttl_ms", -1, "never"), ("accepted_ms", -2_000, "-2s"), ("due_to", 1, time_text(1))),
         *(("oldest_due_ms", None, "-"), ("paused", True, "yes"), ("tags", ["a", "b"], "a,b")),
         ("backoff", {"first_ms": 1_000, "factor": 2.0}, "first=1s,factor=2.0"),
-        ("state", "deleted", "cancelled"),
+        *(("state", "deleted", "cancelled"), ("counts", {"deleted": 1}, "cancelled=1")),
         ("deliver_at_ms", 2**62, f"{2**62}ms"),
     ],
 )
