@@ -100,7 +100,13 @@ def test_dead(broker: Any, topic: str, run: Any) -> None:
     lines = run("dead", topic).stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [["a", "dead"], ["b", "dead"]]
     assert [line.split("\t")[4] for line in lines] == ["retries", "rejected"]
-    steps = run("dead", topic, "--max", 1, "--life").stdout.splitlines()[1:]
+    assert [line.split("\t")[7] for line in lines] == ["no such mailbox", "-"]
+    shown = dict(line.split(maxsplit=1) for line in run("show", topic, "a").stdout.splitlines())
+    assert shown["reason"] == "no such mailbox"
+    with_bodies, _ = run("dead", topic, "--bodies").stdout.splitlines()
+    assert with_bodies.split("\t")[7:] == ["no such mailbox", "x"]
+    message, *steps = run("dead", topic, "--max", 1, "--life").stdout.splitlines()
+    assert message.endswith("\tno such mailbox")
     assert [line.split()[1] for line in steps] == ["sent", "ready", "leased", "dead"]
     (row, _) = (json.loads(line) for line in run("dead", topic, "--json").stdout.splitlines())
     assert "history" not in row
