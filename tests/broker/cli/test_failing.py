@@ -110,7 +110,7 @@ def test_closed_streams_read_as_empty_and_discard(tmp_path: Path) -> None:
 
     assert closed("config") == 0
     assert closed("config", "--check", "absent.toml") == 1
-    assert closed("send", "t", "--url", "http://127.0.0.1:1") == 0
+    assert closed("send", "t", "--url", "http://127.0.0.1:1") == 2, "an empty input sends nothing"
     program = f'exec "{PROGRAM}" send t --token - --url http://127.0.0.1:1 <&-'
     done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
