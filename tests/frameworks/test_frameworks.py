@@ -55,9 +55,8 @@ def test_every_program_is_short() -> None:
 
 @about("aiohttp")
 def test_a_user_sees_the_reminders_that_are_to_come(site: Site, client: Client) -> None:
-    site.start(
-        "python", *["-m", "aiohttp.web", "-H", "127.0.0.1", "-P", "PORT", "reminders:make_app"]
-    )
+    words = ["-m", "aiohttp.web", "-H", "127.0.0.1", "-P", "PORT", "reminders:make_app"]
+    site.start("python", *words)
     page = "/users/ann/reminders"
     assert site.ask("GET", page) == (200, "<ul></ul>")
 
@@ -71,10 +70,30 @@ def test_a_user_sees_the_reminders_that_are_to_come(site: Site, client: Client) 
     # What is being handled is still to come; its ack follows.
     await_that(lambda: site.ask("GET", page)[1].count("<li") == 1)
     assert f"<li id='{rent}'>pay the &lt;rent&gt;, " in site.ask("GET", page)[1]
-    assert site.ask("DELETE", f"/users/bob/reminders/{rent}")[0] == 404
+    for minutes in ("abc", "", "nan", "inf", "1e12", "1e300", "-3", "0"):
+        assert site.ask("POST", page, text="x", minutes=minutes)[0] == 400, minutes
+        assert site.ask("PATCH", f"{page}/{rent}", minutes=minutes)[0] == 400, minutes
+    assert site.ask("POST", page, text="x")[0] == 400
+
+    due_ms = client.get("reminders", rent).deliver_at_ms
+    status, said = site.ask("PATCH", f"{page}/{rent}", minutes=90)
+    moved_ms = json.loads(said)["deliver_at_ms"]
+    assert (status, moved_ms - due_ms > 1_799_000) == (200, True)
+    assert client.get("reminders", rent).deliver_at_ms == moved_ms
+    for method, fields in (("PATCH", {"minutes": 5}), ("DELETE", {})):
+        assert site.ask(method, f"/users/bob/reminders/{rent}", **fields)[0] == 404
+        assert site.ask(method, f"{page}/unknown", **fields)[0] == 404
     assert site.ask("DELETE", f"{page}/{rent}")[0] == 204
-    assert site.ask("DELETE", f"{page}/{rent}")[0] == 404
+    assert site.ask("DELETE", f"{page}/{rent}") == (409, "too late: deleted")
+    assert site.ask("PATCH", f"{page}/{rent}", minutes=5) == (409, "too late: deleted")
     assert site.ask("GET", page) == (200, "<ul></ul>")
+
+    assert site.broker.stop() == 0
+    for method in ("GET", "DELETE"):
+        path = page if method == "GET" else f"{page}/{rent}"
+        assert site.ask(method, path) == (503, "try again later")
+    site.broker.start()
+    await_that(lambda: site.ask("GET", page) == (200, "<ul></ul>"))
 
     assert site.stop() == [0]
     counts = client.stats("reminders").counts
@@ -93,8 +112,10 @@ def test_an_order_that_is_not_paid_is_cancelled(site: Site, client: Client) -> N
 
     assert place(1, 3_600) == place(2, 0.1) == 201
     site.wait_for("order 2 of ann is cancelled")
-    assert site.ask("POST", "/orders/1/payment") == (200, '{"paid_in_time":true}')
-    assert site.ask("POST", "/orders/2/payment") == (200, '{"paid_in_time":false}')
+    for _ in range(2):
+        assert site.ask("POST", "/orders/1/payment") == (200, '{"paid_in_time":true}')
+        assert site.ask("POST", "/orders/2/payment") == (200, '{"paid_in_time":false}')
+    assert site.ask("POST", "/orders/9/payment")[0] == 404
 
     # uvicorn ends by the signal once the application has shut down.
     assert site.stop() == [-signal.SIGTERM]
