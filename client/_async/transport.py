@@ -36,7 +36,13 @@ from delaylog.client.wire.exchanging import (
     Times,
     exchange,
 )
-from delaylog.client.wire.http_answer import ANSWER_BYTES_MAX, TOO_LONG, unanswered, unreached
+from delaylog.client.wire.http_answer import (
+    ANSWER_BYTES_MAX,
+    TOO_LONG,
+    broken_off,
+    unanswered,
+    unreached,
+)
 from delaylog.client.wire.leader_route import LeaderRoute
 
 T = TypeVar("T")
@@ -164,7 +170,7 @@ class AsyncTransport:
         except TimeoutError as error:
             return _because(AnswerLate(f"{ask.name}: no answer in time"), error)
         except (aiohttp.ClientError, ConnectionError) as error:
-            return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
+            return _because(AnswerLost(f"{ask.name}: {broken_off(error)}"), error)
 
 
 async def _whole(response: aiohttp.ClientResponse) -> bytes | None:

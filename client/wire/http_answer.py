@@ -51,6 +51,14 @@ def unanswered(node: str) -> str:
     return f"the connection was closed without an answer ({hint})"
 
 
+def broken_off(error: Exception) -> str:
+    """What to say about a connection that ended during a request. aiohttp's errors lack a cause."""
+    if not isinstance(error, OSError):
+        return str(error) or type(error).__name__
+    why = f": {os.strerror(error.errno)}" if error.errno else ""
+    return f"the connection broke off{why}"
+
+
 class _Part(IntEnum):
     HEAD = 0
     LENGTH = 1

@@ -5,12 +5,14 @@ A server plays a broker that was taken over, a proxy, or somebody on the way.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import msgpack
 import pytest
 from aiohttp import web
@@ -118,3 +120,25 @@ async def test_a_body_that_is_too_long(kind: Any, monkeypatch: pytest.MonkeyPatc
     error = await error_of(kind, lambda: web.Response(body=b"x" * 200_000), send)
     assert isinstance(error, AnswerLost)
     assert "longer than" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (None, "the connection broke off"),
+        (errno.ECONNRESET, "the connection broke off: Connection reset by peer"),
+    ],
+)
+async def test_a_connection_that_breaks_while_a_request_is_sent(
+    number: int | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the text of aiohttp, which begins with `[Errno None]`."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise aiohttp.ClientOSError(number, "Can not write request body for http://b")
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", broken)
+    async with AsyncClient("http://127.0.0.1:9") as client:
+        with pytest.raises(AnswerLost) as caught:
+            await client.get_topic("t", timeout_s=1)
+    assert str(caught.value).endswith(f": {says}")
