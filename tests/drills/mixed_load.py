@@ -220,6 +220,7 @@ class MixedLoad:
                 self._far[known.id] = known
             await calls.reschedule(known, due_ms)
         else:
-            some = {each.id for each in random.choices(pool, k=20) if each.topic == known.topic}
+            others = random.choices(pool, k=20)
+            some = {known.id, *(each.id for each in others if each.topic == known.topic)}
             due_ms = now_ms() + random.randint(500, 2_000)
             await calls.change_bulk(known.topic, sorted(some), random.choice((None, due_ms)))
