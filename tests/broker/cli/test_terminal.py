@@ -132,8 +132,13 @@ def test_an_interruption_just_before_a_read_is_enough() -> None:
         with interruptible():
             pytest.fail("the read would block")
 
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(read())
+    # Whoever starts the tests in the background of a shell has interruptions ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(read())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

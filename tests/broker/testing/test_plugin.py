@@ -131,7 +131,7 @@ def test_a_broker_that_does_not_start_says_why(run) -> None:
         """
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*unknown limit 'colour'*"])
+    result.stdout.fnmatch_lines(["*there is no limit 'colour'*"])
 
 
 @pytest.mark.parametrize("marker", ["colour=1", "'positional'"])
