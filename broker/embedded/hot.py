@@ -146,7 +146,7 @@ def shares_of(messages: ToSettle) -> list[Share]:
     if not isinstance(messages, MessageBatch):
         return shares(listed(messages))
     rows = range(messages.columns.n)
-    return [Share(messages, rows, rows)] if rows else []
+    return [Share(messages, rows, rows, by_message=False)] if rows else []
 
 
 async def settle(

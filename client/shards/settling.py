@@ -28,6 +28,8 @@ class Share:
     """Their indexes among all messages."""
     rows: Sequence[int]
     """Their rows in the batch; a range for the whole batch."""
+    by_message: bool = True
+    """Whether messages were given, whose `with` blocks ask if they are settled, and not a batch."""
 
     @property
     def refs(self) -> array[int]:
@@ -39,6 +41,8 @@ class Share:
 
     def ended(self, results: Sequence[Settled]) -> None:
         """Record that a call ended the leases, so that no `with` block settles the messages."""
+        if not self.by_message:
+            return
         rows: Iterable[int] = self.rows
         if Settled.GONE in results:
             rows = [
