@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, InitVar, asdict, dataclass, field, fields
+from dataclasses import InitVar, asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cache
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, get_args
 
 from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords, SettingsSpans
 from delaylog.client.wire.durations import duration_ms
 from delaylog.client.wire.json_bodies import body_of
+from delaylog.client.wire.json_members import read_members
 from delaylog.storage.messages.message_fields import MergeMode
 
-T = TypeVar("T")
 SentResult: TypeAlias = Literal["created", "kept", "replaced", "rejected"]
 ChangeResult: TypeAlias = Literal["done", "too_late", "unknown"]
 State: TypeAlias = Literal["waiting", "ready", "leased", "acked", "expired", "dead", "deleted"]
@@ -113,7 +112,7 @@ class Changed:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return _read(cls, shape, groups=tuple(shape.get("groups") or ()))
+        return read_members(cls, shape, groups=tuple(shape.get("groups") or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +162,7 @@ class MessageInfo:
     def of(cls, shape: Mapping[str, Any], shard: str = "") -> Self:
         """From the API's JSON, of a get, a list, the dead letters or a peek."""
         name = "history" if "history" in shape else "life"
-        return _read(
+        return read_members(
             cls,
             {"state": "ready", **shape},
             priority=shape.get("priority") or 0,
@@ -263,7 +262,7 @@ class TopicInfo:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return _read(
+        return read_members(
             cls,
             shape,
             settings=TopicSettings.of(shape["settings"]),
@@ -285,7 +284,7 @@ class GroupInfo:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return _read(cls, shape, counts=Counts.of(shape["counts"]))
+        return read_members(cls, shape, counts=Counts.of(shape["counts"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +307,7 @@ class Stats:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return _read(
+        return read_members(
             cls,
             shape,
             counts=Counts.of(shape["counts"]),
@@ -371,7 +370,7 @@ class Delivered:
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
-        return _read(
+        return read_members(
             cls,
             shape,
             body=body_of(shape),
@@ -380,23 +379,3 @@ class Delivered:
             key=shape.get("key"),
             headers=shape.get("headers") or {},
         )
-
-
-def _read(kind: type[T], shape: Mapping[str, Any], **made: Any) -> T:
-    """Build a dataclass from JSON members of the same names; `made` has the converted fields.
-
-    Members whose field has a default may be absent.
-    """
-    of: Any = kind
-    for name, is_needed in _members_of(of):
-        if name not in made and (is_needed or name in shape):
-            made[name] = shape[name]
-    return kind(**made)
-
-
-@cache
-def _members_of(kind: Any) -> tuple[tuple[str, bool], ...]:
-    return tuple(
-        (each.name, each.default is MISSING and each.default_factory is MISSING)
-        for each in fields(kind)
-    )
