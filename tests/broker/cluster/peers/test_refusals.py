@@ -28,7 +28,7 @@ from delaylog.storage.messages.batch import Block
 from tests.broker.cluster.peers.rig import CLUSTER, KEY, Fake, Node, Rig, ack
 from tests.waiting import until
 
-QUICK = PeerLimits(stranger_ms=1000)
+QUICK = PeerLimits(stranger_ms=1_000, silent_ms=5_000)
 """Time enough for a sound peer of a busy machine."""
 
 
