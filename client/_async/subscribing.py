@@ -121,7 +121,8 @@ class AsyncSubscribing:
                         leased_at_s = now_s
                         continue
                     message = waiting.popleft()
-                    if first or await self._begun(message, lease_ms):
+                    begun = first and message.attempts == 1
+                    if begun or await self._begun(message, lease_ms):
                         yield message
                         waiting.forget_inherited()
                     first = False
