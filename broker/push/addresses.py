@@ -24,6 +24,8 @@ from ipaddress import (
 )
 from typing import Final, TypeAlias
 
+from delaylog.broker.push.urls import PORTS
+
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -134,7 +136,7 @@ class AddressRules:
 
     allowed: tuple[Network, ...] = ()
     """Networks that are permitted although the table refuses them."""
-    ports: frozenset[int] = frozenset((80, 443))
+    ports: frozenset[int] = PORTS
     """Ports that a push may connect to."""
 
     def refusal(self, host: str, port: int) -> str | None:

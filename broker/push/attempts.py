@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ class Attempts:
         rules: AddressRules,
         *,
         now_ms: Callable[[], int],
-        own_ports: Callable[[], frozenset[int]] = frozenset,
+        own_ports: Collection[int] = (),
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`own_ports`: ports that this process listens on; no push reaches them here."""
@@ -101,7 +101,7 @@ class Attempts:
         refusal = self._rules.refusal(host, port)
         made = socket.socket(family, kind, protocol)
         try:
-            if refusal is None and port in self._own_ports() and _is_here(made, host):
+            if refusal is None and port in self._own_ports and _is_here(made, host):
                 refusal = f"address {host} port {port} is this broker itself"
             if refusal is not None:
                 raise RefusedAddressError(refusal)

@@ -2,15 +2,17 @@
 
 A breaker is closed, open or half-open. Failed attempts open it: a target that fails gets one probe
 at the end of each pause, and pauses double. One success closes it. A target that is disabled gets
-nothing. Time is an argument, and everything that must survive a restart is in `Health`, whose
-fields are plain values.
+nothing. The number of attempts in flight begins small, grows with successes and halves with each
+failure, so that a thousand targets that hang hold two thousand connections at most. Time is an
+argument; what must survive a restart is in `Health`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
+from delaylog.broker.engine.push.targets import WELL, Health
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.push.outcomes import Outcome, Verdict
 from delaylog.storage.layout import NEVER_MS
@@ -21,43 +23,12 @@ WINDOW_MS: Final = 60_000
 WINDOW_ATTEMPTS_MIN: Final = 20
 WINDOW_FAILED_SHARE: Final = 0.5
 """So many attempts in a window, of which this share failed, open it too."""
+WINDOW_FIRST: Final = 2
+"""Attempts in flight at a target of which nothing is known, if it may have as many."""
 PAUSE_FIRST_MS: Final = 5_000
 PAUSE_MS_MAX: Final = 600_000
 THROTTLE_MS: Final = 1_000
 """The pause after an answer that throttles without Retry-After."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What is known of a target. It survives restarts and changes of the leader."""
-
-    disabled: str = ""
-    """Why nothing is sent until an operator enables the target; empty: it is enabled."""
-    open_until_ms: int = 0
-    """End of the breaker's pause, Unix ms; 0: the breaker is closed."""
-    turns: int = 0
-    """Pauses in a row: the length of the next one."""
-    throttled_until_ms: int = 0
-    """No attempt begins before it, Unix ms."""
-    failing_since_ms: int = 0
-    """Time of the first failed attempt after the last success, Unix ms; 0: none failed."""
-    reason: str = ""
-    """Why the last attempt failed, while the breaker is open or the target is disabled."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain members, as frames and answers contain them."""
-        return asdict(self)
-
-    def state(self, now_ms: int) -> str:
-        """disabled, open, half-open, throttled or closed."""
-        if self.disabled:
-            return "disabled"
-        if self.open_until_ms:
-            return "open" if now_ms < self.open_until_ms else "half-open"
-        return "throttled" if now_ms < self.throttled_until_ms else "closed"
-
-
-WELL: Final = Health()
 
 
 class Breaker:
@@ -71,6 +42,8 @@ class Breaker:
         self.health = health
         self.in_flight = 0
         self._concurrency = concurrency
+        self._window = min(WINDOW_FIRST, concurrency)
+        """Attempts that may be in flight now."""
         self._bucket = None
         if per_second is not None:
             self._bucket = TokenBucket(per_second, max(int(per_second), 1))
@@ -83,11 +56,9 @@ class Breaker:
         """Begin up to `wanted` attempts; returns how many. Each must be reported to `ended`, or to
         `unused` if it was not made.
         """
-        health = self.health
         if self.blocked_until_ms > now_ms:
             return 0
-        room = (1 if health.open_until_ms else self._concurrency) - self.in_flight
-        count = max(min(wanted, room), 0)
+        count = max(min(wanted, self._room()), 0)
         if self._bucket is not None and count:
             count = self._bucket.take(now_ms, count)
         self.in_flight += count
@@ -113,7 +84,7 @@ class Breaker:
         depends on the end of an attempt or on an operator.
         """
         at_ms = max(self.blocked_until_ms, now_ms)
-        if self.in_flight >= (1 if self.health.open_until_ms else self._concurrency):
+        if self._room() <= 0:
             return NEVER_MS
         if self._bucket is not None and at_ms < NEVER_MS:
             at_ms = max(at_ms, self._bucket.ready_at_ms(now_ms))
@@ -132,13 +103,20 @@ class Breaker:
             self.health = replace(self.health, throttled_until_ms=until_ms)
         self._count(outcome.unwell, now_ms)
         if outcome.unwell:
+            self._window = max(self._window // 2, 1)
             self._failed_once(outcome.reason, now_ms)
-        elif self.health.failing_since_ms and outcome.verdict is not Verdict.THROTTLED:
+            return
+        if outcome.verdict is Verdict.ACKED:
+            self._window = min(self._window + 1, self._concurrency)
+        if self.health.failing_since_ms and outcome.verdict is not Verdict.THROTTLED:
             # The window goes on, so that a target that fails half of the time opens it too.
             if self.health.open_until_ms:
                 self._attempts = self._failed = 0
             self._row = 0
             self.health = Health(throttled_until_ms=self.health.throttled_until_ms)
+
+    def _room(self) -> int:
+        return (1 if self.health.open_until_ms else self._window) - self.in_flight
 
     def _count(self, failed: bool, now_ms: int) -> None:
         if not 0 <= now_ms - self._since_ms < WINDOW_MS:

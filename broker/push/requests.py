@@ -18,10 +18,9 @@ from urllib.parse import quote
 
 import orjson
 
+from delaylog.storage.calls.of_targets import STRUCTURED
+
 HEADER_PREFIX: Final = "delaylog-header-"
-BINARY: Final = "binary"
-STRUCTURED: Final = "structured"
-MODES: Final = (BINARY, STRUCTURED)
 EVENT_TYPE: Final = "delaylog.message"
 JSON: Final = "application/json"
 STRUCTURED_TYPE: Final = "application/cloudevents+json; charset=utf-8"

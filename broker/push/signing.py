@@ -18,7 +18,6 @@ from typing import Final
 PREFIX: Final = "whsec_"
 KEY_BYTES_MIN: Final = 24
 KEY_BYTES_MAX: Final = 64
-SECRETS_MAX: Final = 2
 
 
 def parse_secret(text: str) -> bytes:

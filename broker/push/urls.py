@@ -14,8 +14,11 @@ from typing import Final
 
 from yarl import URL
 
-URL_CHARS_MAX: Final = 2_048
+from delaylog.storage.calls.of_targets import URL_BYTES_MAX
+
 HOST_CHARS_MAX: Final = 253
+PORTS: Final = frozenset((80, 443))
+"""Ports that a push may connect to, unless the configuration names others."""
 SCHEMES: Final = ("https", "http")
 _HOST: Final = re.compile(
     r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?"
@@ -24,8 +27,8 @@ _HOST: Final = re.compile(
 
 def check_url(text: str, ports: Collection[int]) -> str:
     """The URL in its stored form, its host in ASCII (IDNA). Raises ValueError."""
-    if len(text) > URL_CHARS_MAX:
-        raise ValueError(f"a URL has at most {URL_CHARS_MAX} characters, not {len(text)}")
+    if len(text.encode()) > URL_BYTES_MAX:
+        raise ValueError(f"a URL has at most {URL_BYTES_MAX} bytes")
     if not text.isprintable() or " " in text or "\\" in text:
         # Parsers drop or reinterpret these, each in its own way.
         raise ValueError("a URL has no spaces, control characters or backslashes")

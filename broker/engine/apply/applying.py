@@ -79,6 +79,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_level(state, payload)
     elif kind is FrameKind.ACCESS:
         state.access.apply(msgpack.unpackb(payload, strict_map_key=False))
+    elif kind is FrameKind.TARGET:
+        state.targets.apply(msgpack.unpackb(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 

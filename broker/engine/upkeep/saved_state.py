@@ -65,6 +65,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "transactions": state.transactions.snapshot(state.position),
         "keyspace": state.keyspace_base.saved(state.position),
         "access": state.access.snapshot(),
+        "targets": state.targets.snapshot(),
     }
 
 
@@ -165,3 +166,4 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.transactions.restore(saved["transactions"])
     if "access" in saved:
         state.access.restore(saved["access"])
+    state.targets.restore(saved.get("targets", []))

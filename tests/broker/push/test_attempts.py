@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import pytest
 from delaylog.broker.push.addresses import AddressRules, parse_networks
 from delaylog.broker.push.attempts import ANSWER_BYTES_MAX, DRAIN_SECONDS, Attempts
 from delaylog.broker.push.outcomes import ACKED, Outcome, Verdict
-from delaylog.broker.push.requests import BINARY, PushedMessage, PushRequest, make_request
+from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
 from delaylog.broker.push.signing import make_secret, parse_secret, signature_headers
+from delaylog.storage.calls.of_targets import BINARY
 from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority
 
@@ -28,7 +29,7 @@ TIMEOUT_MS = 700
 
 
 @asynccontextmanager
-async def client(port: int, **more: Any) -> AsyncIterator[Attempts]:
+async def client(port: int, **more: Any) -> AsyncGenerator[Attempts]:
     rules = AddressRules(LOOPBACK, frozenset((port,)))
     made = Attempts(rules, now_ms=lambda: time.time_ns() // 1_000_000, **more)
     try:
@@ -187,7 +188,7 @@ async def test_a_signed_push_verifies_at_the_receiver() -> None:
 async def test_own_listeners_are_refused_even_where_the_list_permits_them() -> None:
     async with Receiver(answer(200)) as receiver:
         own = frozenset((receiver.port,))
-        async with client(receiver.port, own_ports=lambda: own) as attempts:
+        async with client(receiver.port, own_ports=own) as attempts:
             made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 5_000)
     assert made.verdict is Verdict.FAILED
     assert made.reason.endswith("is this broker itself")

@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaylog.broker.engine.push.targets import WELL, Health
 from delaylog.broker.push.breaker import (
     FAILURES_TO_OPEN,
     PAUSE_FIRST_MS,
     PAUSE_MS_MAX,
     THROTTLE_MS,
-    WELL,
     WINDOW_ATTEMPTS_MIN,
     Breaker,
-    Health,
 )
 from delaylog.broker.push.outcomes import ACKED, Outcome, Verdict
 from delaylog.storage.layout import NEVER_MS
@@ -41,6 +40,32 @@ def opened() -> Breaker:
     return breaker
 
 
+def grown(concurrency: int) -> Breaker:
+    """A breaker that has seen successes enough for its full concurrency."""
+    breaker = Breaker(concurrency=concurrency)
+    for _ in range(concurrency):
+        attempt(breaker, ACKED, NOW)
+    return breaker
+
+
+def test_attempts_in_flight_grow_with_successes_and_halve_with_failures() -> None:
+    breaker = Breaker(concurrency=10)
+    assert breaker.permitted(NOW, 99) == 2
+    for _ in range(2):
+        breaker.ended(ACKED, NOW)
+    assert breaker.permitted(NOW, 99) == 4
+    for _ in range(4):
+        breaker.ended(ACKED, NOW)
+    assert breaker.permitted(NOW, 99) == 8
+    breaker.ended(FAILED, NOW)
+    assert breaker.permitted(NOW, 99) == 0
+    for _ in range(7):
+        breaker.ended(DISLIKED, NOW)
+    assert breaker.permitted(NOW, 99) == 4
+    breaker = grown(10)
+    assert breaker.permitted(NOW, 99) == 10
+
+
 def test_failures_in_a_row_open_it_and_a_probe_closes_it() -> None:
     breaker = opened()
     assert breaker.health.state(NOW) == "open"
@@ -54,11 +79,12 @@ def test_failures_in_a_row_open_it_and_a_probe_closes_it() -> None:
     assert breaker.ready_at_ms(later) == NEVER_MS
     breaker.ended(ACKED, later)
     assert breaker.health == WELL
-    assert breaker.permitted(later, 99) == 10
+    assert breaker.permitted(later, 99) == 2
 
 
 def test_pauses_double_up_to_a_bound() -> None:
-    breaker, now_ms, pauses = opened(), NOW, []
+    pauses: list[int] = []
+    breaker, now_ms = opened(), NOW
     for _ in range(12):
         pauses.append(breaker.health.open_until_ms - now_ms)
         now_ms = breaker.health.open_until_ms
@@ -69,7 +95,7 @@ def test_pauses_double_up_to_a_bound() -> None:
 
 
 def test_attempts_that_began_before_it_opened_do_not_lengthen_the_pause() -> None:
-    breaker = Breaker(concurrency=100)
+    breaker = grown(100)
     assert breaker.permitted(NOW, 100) == 100
     for _ in range(100):
         breaker.ended(FAILED, NOW + 10)
@@ -129,6 +155,8 @@ def test_a_gateway_that_never_finds_its_server_opens_it_too() -> None:
 
 def test_rate_and_concurrency_are_both_kept() -> None:
     breaker = Breaker(concurrency=4, per_second=2)
+    attempt(breaker, ACKED, NOW - 2_000)
+    attempt(breaker, ACKED, NOW - 1_500)
     assert breaker.permitted(NOW, 10) == 2
     assert breaker.ready_at_ms(NOW) == NOW + 500
     assert breaker.permitted(NOW + 1_000, 10) == 2
@@ -184,4 +212,4 @@ def test_after_any_history(steps: list[tuple[int, int, list[Outcome]]], concurre
     assert now_ms < NEVER_MS
     attempt(breaker, ACKED, now_ms)
     assert breaker.health.state(now_ms) == "closed"
-    assert breaker.permitted(now_ms, concurrency) == concurrency
+    assert breaker.permitted(now_ms, concurrency) >= min(2, concurrency)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,7 +68,7 @@ def _names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if not str(host).endswith(".test"):
             return list(there(host, port, *rest))
         asked.append(host)
-        found = []
+        found: list[Any] = []
         for text in NAMES[host]:
             family = socket.AF_INET6 if ":" in text else socket.AF_INET
             address = (text, port, 0, 0) if ":" in text else (text, port)
@@ -82,7 +82,7 @@ def _names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @asynccontextmanager
-async def inside() -> AsyncIterator[tuple[Receiver, Receiver]]:
+async def inside() -> AsyncGenerator[tuple[Receiver, Receiver]]:
     """Listeners on one port of both loopbacks."""
     async with Receiver(answer(200)) as here:
         here6 = Receiver(answer(200), host="::1")

@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.push.requests import (
-    BINARY,
     HEADER_PREFIX,
-    STRUCTURED,
     PushedMessage,
     make_request,
     rfc3339,
 )
+from delaylog.storage.calls.of_targets import BINARY, STRUCTURED
 
 SOURCE = "/topics/mails"
 

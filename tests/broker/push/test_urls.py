@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.broker.push.urls import URL_CHARS_MAX, check_url
+from delaylog.broker.push.urls import check_url
+from delaylog.storage.calls.of_targets import URL_BYTES_MAX
 
 PORTS = (80, 443)
 
@@ -70,7 +71,7 @@ def test_a_url_is_stored_in_one_form(text: str, canonical: str) -> None:
         ("http://example.com:0/", "port 0 is not permitted"),
         ("http://example.com:22/", "port 22 is not permitted; these are: 80, 443"),
         ("https://example.com:8443/", "port 8443 is not permitted"),
-        ("http://example.com/" + "a" * URL_CHARS_MAX, "at most 2048 characters"),
+        ("http://example.com/" + "a" * URL_BYTES_MAX, "at most 2048 bytes"),
     ],
 )
 def test_what_is_refused(text: str, why: str) -> None:
