@@ -238,7 +238,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         await place.start()
         _warn_of_ports(config, place, port)
         listening["peer"] = "{}:{}".format(*place.member.config.me.peer)
-    pusher = start_pusher(node, config.push, listening, on_fatal)
+    pusher = start_pusher(node, config.push, listening, on_fatal, metrics.registry)
     collector.start()
     reloader.start()
     if as_json:

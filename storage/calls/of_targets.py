@@ -40,8 +40,10 @@ PUT_TARGET: Final = Shape("Push target", *_MEMBERS, rules={"required": ["url"]})
 ROTATE: Final = Flag(
     "rotate", "The broker makes a new secret; the newest one so far also signs, until you end it."
 )
-ENABLED: Final = Flag("enabled", "False: push nothing until it is true again.", default=True)
-UPDATE_TARGET: Final = Shape("Change of a push target", *_MEMBERS, ROTATE, ENABLED)
+PUSH: Final = Choice(
+    "push", "off: push nothing until it is on; on: push, and forget failures so far.", ("on", "off")
+)
+UPDATE_TARGET: Final = Shape("Change of a push target", *_MEMBERS, ROTATE, PUSH)
 
 OF_TARGETS: Final = (
     ApiCall("getTarget", f"GET {TARGET}", "admin", "The push target of a group.", "Target"),

@@ -72,8 +72,10 @@ async def update_target(ctx: Context) -> Answer:
         made = _new_secret(ctx)
         secrets = (made, *secrets)[:SECRETS_MAX]
     target = replace(target, secrets=secrets)
-    if "enabled" in given:
-        health = WELL if values["enabled"] else replace(health, disabled=BY_OPERATOR, reason="")
+    if values["push"] == "off":
+        health = replace(health, disabled=BY_OPERATOR, reason="")
+    elif values["push"] == "on" or values["url"] is not None:
+        health = WELL
     put_target(state, topic, group, target, now_ms, health=health)
     return await ctx.durable_answer(_describe(ctx, topic, group, target, health, made))
 

@@ -65,5 +65,6 @@ def _append(state: EngineState, key: GroupKey, now_ms: int, **more: Any) -> None
             "a member of this cluster runs a release without push targets: upgrade it first"
         )
     members = {"topic": key[0], "group": key[1], **more}
-    state.append(FrameKind.TARGET, [msgpack.packb(members)], now_ms)
+    packed: bytes = msgpack.packb(members)
+    state.append(FrameKind.TARGET, [packed], now_ms)
     state.targets.apply(members)

@@ -33,7 +33,8 @@ class Target:
     @classmethod
     def from_dict(cls, members: dict[str, Any]) -> Target:
         """A target of a frame or a checkpoint."""
-        return cls(**{**members, "secrets": tuple(members["secrets"])})
+        values: dict[str, Any] = {**members, "secrets": tuple(members["secrets"])}
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)

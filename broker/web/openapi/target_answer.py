@@ -7,26 +7,26 @@ from typing import Final
 from delaylog.storage.calls.of_targets import MODES
 from delaylog.storage.messages.members import Schema
 
+_TEXT: Final[Schema] = {"type": "string"}
+_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _PROPERTIES: Final[dict[str, Schema]] = {
-    **dict.fromkeys(
-        ("topic", "namespace", "group", "url", "disabled", "reason"), {"type": "string"}
-    ),
-    **dict.fromkeys(
-        (
-            "timeout_ms",
-            "concurrency",
-            "open_until_ms",
-            "turns",
-            "throttled_until_ms",
-            "failing_since_ms",
-        ),
-        {"type": "integer", "minimum": 0},
-    ),
+    "topic": _TEXT,
+    "namespace": _TEXT,
+    "group": _TEXT,
+    "url": _TEXT,
     "mode": {"enum": list(MODES)},
+    "timeout_ms": _COUNT,
+    "concurrency": _COUNT,
     "per_second": {"type": ["number", "null"]},
-    "digests": {"type": "array", "items": {"type": "string"}},
+    "digests": {"type": "array", "items": _TEXT},
     "secret": {"type": ["string", "null"]},
     "state": {"enum": ["closed", "open", "half-open", "throttled", "disabled"]},
+    "disabled": _TEXT,
+    "reason": _TEXT,
+    "open_until_ms": _COUNT,
+    "turns": _COUNT,
+    "throttled_until_ms": _COUNT,
+    "failing_since_ms": _COUNT,
 }
 TARGET: Final[Schema] = {
     "type": "object",

@@ -53,7 +53,8 @@ class Pushing:
         """Push the default group of a topic to a receiver."""
         health = more.pop("health", WELL)
         url = f"http://127.0.0.1:{receiver.port}/hook"
-        target = Target(url, (SECRET,), **{"timeout_ms": 2_000} | more)
+        values: dict[str, Any] = {"timeout_ms": 2_000} | more
+        target = Target(url, (SECRET,), **values)
         state, topic = self.it.engine.state, self.it.engine.state.topics["default", name]
         put_target(state, topic, topic.default, target, self.it.clock.now_ms(), health=health)
         self.it.node.appended()
@@ -158,7 +159,7 @@ async def test_410_disables_the_target_and_keeps_the_messages(tmp_path: Path) ->
         await asyncio.sleep(0.3)
         assert len(receiver.requests) == before
         receiver.script = answer(200)
-        # As PATCH enabled: true does.
+        # As PATCH push: on does.
         push.target(receiver, timeout_ms=target.timeout_ms)
         await push.counts(acked=5, dead=0)
     # The attempt that disabled it did not count.
