@@ -116,6 +116,8 @@ async def _drained(answer: aiohttp.ClientResponse) -> bytes:
     """Read the body as far as that is cheap, else close the connection; returns its beginning."""
     excerpt = b""
     size = 0
+    if answer.content.at_eof():
+        return excerpt
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
             while chunk := await answer.content.readany():

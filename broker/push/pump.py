@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -72,11 +72,19 @@ class Share:
     def __init__(self, most: int) -> None:
         self.most, self.in_flight = most, 0
         self.ended: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+        self.running: set[asyncio.Task[None]] = set()
+        """Attempts and settles that have not ended."""
 
     @property
     def room(self) -> int:
         """How many attempts may begin."""
         return self.most - self.in_flight
+
+    def run(self, work: Coroutine[None, None, None]) -> None:
+        """Run it on the loop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
 
 
 class Pump:
@@ -95,11 +103,12 @@ class Pump:
         self.breaker = Breaker(
             self._stored, concurrency=target.concurrency, per_second=target.per_second
         )
+        self._acks: dict[int, list[int]] = {}
+        """By lease: origins of messages to ack at the end of this turn."""
         self._room = asyncio.Event()
         self._wake_at = 0
         """The event is set when at most this number of attempts is in flight."""
         self._task: asyncio.Task[None] | None = None
-        self._running: set[asyncio.Task[None]] = set()
 
     def start(self, failed: Callable[[BaseException], None]) -> None:
         """Begin to push; `failed` is called if the pump ends by an error."""
@@ -111,11 +120,10 @@ class Pump:
 
         self._task.add_done_callback(ended)
 
-    def stop(self) -> set[asyncio.Task[None]]:
-        """Begin no attempt any more; returns those in flight, which go on and settle."""
+    def stop(self) -> None:
+        """Begin no attempt any more; those in flight go on and settle."""
         if self._task is not None:
             self._task.cancel()
-        return self._running
 
     @property
     def _is_current(self) -> bool:
@@ -146,7 +154,7 @@ class Pump:
                 continue
             if not self._is_current:
                 # The target changed while this receive waited. The next pump gets the messages.
-                await self._settle(_UNTRIED, Receipts(delivery.lease))
+                await self._settle(_UNTRIED, [Receipts(delivery.lease)])
                 return
             self._begin(delivery)
             if found == count:
@@ -186,7 +194,6 @@ class Pump:
             delivery.rows["deliver_at"].tolist(),
             split_records(delivery.records, delivery.rows),
         )
-        loop = asyncio.get_running_loop()
         for origin, attempts, deliver_at_ms, record in zip(*columns, strict=True):
             said = PushedMessage(
                 ref_to_id(origin),
@@ -198,13 +205,10 @@ class Pump:
                 record.headers,
                 record.body,
             )
-            receipts = Receipts(delivery.lease, np.array([origin], np.int64))
             self._share.in_flight += 1
-            task = loop.create_task(self._attempt(said, receipts))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._share.run(self._attempt(said, delivery.lease, origin))
 
-    async def _attempt(self, said: PushedMessage, receipts: Receipts) -> None:
+    async def _attempt(self, said: PushedMessage, lease: int, origin: int) -> None:
         try:
             outcome = await self._post(said)
         except asyncio.CancelledError:
@@ -216,11 +220,26 @@ class Pump:
         self._share.in_flight -= 1
         self._share.ended[outcome.verdict] += 1
         self._note(outcome)
-        await self._settle(_settling(outcome), receipts)
+        if outcome.verdict is Verdict.ACKED:
+            self._ack(lease, origin)
+        else:
+            receipts = Receipts(lease, np.array([origin], np.int64))
+            await self._settle(_settling(outcome), [receipts])
 
-    async def _settle(self, wanted: Settling, receipts: Receipts) -> None:
+    def _ack(self, lease: int, origin: int) -> None:
+        """Ack in one call what receivers have taken in this turn of the loop."""
+        if not self._acks:
+            asyncio.get_running_loop().call_soon(self._flush_acks)
+        self._acks.setdefault(lease, []).append(origin)
+
+    def _flush_acks(self) -> None:
+        acks, self._acks = self._acks, {}
+        receipts = [Receipts(lease, np.array(all_, np.int64)) for lease, all_ in acks.items()]
+        self._share.run(self._settle(Settling("ack"), receipts))
+
+    async def _settle(self, wanted: Settling, receipts: Sequence[Receipts]) -> None:
         try:
-            await self._node.turn.settles.settle(self._place.topic_key, wanted, [receipts])
+            await self._node.turn.settles.settle(self._place.topic_key, wanted, receipts)
         except EngineError:
             # Another node leads now, or the topic is gone: the lease ends by itself.
             return
@@ -251,8 +270,6 @@ class Pump:
 
 
 def _settling(outcome: Outcome) -> Settling:
-    if outcome.verdict is Verdict.ACKED:
-        return Settling("ack")
     if outcome.verdict is Verdict.REFUSED:
         return Settling("reject", reason=outcome.reason)
     waits = outcome.verdict is Verdict.THROTTLED and not outcome.unwell

@@ -41,7 +41,6 @@ class Pusher:
         self.pumps: dict[GroupKey, Pump] = {}
         self._seen: tuple[EngineState, int] | None = None
         """The state and its count of changes that the pumps follow; None: there are no pumps."""
-        self._running: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -53,12 +52,13 @@ class Pusher:
         if self._task is not None:
             self._task.cancel()
         self._drop_all()
-        running = set(self._running)
-        if running:
-            _, late = await asyncio.wait(running, timeout=STOP_SECONDS)
+        if self.share.running:
+            _, late = await asyncio.wait(set(self.share.running), timeout=STOP_SECONDS)
             for task in late:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+        # Attempts begin settles when they end.
+        while self.share.running:
+            await asyncio.gather(*self.share.running)
         await self._attempts.close()
 
     async def _follow(self) -> None:
@@ -98,9 +98,7 @@ class Pusher:
         pump.start(self._on_fatal)
 
     def _drop(self, key: GroupKey) -> None:
-        for task in self.pumps.pop(key).stop():
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        self.pumps.pop(key).stop()
 
     def _drop_all(self) -> None:
         for key in list(self.pumps):

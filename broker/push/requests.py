@@ -28,6 +28,8 @@ OCTETS: Final = "application/octet-stream"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 """Characters that the HTTP binding leaves as they are."""
+_PLAIN: Final = re.compile(r"[!#$&-~]*")
+"""Most values, which need no encoding."""
 _MEDIA_TYPE: Final = re.compile(
     r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w-]+=(\"[\w .,:/+-]*\"|[\w.+-]+))*", re.ASCII
 )
@@ -87,6 +89,8 @@ def make_request(message: PushedMessage, source: str, mode: str) -> PushRequest:
 
 def encoded(text: str) -> str:
     """A header value: spaces, quotes and what is not ASCII are percent-encoded."""
+    if _PLAIN.fullmatch(text):
+        return text
     return quote(text, safe=_VISIBLE)
 
 
