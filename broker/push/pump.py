@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,6 +29,7 @@ from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import Breaker
 from delaylog.broker.push.outcomes import Outcome, Verdict, fault
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
+from delaylog.broker.push.share import FIRST_SECONDS, Share
 from delaylog.broker.push.signing import parse_secret, signature_headers
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.records import split_records
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 WAIT_MS: Final = 20_000
 """How long one receive waits for messages."""
-LEASE_SLACK_MS: Final = 10_000
-"""A lease is longer than an attempt by the time of its settle, and of reading an answer's body."""
+LEASE_SLACK_MS: Final = 30_000
+"""A lease is longer than an attempt: the end of a failed one may wait for its turn."""
 ROOM_SECONDS: Final = 0.02
 """A busy target waits this long at most for a quarter of its attempts to end, so that one receive
 leases several messages."""
@@ -66,27 +67,6 @@ class Place(NamedTuple):
     key: GroupKey
 
 
-class Share:
-    """The attempts in flight of all pumps, which share the process's connections."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.in_flight = most, 0
-        self.ended: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
-        self.running: set[asyncio.Task[None]] = set()
-        """Attempts and settles that have not ended."""
-
-    @property
-    def room(self) -> int:
-        """How many attempts may begin."""
-        return self.most - self.in_flight
-
-    def run(self, work: Coroutine[None, None, None]) -> None:
-        """Run it on the loop."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.running.add(task)
-        task.add_done_callback(self.running.discard)
-
-
 class Pump:
     """The pushes to one target. Replaced when the target changes."""
 
@@ -103,6 +83,8 @@ class Pump:
         self.breaker = Breaker(
             self._stored, concurrency=target.concurrency, per_second=target.per_second
         )
+        self._is_known = False
+        """Whether an attempt of this pump has succeeded."""
         self._acks: dict[int, list[int]] = {}
         """By lease: origins of messages to ack at the end of this turn."""
         self._room = asyncio.Event()
@@ -145,6 +127,10 @@ class Pump:
                 continue
             found = 0
             try:
+                if self.breaker.health.failing_since_ms:
+                    await self._share.turn()
+                elif not self._is_known:
+                    await self._share.turn(FIRST_SECONDS)
                 delivery = await self._receive(count)
                 if delivery is not None:
                     found = delivery.count
@@ -209,11 +195,14 @@ class Pump:
             self._share.run(self._attempt(said, delivery.lease, origin))
 
     async def _attempt(self, said: PushedMessage, lease: int, origin: int) -> None:
+        # If the attempt is cancelled, the broker does not know what the receiver has got.
+        outcome = Outcome(Verdict.FAILED, "the broker stopped during the attempt")
         try:
             outcome = await self._post(said)
+            if outcome.unwell:
+                await self._share.turn()
         except asyncio.CancelledError:
-            # The broker does not know what the receiver has got.
-            outcome = Outcome(Verdict.FAILED, "the broker stopped during the attempt")
+            pass
         except Exception as error:
             log.exception("an attempt at a push failed by an error of the broker")
             outcome = fault(error, self.target.timeout_ms)
@@ -221,6 +210,7 @@ class Pump:
         self._share.ended[outcome.verdict] += 1
         self._note(outcome)
         if outcome.verdict is Verdict.ACKED:
+            self._is_known = True
             self._ack(lease, origin)
         else:
             receipts = Receipts(lease, np.array([origin], np.int64))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from delaylog.broker.engine.push.targets import GroupKey
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.push.attempts import Attempts
-from delaylog.broker.push.pump import Place, Pump, Share
+from delaylog.broker.push.pump import Place, Pump
+from delaylog.broker.push.share import Share
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
@@ -58,7 +59,7 @@ class Pusher:
                 task.cancel()
         # Attempts begin settles when they end.
         while self.share.running:
-            await asyncio.gather(*self.share.running)
+            await asyncio.gather(*self.share.running, return_exceptions=True)
         await self._attempts.close()
 
     async def _follow(self) -> None:
