@@ -137,7 +137,7 @@ class FrameKind(IntEnum):
     ARCHIVE = 16
     LEVEL, ACCESS = 17, 18
     """Level 2 and above; see levels.py."""
-    SCHEDULE, MULTI = 19, 20
+    SCHEDULE, MULTI, TARGET = 19, 20, 21
     """Level 3 and above."""
 
 

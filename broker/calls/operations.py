@@ -21,6 +21,7 @@ from delaylog.broker.calls.handlers import (
     principals,
     reloading,
     sessions,
+    targets,
     topics,
     transactions,
 )
@@ -51,6 +52,10 @@ HANDLERS: Final[dict[str, Handler]] = {
     "getGroup": groups.get_group,
     "putGroup": groups.put_group_,
     "deleteGroup": groups.delete_group,
+    "getTarget": targets.get_target,
+    "putTarget": targets.put_target_,
+    "updateTarget": targets.update_target,
+    "deleteTarget": targets.delete_target,
     "purge": groups.purge_topic,
     **dict.fromkeys(("pause", "resume"), groups.pause_topic),
     "listClaims": claims.list_claims,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from delaylog.broker.calls.access.access import Access
 from delaylog.broker.calls.turn.turn import Turn
@@ -12,6 +12,7 @@ from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.periodic_checks import PeriodicChecks
 from delaylog.broker.host.watch.reloader import Reloader
+from delaylog.broker.push.urls import PORTS
 
 
 class ServingNode(Node):
@@ -31,6 +32,8 @@ class ServingNode(Node):
         self.access = Access(self)
         self.reloader = Reloader(machine)
         """Reads configured files again; `serve` sets the one with this process's files."""
+        self.push_ports: Collection[int] = PORTS
+        """Ports that a URL of a push target may name; `serve` sets those of the configuration."""
         self._checks = PeriodicChecks(self, on_fatal)
 
     def start(self) -> None:

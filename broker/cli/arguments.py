@@ -65,6 +65,8 @@ _FLAGS: Final = {
     "deliver_at_ms": "--at",
     "expires_at_ms": "--expires",
     "tags": "--tag",
+    # --url is the broker's.
+    "url": "--to",
     "wait_ms": "--wait",
 }
 """Options that are not named as their member without its unit."""
@@ -237,6 +239,8 @@ def _form(member: Member[Any]) -> dict[str, Any]:
         return {"type": lambda text: members_of(member, text), "metavar": pairs}
     if isinstance(member, TextMap):
         return {"type": _object, "metavar": "JSON"}
+    if isinstance(member, Number):
+        return {"type": float, "metavar": "N"}
     if isinstance(member, (Int, OneOf)):
         return {"type": number, "metavar": "N"}
     return {"type": utf8, "metavar": member.name.upper()}

@@ -60,10 +60,13 @@ class Called:
         """The members of the query and the body that are options."""
         takes = self.api.takes
         body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
-        hidden = {*self.place, shapes.CURSOR.name, shapes.ACKS.name}
+        # Secrets would show in lists of processes: the broker makes them.
+        hidden = {*self.place, shapes.CURSOR.name, shapes.ACKS.name, "secrets"}
         return tuple(each for each in (*self.api.query, *body) if each.name not in hidden)
 
 
+_DESTS: Final = {"url": "target_url"}
+"""Where argparse stores options whose members are named as an option of every verb."""
 _JOB: Final = ("job", "action", "topic", "state", "matched", "done", "too_late", "begun_ms")
 _CLAIM: Final = ("claim", "group", "n", "state", "lease_until_ms")
 _TRANSACTION: Final = ("transaction", "state", "rows", "parts", "bytes", "expires_at_ms")
@@ -93,6 +96,25 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
             "drop a group; messages that waited only for it end",
             ("groups drop reminders mail",),
             text="{group} dropped".format_map,
+        ),
+    },
+    "target": {
+        "show": Called("getTarget", "show a push target", ("target show reminders mail",)),
+        "set": Called(
+            "putTarget",
+            "push the messages of a group to a URL; prints the secret of a new target",
+            ("target set reminders mail --to https://example.com/hook",),
+        ),
+        "change": Called(
+            "updateTarget",
+            "change, disable or enable a push target, or rotate its secret",
+            ("target change reminders mail --push off", "target change reminders mail --rotate"),
+        ),
+        "drop": Called(
+            "deleteTarget",
+            "push nothing more; messages stay in the group",
+            ("target drop reminders mail",),
+            text="{group} pushes nothing more".format_map,
         ),
     },
     "purge": Called(
@@ -181,6 +203,8 @@ def _add_call(parser: argparse.ArgumentParser, called: Called) -> None:
     required = shape.required if isinstance(shape, Shape) else ()
     for member in called.members:
         own = {"help": helps[member.name]} if member.name in helps else {}
+        if member.name in _DESTS:
+            own["dest"] = _DESTS[member.name]
         if member.name in required:
             add_option(parser, member, required=True, **own)
         else:
@@ -193,6 +217,10 @@ async def command(verb: str, args: argparse.Namespace) -> int:
     called = found if isinstance(found, Called) else found[args.action]
     place = {each: getattr(args, each) for each in called.place}
     members = given(args, *called.members)
+    for each in called.members:
+        if each.name in _DESTS:
+            members[each.name] = getattr(args, _DESTS[each.name])
+    members = {name: value for name, value in members.items() if value is not None}
     if members.get("erase"):
         members["force"] = True
     answer = await call(args, called.call, *place.values(), **members)

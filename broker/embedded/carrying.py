@@ -15,9 +15,10 @@ from delaylog.broker.calls.routing import resolve
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls.call import Call
 from delaylog.storage.calls.of_access import OF_ACCESS
+from delaylog.storage.calls.of_targets import OF_TARGETS
 
-OF_SERVERS: Final = frozenset({call.name for call in OF_ACCESS} | {"reload"})
-"""Calls that only a broker with other callers than its own program can answer."""
+OF_SERVERS: Final = frozenset({call.name for call in (*OF_ACCESS, *OF_TARGETS)} | {"reload"})
+"""Calls that only a broker with other callers than its own program can answer, or that pushes."""
 Decoded = TypeVar("Decoded")
 
 
@@ -26,7 +27,10 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     path, _, query = call.path.partition("?")
     route = resolve(path, call.method, node.engine.state.topics)
     if route.call.name in OF_SERVERS:
-        raise Problem("unknown", "an embedded broker has no principals and no files to read again")
+        raise Problem(
+            "unknown",
+            "an embedded broker has no principals and no files to read again, and pushes nothing",
+        )
     headers = {
         **call.headers,
         "Content-Type": call.form.content_type or JSON,

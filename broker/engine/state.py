@@ -26,6 +26,7 @@ from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
 from delaylog.broker.engine.schedules.table import ScheduleTable
+from delaylog.broker.engine.push.targets import TargetTable
 from delaylog.broker.engine.send.producers import ProducerTable
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.topics.marks import Marks
@@ -92,6 +93,7 @@ class EngineState:
         claims, producers, jobs, transactions  tables, each with the frames that change it
         access                                 principals: who may do what
         schedules                              recurring schedules and their next instants
+        targets                                where messages of groups are pushed to
         hours, ids                             rows and states of messages; the index of their ids
         keyspace, keyspace_base, _pieces       Redis databases, their snapshot, unfinished effects
         level, id_key, id_hash                 feature level of the log; how ids are hashed
@@ -154,6 +156,7 @@ class EngineState:
         self.transactions = TransactionTable()
         self.access = AccessTable()
         self.schedules = ScheduleTable()
+        self.targets = TargetTable()
         self.keyspace = Keyspace(random)
         # Keys expire once this node leads: only then is it known which have ended, and logged.
         self.keyspace.stop_expiring()

@@ -24,9 +24,11 @@ from delaylog.broker.host.settings.options import (
     did_you_mean,
     read_sources,
 )
+from delaylog.broker.push.addresses import AddressRules, parse_networks
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth|no-tls")
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
 
 
@@ -93,6 +95,8 @@ class Config:
     """The operator accepts that listeners beyond loopback do not use TLS."""
     oidc: OidcConfig | None = None
     """The issuer whose tokens are accepted besides the broker's own."""
+    push: AddressRules = field(default_factory=AddressRules)
+    """What pushes may reach."""
     audit: AuditSettings = field(default_factory=AuditSettings)
     limits: Limits = field(default_factory=Limits)
 
@@ -191,6 +195,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         tls_ca=values["tls_ca"] or None,
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
+        push=_push(values),
         audit=_audit(values),
         limits=_limits(sources.limits),
     )
@@ -228,6 +233,17 @@ def _audit(values: Mapping[str, str]) -> AuditSettings:
         keep_days=_whole(values, "audit-keep-days", 0, 36_500),
         keep_files=_whole(values, "audit-keep-files", 0, 1_000_000),
     )
+
+
+def _push(values: Mapping[str, str]) -> AddressRules:
+    try:
+        networks = parse_networks(filter(str.strip, values["push_allow"].split(",")))
+    except ValueError as error:
+        raise ConfigError(f"push-allow: {error}") from None
+    ports = {int(each) for each in _words(values, "push-ports", _PORT, "ports from 1 to 65535")}
+    if not ports or not all(1 <= port <= 65_535 for port in ports):
+        raise ConfigError(f"push-ports must be ports from 1 to 65535, not {values['push_ports']!r}")
+    return AddressRules(networks, frozenset(ports))
 
 
 def is_loopback(host: str) -> bool:

@@ -42,6 +42,7 @@ from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.host.watch.reload_metrics import ReloadMetrics
 from delaylog.broker.host.watch.reloader import Reloader
+from delaylog.broker.push.starting import start_pusher
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.oidc import OidcIssuer
@@ -237,6 +238,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         await place.start()
         _warn_of_ports(config, place, port)
         listening["peer"] = "{}:{}".format(*place.member.config.me.peer)
+    pusher = start_pusher(node, config.push, listening, on_fatal, metrics.registry)
     collector.start()
     reloader.start()
     if as_json:
@@ -249,6 +251,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         await stop.wait()
         log.info("stopping")
         reloader.stop()
+        await pusher.stop()
         await face.close_listener()
         if resp is not None:
             await resp.close_listener()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.client._sync.carried import carried, carried_anywhere
 from delaylog.client.calls import control
+from delaylog.client.calls import targets as target_calls
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls import transactions as transaction_calls
 from delaylog.client.calls.call import Call
@@ -94,6 +95,13 @@ class BrokerCalls:
     purge = carried(topic_calls.purge)
     pause = carried(topic_calls.pause)
     resume = carried(topic_calls.resume)
+
+    # Push targets
+
+    target = carried(target_calls.target)
+    put_target = carried(target_calls.put_target)
+    update_target = carried(target_calls.update_target)
+    drop_target = carried(target_calls.drop_target)
 
     # Transactions
 

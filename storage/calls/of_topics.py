@@ -6,6 +6,7 @@ from typing import Final
 
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall, Takes
+from delaylog.storage.calls.of_targets import OF_TARGETS
 
 TOPICS: Final = "/v1/topics"
 TOPIC: Final = "/v1/topics/{topic}"
@@ -16,6 +17,7 @@ CLAIMS: Final = "/v1/topics/{topic}/claims"
 CLAIM: Final = "/v1/topics/{topic}/claims/{claim}"
 
 IN_NAMESPACES: Final = (
+    *OF_TARGETS,
     ApiCall(
         "listTopics",
         f"GET {TOPICS}",

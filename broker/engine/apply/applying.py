@@ -85,6 +85,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.MULTI:
         for inner in frames_of(frame):
             apply_frame(state, inner)
+    elif kind is FrameKind.TARGET:
+        state.targets.apply(msgpack.unpackb(payload))
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 

@@ -88,6 +88,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.hours.counts.count_guests(group.guests, -1, end)
     state.leases.drop(topic.number, group.number)
     state.claims.drop(topic.number, group.number)
+    state.targets.drop(topic.number, group.number)
     state.series.leave_group(group)
     group.forget_ready()
     if not state.replaying:

@@ -10,6 +10,7 @@ from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic
+from delaylog.broker.engine.topics.groups import DEFAULT_GROUP
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.upkeep.archive import keeps_topic
 
@@ -36,6 +37,8 @@ def retire_unused(state: EngineState, now_ms: int) -> int:
         topic = state.by_number.get(state.marks.retire_queue.pop())
         if topic is None or not _is_left_over(topic):
             continue
+        if (topic.number, DEFAULT_GROUP) in state.targets.targets:
+            continue
         if state.transactions.has_rows_of(topic.number) or keeps_topic(state, topic):
             continue
         if topic.number in state.schedules.by_topic:
@@ -54,6 +57,9 @@ def _retire_groups(state: EngineState, now_ms: int) -> int:
         topic, group = state.by_number.get(key[0]), state.group(*key)
         if topic is None or group is None or not group.ephemeral:
             state.marks.ephemeral.discard(key)
+            continue
+        if key in state.targets.targets:
+            # Pushes use it, also while its breaker is open and nothing is received.
             continue
         group.used_ms = group.used_ms or now_ms
         if now_ms - group.used_ms >= state.limits.ephemeral_idle_ms:

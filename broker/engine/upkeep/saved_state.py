@@ -68,6 +68,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "access": state.access.snapshot(),
         "schedules": schedules,
         "scheduling": scheduling,
+        "targets": state.targets.snapshot(),
     }
 
 
@@ -172,3 +173,4 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         state.access.restore(saved["access"])
     if "schedules" in saved:
         state.schedules.restore(saved["schedules"], saved["scheduling"])
+    state.targets.restore(saved.get("targets", []))

@@ -36,6 +36,8 @@ class Descriptors:
     """Connections of clients, HTTP and RESP together."""
     hours: int
     """Hours whose files may be open."""
+    pushes: int = 0
+    """Attempts at push targets that may be in flight."""
 
     def limit_hours(self, limits: Limits) -> Limits:
         """`limits` with `open_hours_max` capped by the descriptors for hours."""
@@ -59,8 +61,8 @@ def raise_process_limit() -> None:
 def served() -> Descriptors:
     """The shares of a broker that serves: clients get half of all descriptors."""
     limit = process_limit()
-    clients = limit // 2
-    return Descriptors(limit, clients, _hours(limit - clients - RESERVED))
+    clients, pushes = limit // 2, limit // 8
+    return Descriptors(limit, clients, _hours(limit - clients - pushes - RESERVED), pushes)
 
 
 def embedded() -> Descriptors:

@@ -61,6 +61,10 @@ OPTIONS: Final = (
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
     Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
+    Option(
+        "push-allow", "", "networks inside that pushes may reach (10.1.0.0/16), comma-separated"
+    ),
+    Option("push-ports", "80,443", "ports that pushes may connect to, comma-separated"),
     Option("audit", "changes", "what is audited: changes, all (data calls too) or off"),
     Option("audit-file-mb", "64", "a new audit file begins at this size, and each day"),
     Option("audit-keep-days", "400", "audit files that ended earlier are removed; 0 = never"),

@@ -13,6 +13,7 @@ from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
+from delaylog.broker.web.openapi.target_answer import TARGET
 from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import Cause, MessageState
 from delaylog.storage.log.transaction_frames import RESULTS
@@ -151,6 +152,7 @@ def _of_topics() -> dict[str, Schema]:
             delivered=_COUNT,
             counts=_COUNTS,
         ),
+        "Target": TARGET,
         "Groups": _object(groups=_list(_ref("Group"))),
         "Purged": _object(result=_DONE, purged=_COUNT),
         "Paused": _object(result=_DONE, paused=_FLAG),

@@ -1,0 +1,163 @@
+"""Handlers of push targets: read, create or replace, change, drop.
+
+A secret is in the answer of the call for which the broker made it, and nowhere else: not in another
+answer, an error, a log or the audit log, which get its digest or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.named_groups import named_in
+from delaylog.broker.calls.places import permit_group, the_topic
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.push.commands import drop_target, put_target, the_target
+from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Target
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.push.signing import make_secret, parse_secret, shown
+from delaylog.broker.push.urls import check_url
+from delaylog.storage.calls.of_targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
+from delaylog.storage.errors import MemberError
+from delaylog.storage.messages.shape import Shape
+
+SECRET_BYTES: Final = 32
+_PLAIN: Final = ("mode", "timeout_ms", "concurrency", "per_second")
+
+
+async def get_target(ctx: Context) -> Answer:
+    """GET …/groups/{g}/target."""
+    topic, group = _place(ctx)
+    target, health = the_target(ctx.node.engine.state, topic, group)
+    return ctx.answer(_describe(ctx, topic, group, target, health))
+
+
+async def put_target_(ctx: Context) -> Answer:
+    """PUT …/groups/{g}/target: create a target, or replace all but its secrets."""
+    values, _ = await _given(ctx, PUT_TARGET)
+    node, key = ctx.node, ctx.topic_key
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    url = _url(ctx, values)
+    secrets = _secrets(values)
+    known = state.topics.get(key)
+    topic = known or node.engine.make_topic(key[1], now_ms, key[0])
+    group = _group(ctx, topic)
+    old = state.targets.targets.get((topic.number, group.number))
+    made = None
+    if not secrets and old is not None:
+        secrets = old.secrets
+    elif not secrets:
+        made = _new_secret(ctx)
+        secrets = (made,)
+    target = replace(Target(url, secrets), **_plain(values, values))
+    put_target(state, topic, group, target, now_ms)
+    answer = _describe(ctx, topic, group, target, WELL, made)
+    return await ctx.durable_answer(answer, status=200 if old else 201)
+
+
+async def update_target(ctx: Context) -> Answer:
+    """PATCH …/groups/{g}/target."""
+    values, given = await _given(ctx, UPDATE_TARGET)
+    topic, group = _place(ctx)
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    target, health = the_target(state, topic, group)
+    target = replace(target, **_plain(values, given))
+    if values["url"] is not None:
+        target = replace(target, url=_url(ctx, values))
+    secrets, made = _secrets(values) or target.secrets, None
+    if values["rotate"]:
+        made = _new_secret(ctx)
+        secrets = (made, *secrets)[:SECRETS_MAX]
+    target = replace(target, secrets=secrets)
+    if values["push"] == "off":
+        health = replace(health, disabled=BY_OPERATOR, reason="")
+    elif values["push"] == "on" or values["url"] is not None:
+        health = WELL
+    put_target(state, topic, group, target, now_ms, health=health)
+    return await ctx.durable_answer(_describe(ctx, topic, group, target, health, made))
+
+
+async def delete_target(ctx: Context) -> Answer:
+    """DELETE …/groups/{g}/target."""
+    topic, group = _place(ctx)
+    drop_target(ctx.node.engine.state, topic, group, ctx.node.clock.now_ms())
+    return await ctx.durable_answer({"result": "done"})
+
+
+def _place(ctx: Context) -> tuple[Topic, Group]:
+    topic = the_topic(ctx)
+    return topic, _group(ctx, topic)
+
+
+def _group(ctx: Context, topic: Topic) -> Group:
+    permit_group(ctx, ctx.params["group"])
+    return named_in(topic, ctx.params["group"])
+
+
+async def _given(ctx: Context, shape: Shape) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """All members, checked, and those that the body has. Only the latter are noted, without what is
+    secret: also a URL may contain a password of its receiver.
+    """
+    raw = await ctx.members()
+    values = shape.take(raw, ctx.node.engine.limits)
+    ctx.note({name: values[name] for name in raw if name not in ("secrets", URL.name)})
+    return values, raw
+
+
+def _plain(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain members that the body has; null: the default."""
+    defaults = Target("", ())
+    return {
+        name: getattr(defaults, name) if values[name] is None else values[name]
+        for name in _PLAIN
+        if name in given
+    }
+
+
+def _url(ctx: Context, values: Mapping[str, Any]) -> str:
+    try:
+        return check_url(values[URL.name].decode(), ctx.node.push_ports)
+    except ValueError as error:
+        raise MemberError(f"url: {error}", field=URL.name) from None
+
+
+def _secrets(values: Mapping[str, Any]) -> tuple[str, ...]:
+    secrets = tuple(values["secrets"] or ())
+    for at, text in enumerate(secrets):
+        try:
+            parse_secret(text)
+        except ValueError as error:
+            raise MemberError(f"secrets[{at}]: {error}", field="secrets") from None
+    return secrets
+
+
+def _new_secret(ctx: Context) -> str:
+    return make_secret(ctx.node.machine.random_bytes(SECRET_BYTES))
+
+
+def _describe(
+    ctx: Context,
+    topic: Topic,
+    group: Group,
+    target: Target,
+    health: Health,
+    secret: str | None = None,
+) -> dict[str, Any]:
+    """The members of a target in an answer. `secret`: one that the broker has just made."""
+    return {
+        "topic": topic.name,
+        "namespace": topic.namespace,
+        "group": group.name,
+        "url": target.url,
+        "mode": target.mode,
+        "timeout_ms": target.timeout_ms,
+        "concurrency": target.concurrency,
+        "per_second": target.per_second,
+        "digests": [shown(each) for each in target.secrets],
+        "secret": secret,
+        "state": health.state(ctx.node.clock.now_ms()),
+        **health.as_dict(),
+    }

@@ -1,0 +1,70 @@
+"""Commands on push targets: set, drop, note what pushes learned. Each appends a TARGET frame."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+import msgpack
+
+from delaylog.broker.engine.errors import ConflictError, QuotaRefusal, UnknownError
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.push.targets import WELL, GroupKey, Health, Target
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.storage.layout import FrameKind
+from delaylog.storage.log.levels import TARGET_FRAMES
+
+TARGETS_MAX: Final = 10_000
+"""A limit, because each checkpoint contains all targets."""
+
+
+def the_target(state: EngineState, topic: Topic, group: Group) -> tuple[Target, Health]:
+    """The target of a group, and its health. Raises UnknownError."""
+    key = (topic.number, group.number)
+    target = state.targets.targets.get(key)
+    if target is None:
+        raise UnknownError(
+            f"group {group.name!r} of topic {topic.name!r} has no target; "
+            f"create it with PUT …/groups/{group.name}/target"
+        )
+    return target, state.targets.healths[key]
+
+
+def put_target(
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    target: Target,
+    now_ms: int,
+    *,
+    health: Health = WELL,
+) -> None:
+    """Create the target of a group, or replace it."""
+    table, key = state.targets.targets, (topic.number, group.number)
+    if key not in table and len(table) >= TARGETS_MAX:
+        raise QuotaRefusal(f"there are {TARGETS_MAX} push targets, which is the limit")
+    _append(state, key, now_ms, target=asdict(target), health=health.as_dict())
+
+
+def drop_target(state: EngineState, topic: Topic, group: Group, now_ms: int) -> None:
+    """Push nothing more. Raises UnknownError."""
+    the_target(state, topic, group)
+    _append(state, (topic.number, group.number), now_ms, target=None)
+
+
+def note_health(state: EngineState, key: GroupKey, health: Health, now_ms: int) -> None:
+    """Store what pushes have learned of a target; nothing if the target is gone."""
+    if state.targets.healths.get(key, health) != health:
+        _append(state, key, now_ms, health=health.as_dict())
+
+
+def _append(state: EngineState, key: GroupKey, now_ms: int, **more: Any) -> None:
+    if state.level < TARGET_FRAMES:
+        raise ConflictError(
+            "a member of this cluster runs a release without push targets: upgrade it first"
+        )
+    members = {"topic": key[0], "group": key[1], **more}
+    packed: bytes = msgpack.packb(members)
+    state.append(FrameKind.TARGET, [packed], now_ms)
+    state.targets.apply(members)

@@ -1,0 +1,174 @@
+"""The HTTP client of pushes: one POST is one attempt, and its result an `Outcome`, never an error.
+
+Every connection passes `_socket`, the socket factory of aiohttp's connector, which judges the
+resolved address. Nothing is taken from the environment, no redirect is followed, no cookie is kept,
+nothing is decompressed, and of an answer at most 64 KiB are read. Names are resolved on threads of
+the client's own: names whose servers do not answer occupy no thread that anything else needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from delaylog.broker.push.addresses import AddressRules
+from delaylog.broker.push.outcomes import ACKED, EXCERPT_BYTES, Outcome, fault, judge
+from delaylog.broker.push.requests import PushRequest
+
+CONNECT_SECONDS: Final = 5.0
+DRAIN_SECONDS: Final = 1.0
+"""After the head of an answer its body may take this long, then the connection is closed. The body
+decides nothing; it is read so that the connection can be used again."""
+ANSWER_BYTES_MAX: Final = 65_536
+KEPT_SECONDS: Final = 30.0
+NAMES_KEPT_SECONDS: Final = 30
+RESOLVER_THREADS: Final = 64
+"""Threads are made when they are needed. More than a resolver's default: a name that nobody answers
+for occupies one for as long as the system's resolver tries."""
+
+
+class RefusedAddressError(OSError):
+    """A push would connect to an address that the rules refuse. Nothing was sent."""
+
+
+class Attempts:
+    """The one client of a node. Create it and use it on the event loop; `close` it at the end."""
+
+    def __init__(
+        self,
+        rules: AddressRules,
+        *,
+        now_ms: Callable[[], int],
+        own_ports: Collection[int] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`own_ports`: ports that this process listens on; no push reaches them here."""
+        self._rules, self._now_ms, self._own_ports = rules, now_ms, own_ports
+        self._threads = ThreadPoolExecutor(RESOLVER_THREADS, "push-resolver")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                # Targets have limits of their own; a shared one would let dead ones block all.
+                limit=0,
+                keepalive_timeout=KEPT_SECONDS,
+                ssl=True if tls is None else tls,
+                resolver=_Resolver(self._threads),
+                ttl_dns_cache=NAMES_KEPT_SECONDS,
+                socket_factory=self._socket,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            auto_decompress=False,
+            skip_auto_headers=("Accept", "Accept-Encoding"),
+            headers={"User-Agent": "delaylog"},
+        )
+
+    async def close(self) -> None:
+        """Close all connections. Attempts under way end as failed."""
+        await self._session.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def post(self, url: str, request: PushRequest, timeout_ms: int) -> Outcome:
+        """Send one message; raises nothing but CancelledError."""
+        limits = aiohttp.ClientTimeout(total=timeout_ms / 1_000, sock_connect=CONNECT_SECONDS)
+        try:
+            async with self._session.post(
+                url,
+                data=request.body,
+                headers=request.headers,
+                allow_redirects=False,
+                timeout=limits,
+            ) as answer:
+                excerpt = await _drained(answer)
+                if 200 <= answer.status < 300:
+                    return ACKED
+                return judge(answer.status, answer.headers, excerpt, self._now_ms())
+        except aiohttp.ConnectionTimeoutError as error:
+            return fault(error, min(timeout_ms, int(CONNECT_SECONDS * 1_000)))
+        except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as error:
+            # ValueError: an answer or an address that aiohttp or a codec could not read.
+            return fault(error, timeout_ms)
+
+    def _socket(self, info: tuple[Any, Any, int, str, Any]) -> socket.socket:
+        family, kind, protocol, _, address = info
+        host, port = address[0], address[1]
+        refusal = self._rules.refusal(host, port)
+        made = socket.socket(family, kind, protocol)
+        try:
+            if refusal is None and port in self._own_ports and _is_here(made, host):
+                refusal = f"address {host} port {port} is this broker itself"
+            if refusal is not None:
+                raise RefusedAddressError(refusal)
+            made.setblocking(False)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+
+async def _drained(answer: aiohttp.ClientResponse) -> bytes:
+    """Read the body as far as that is cheap, else close the connection; returns its beginning."""
+    excerpt = b""
+    size = 0
+    if answer.content.at_eof():
+        return excerpt
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while chunk := await answer.content.readany():
+                excerpt += chunk[: max(EXCERPT_BYTES - len(excerpt), 0)]
+                size += len(chunk)
+                if size > ANSWER_BYTES_MAX:
+                    answer.close()
+                    break
+    except (aiohttp.ClientError, OSError, ValueError):
+        # TimeoutError is an OSError. The head has decided already, however the body ends.
+        answer.close()
+    return excerpt
+
+
+def _is_here(made: socket.socket, host: str) -> bool:
+    """Whether an address belongs to this machine: only then can a socket be bound to it."""
+    with socket.socket(made.family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
+
+
+class _Resolver(AbstractResolver):
+    """Names by the system's resolver, on threads of its own."""
+
+    def __init__(self, threads: Executor) -> None:
+        self._threads = threads
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        def look() -> list[tuple[Any, ...]]:
+            return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, _FLAGS)
+
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, look)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address[0],
+                port=address[1],
+                family=kind,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for kind, _, protocol, _, address in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing: the threads belong to the client."""
+
+
+_FLAGS: Final = socket.AI_ADDRCONFIG

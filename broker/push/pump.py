@@ -1,0 +1,289 @@
+"""Pushes the messages of one group: leases what its breaker permits, makes attempts, and settles.
+
+A pump is an ordinary consumer inside the broker. It receives by the long poll that clients use and
+settles by the merger of a turn, so keys, limits, retries and dead letters are those of every
+consumer. It leases a message only when its attempt may begin: while the breaker is open, messages
+wait in the group and use up no retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from delaylog.broker.calls.shapes import ReceiveCall
+from delaylog.broker.calls.turn.long_poll import long_poll
+from delaylog.broker.calls.turn.writes import Settling
+from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.errors import EngineError, NotLeadingError
+from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.push.commands import note_health
+from delaylog.broker.engine.push.targets import GroupKey, Health, Target
+from delaylog.broker.host.waiters import TopicKey
+from delaylog.broker.push.attempts import Attempts
+from delaylog.broker.push.breaker import Breaker
+from delaylog.broker.push.outcomes import Outcome, Verdict, fault
+from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
+from delaylog.broker.push.share import FIRST_SECONDS, Share
+from delaylog.broker.push.signing import parse_secret, signature_headers
+from delaylog.storage.layout import ref_to_id
+from delaylog.storage.messages.records import split_records
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.serving_node import ServingNode
+
+WAIT_MS: Final = 20_000
+"""How long one receive waits for messages."""
+LEASE_SLACK_MS: Final = 30_000
+"""A lease is longer than an attempt: the end of a failed one may wait for its turn."""
+ROOM_SECONDS: Final = 0.02
+"""A busy target waits this long at most for a quarter of its attempts to end, so that one receive
+leases several messages."""
+LOOK_SECONDS: Final = 10.0
+"""A pump that may not begin an attempt looks again after this time, whatever it waits for: the
+clock may have been set."""
+REFUSED_SECONDS: Final = 1.0
+"""Pause after a receive that the node refused."""
+THROTTLE_STORED_MS: Final = 10_000
+"""Shorter throttles are not stored: they are over when a new leader has begun."""
+CONSUMER: Final = "push"
+"""The name of the consumer in histories of messages."""
+_UNTRIED: Final = Settling("extend", lease_ms=0)
+"""The message is ready at once, and the attempt does not count."""
+
+log = logging.getLogger("delaylog.push")
+
+
+class Place(NamedTuple):
+    """The group that a pump empties."""
+
+    topic_key: TopicKey
+    group: str
+    key: GroupKey
+
+
+class Pump:
+    """The pushes to one target. Replaced when the target changes."""
+
+    def __init__(
+        self, node: ServingNode, place: Place, target: Target, attempts: Attempts, share: Share
+    ) -> None:
+        self.target = target
+        self._node, self._place, self._attempts, self._share = node, place, attempts, share
+        self._state = node.engine.state
+        self._keys = [parse_secret(secret) for secret in target.secrets]
+        namespace, topic = place.topic_key
+        self._source = f"/v1/ns/{namespace}/topics/{topic}"
+        self._stored = self._state.targets.healths[place.key]
+        self.breaker = Breaker(
+            self._stored, concurrency=target.concurrency, per_second=target.per_second
+        )
+        self._is_known = False
+        """Whether an attempt of this pump has succeeded."""
+        self._acks: dict[int, list[int]] = {}
+        """By lease: origins of messages to ack at the end of this turn."""
+        self._room = asyncio.Event()
+        self._wake_at = 0
+        """The event is set when at most this number of attempts is in flight."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, failed: Callable[[BaseException], None]) -> None:
+        """Begin to push; `failed` is called if the pump ends by an error."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                failed(error)
+
+        self._task.add_done_callback(ended)
+
+    def stop(self) -> None:
+        """Begin no attempt any more; those in flight go on and settle."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether the group still has this target, and the node this state."""
+        state = self._node.engine.state
+        current = state.targets.targets.get(self._place.key)
+        return state is self._state and current is self.target
+
+    # ------------------------------------------------------------------ leasing
+
+    async def _run(self) -> None:
+        while True:
+            now_ms = self._node.clock.now_ms()
+            count = self.breaker.permitted(now_ms, max(self._share.room, 0))
+            if count == 0:
+                wait_s = (self.breaker.ready_at_ms(now_ms) - now_ms) / 1_000
+                wait_s = min(max(wait_s, ROOM_SECONDS), LOOK_SECONDS)
+                await self._until_ended(self.breaker.in_flight - 1, wait_s)
+                continue
+            found = 0
+            try:
+                if self.breaker.health.failing_since_ms:
+                    await self._share.turn()
+                elif not self._is_known:
+                    await self._share.turn(FIRST_SECONDS)
+                delivery = await self._receive(count)
+                if delivery is not None:
+                    found = delivery.count
+            finally:
+                self.breaker.unused(count - found)
+            if delivery is None:
+                continue
+            if not self._is_current:
+                # The target changed while this receive waited. The next pump gets the messages.
+                await self._settle(_UNTRIED, [Receipts(delivery.lease)])
+                return
+            self._begin(delivery)
+            if found == count:
+                await self._until_ended(self.breaker.in_flight * 3 // 4, ROOM_SECONDS)
+
+    async def _receive(self, count: int) -> Delivery | None:
+        lease_ms = self.target.timeout_ms + LEASE_SLACK_MS
+        call = ReceiveCall(
+            count,
+            wait_ms=WAIT_MS,
+            lease_ms=min(lease_ms, self._state.limits.lease_ms_max),
+            group=self._place.group,
+            consumer=CONSUMER,
+        )
+        try:
+            return await long_poll(self._node, self._place.topic_key, call)
+        except EngineError:
+            # The node does not lead, or the group is gone. The pusher ends this pump soon, or the
+            # node leads again.
+            await asyncio.sleep(REFUSED_SECONDS)
+            return None
+
+    async def _until_ended(self, in_flight: int, seconds: float) -> None:
+        """Wait until at most this number of attempts is in flight, for at most `seconds`."""
+        self._wake_at = in_flight
+        self._room.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._room.wait()
+
+    # ------------------------------------------------------------------ attempts
+
+    def _begin(self, delivery: Delivery) -> None:
+        columns = (
+            delivery.origins.tolist(),
+            delivery.attempts.tolist(),
+            delivery.rows["deliver_at"].tolist(),
+            split_records(delivery.records, delivery.rows),
+        )
+        for origin, attempts, deliver_at_ms, record in zip(*columns, strict=True):
+            said = PushedMessage(
+                ref_to_id(origin),
+                record.id,
+                deliver_at_ms,
+                attempts,
+                record.key,
+                record.tags,
+                record.headers,
+                record.body,
+            )
+            self._share.in_flight += 1
+            self._share.run(self._attempt(said, delivery.lease, origin))
+
+    async def _attempt(self, said: PushedMessage, lease: int, origin: int) -> None:
+        # If the attempt is cancelled, the broker does not know what the receiver has got.
+        outcome = Outcome(Verdict.FAILED, "the broker stopped during the attempt")
+        try:
+            outcome = await self._post(said)
+            if outcome.unwell:
+                await self._share.turn()
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            log.exception("an attempt at a push failed by an error of the broker")
+            outcome = fault(error, self.target.timeout_ms)
+        self._share.in_flight -= 1
+        self._share.ended[outcome.verdict] += 1
+        self._note(outcome)
+        if outcome.verdict is Verdict.ACKED:
+            self._is_known = True
+            self._ack(lease, origin)
+        else:
+            receipts = Receipts(lease, np.array([origin], np.int64))
+            await self._settle(_settling(outcome), [receipts])
+
+    def _ack(self, lease: int, origin: int) -> None:
+        """Ack in one call what receivers have taken in this turn of the loop."""
+        if not self._acks:
+            asyncio.get_running_loop().call_soon(self._flush_acks)
+        self._acks.setdefault(lease, []).append(origin)
+
+    def _flush_acks(self) -> None:
+        acks, self._acks = self._acks, {}
+        receipts = [Receipts(lease, np.array(all_, np.int64)) for lease, all_ in acks.items()]
+        self._share.run(self._settle(Settling("ack"), receipts))
+
+    async def _settle(self, wanted: Settling, receipts: Sequence[Receipts]) -> None:
+        try:
+            await self._node.turn.settles.settle(self._place.topic_key, wanted, receipts)
+        except EngineError:
+            # Another node leads now, or the topic is gone: the lease ends by itself.
+            return
+
+    async def _post(self, said: PushedMessage) -> Outcome:
+        made = make_request(said, self._source, self.target.mode)
+        at_s = self._node.clock.now_ms() // 1_000
+        signed = signature_headers(self._keys, said.id, at_s, made.body)
+        request = PushRequest(made.headers + signed, made.body)
+        return await self._attempts.post(self.target.url, request, self.target.timeout_ms)
+
+    def _note(self, outcome: Outcome) -> None:
+        now_ms = self._node.clock.now_ms()
+        self.breaker.ended(outcome, now_ms)
+        if self.breaker.in_flight <= self._wake_at:
+            self._room.set()
+        health = self.breaker.health
+        if health is self._stored or not _is_news(self._stored, health, now_ms):
+            return
+        before, self._stored = self._stored, health
+        if self._is_current:
+            try:
+                note_health(self._state, self._place.key, health, now_ms)
+            except NotLeadingError:
+                return
+            self._node.appended()
+        _log_turn(self._place, before.state(now_ms), health, now_ms)
+
+
+def _settling(outcome: Outcome) -> Settling:
+    if outcome.verdict is Verdict.REFUSED:
+        return Settling("reject", reason=outcome.reason)
+    waits = outcome.verdict is Verdict.THROTTLED and not outcome.unwell
+    if waits or outcome.verdict is Verdict.GONE:
+        # The target gets nothing for a while, and the message did nothing wrong.
+        return _UNTRIED
+    return Settling("nack", reason=outcome.reason)
+
+
+def _is_news(stored: Health, health: Health, now_ms: int) -> bool:
+    """Whether a new leader should know what has changed."""
+    if health.throttled_until_ms >= max(stored.throttled_until_ms, now_ms) + THROTTLE_STORED_MS:
+        return True
+    return (stored.disabled, stored.open_until_ms) != (health.disabled, health.open_until_ms)
+
+
+def _log_turn(place: Place, before: str, health: Health, now_ms: int) -> None:
+    """Log that a target works or does not work any more. Its URL may be secret."""
+    state = health.state(now_ms)
+    if state == before or {before, state} == {"open", "half-open"}:
+        return
+    namespace, topic = place.topic_key
+    extra = {"namespace": namespace, "topic": topic, "group": place.group, "why": health.reason}
+    if state in ("open", "disabled"):
+        log.warning("a push target is %s", state, extra=extra)
+    elif before in ("open", "half-open", "disabled"):
+        log.info("a push target works again", extra=extra)

@@ -1,0 +1,141 @@
+"""A message as an HTTP request: CloudEvents 1.0, in binary or in structured mode.
+
+In binary mode the body is the message's body and `ce-` headers have its attributes; in structured
+mode one JSON document has all of them, so that a signature covers them too. `deliverat` is an
+extension attribute with the due time. Headers of the message are forwarded under a prefix that
+nothing else uses, percent-encoded, so that no header can replace or inject another.
+
+Specification: CloudEvents 1.0.2, its HTTP binding (3.1.3.2: encoding of values) and JSON format.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import orjson
+
+from delaylog.storage.calls.of_targets import STRUCTURED
+
+HEADER_PREFIX: Final = "delaylog-header-"
+EVENT_TYPE: Final = "delaylog.message"
+JSON: Final = "application/json"
+STRUCTURED_TYPE: Final = "application/cloudevents+json; charset=utf-8"
+OCTETS: Final = "application/octet-stream"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+"""Characters that the HTTP binding leaves as they are."""
+_PLAIN: Final = re.compile(r"[!#$&-~]*")
+"""Most values, which need no encoding."""
+_MEDIA_TYPE: Final = re.compile(
+    r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w-]+=(\"[\w .,:/+-]*\"|[\w.+-]+))*", re.ASCII
+)
+
+
+class PushedMessage(NamedTuple):
+    """What a push says of a message."""
+
+    id: str
+    """The id that the broker gave it: unique, and the same in every attempt."""
+    own_id: str
+    """The id that its sender gave it, or empty."""
+    deliver_at_ms: int
+    attempts: int
+    """Number of this attempt, from 1."""
+    key: str
+    tags: list[str]
+    headers: dict[str, str]
+    body: bytes
+
+
+class PushRequest(NamedTuple):
+    """Headers, in order, and the body of a POST."""
+
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def make_request(message: PushedMessage, source: str, mode: str) -> PushRequest:
+    """The request of a message; `source` is the URI reference that names its topic."""
+    media_type = _media_type(message)
+    attributes = {
+        "specversion": "1.0",
+        "id": message.id,
+        "source": source,
+        "type": EVENT_TYPE,
+        "deliverat": rfc3339(message.deliver_at_ms),
+        "attempt": message.attempts,
+    }
+    if message.own_id:
+        attributes["subject"] = message.own_id
+    if message.key:
+        attributes["partitionkey"] = message.key
+    if message.tags:
+        attributes["tags"] = ",".join(message.tags)
+    forwarded = [
+        (HEADER_PREFIX + quote(name.lower(), safe=""), encoded(value))
+        for name, value in message.headers.items()
+        if name.lower() != "content-type"
+    ]
+    if mode == STRUCTURED:
+        document = {**attributes, "datacontenttype": media_type, **_data(message.body, media_type)}
+        return PushRequest([("content-type", STRUCTURED_TYPE), *forwarded], orjson.dumps(document))
+    of_event = [(f"ce-{name}", encoded(str(value))) for name, value in attributes.items()]
+    return PushRequest([("content-type", media_type), *of_event, *forwarded], message.body)
+
+
+def encoded(text: str) -> str:
+    """A header value: spaces, quotes and what is not ASCII are percent-encoded."""
+    if _PLAIN.fullmatch(text):
+        return text
+    return quote(text, safe=_VISIBLE)
+
+
+def rfc3339(time_ms: int) -> str:
+    """A Unix time in ms as text; times after the year 9999 are shown as its end."""
+    try:
+        at = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return "9999-12-31T23:59:59.999Z"
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _media_type(message: PushedMessage) -> str:
+    """The type that the sender gave in a header `content-type`, else one that fits the body."""
+    for name, value in message.headers.items():
+        if name.lower() == "content-type" and _MEDIA_TYPE.fullmatch(value):
+            return value
+    if _is_json(message.body):
+        return JSON
+    return "text/plain; charset=utf-8" if _is_text(message.body) else OCTETS
+
+
+def _data(body: bytes, media_type: str) -> dict[str, object]:
+    """The event's data as a member of the JSON document."""
+    essence = media_type.partition(";")[0].strip().lower()
+    if essence == JSON or essence.endswith("+json"):
+        if _is_json(body):
+            return {"data": orjson.Fragment(body)}
+        # As `data` it would be read as a JSON string.
+    elif essence != OCTETS and _is_text(body):
+        return {"data": body.decode()}
+    return {"data_base64": base64.b64encode(body).decode()}
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

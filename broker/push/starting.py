@@ -1,0 +1,36 @@
+"""Makes the pusher of a process that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from delaylog.broker.host.process import descriptors
+from delaylog.broker.push.addresses import AddressRules
+from delaylog.broker.push.attempts import Attempts
+from delaylog.broker.push.metrics import PushMetrics
+from delaylog.broker.push.pusher import Pusher
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.serving_node import ServingNode
+
+
+def start_pusher(
+    node: ServingNode,
+    rules: AddressRules,
+    listening: Mapping[str, str],
+    on_fatal: Callable[[BaseException], None],
+    registry: CollectorRegistry,
+) -> Pusher:
+    """Push from now on while the node leads. `listening`: the process's own listeners, each
+    HOST:PORT; no push reaches them.
+    """
+    own = frozenset(int(at.rpartition(":")[2]) for at in listening.values())
+    attempts = Attempts(rules, now_ms=node.clock.now_ms, own_ports=own)
+    pusher = Pusher(node, attempts, on_fatal, attempts_max=descriptors.served().pushes)
+    node.push_ports = rules.ports
+    registry.register(PushMetrics(pusher, node.clock.now_ms))
+    pusher.start()
+    return pusher

@@ -1,0 +1,228 @@
+"""Push targets over HTTP: members, refusals, secrets that show nowhere, and a push end to end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from delaylog.broker.push.signing import make_secret
+from delaylog.client import PlainClient
+
+SECRETS = [make_secret(bytes([number]) * 32) for number in (1, 2)]
+
+
+class Sink(ThreadingHTTPServer):
+    """A receiver that keeps what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.arrived = threading.Semaphore(0)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Sink
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        headers = {name.lower(): text for name, text in self.headers.items()}
+        self.server.got.append((headers, body))
+        self.send_response(204)
+        self.end_headers()
+        self.server.arrived.release()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Sink]:
+    with Sink() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def pushing(sound_broker: Callable[..., Any], sink: Sink) -> Any:
+    """A broker that may push to the sink."""
+    ports = f"80,443,{sink.server_address[1]}"
+    return sound_broker("--push-allow", "127.0.0.0/8", "--push-ports", ports)
+
+
+def url_of(topic: str, group: str = "default") -> str:
+    return f"/v1/topics/{topic}/groups/{group}/target"
+
+
+def test_a_target_is_made_read_changed_and_dropped(broker: Any, topic: str) -> None:
+    path = url_of(topic)
+    made = broker.call("PUT", path, {"url": "https://example.com/hook?token=x"})
+    assert made.status == 201
+    assert made.json["secret"].startswith("whsec_")
+    shown = broker.call("GET", path).json
+    assert shown == made.json | {"secret": None}
+    assert shown == {
+        "topic": topic,
+        "namespace": "default",
+        "group": "default",
+        "url": "https://example.com/hook?token=x",
+        "mode": "binary",
+        "timeout_ms": 15_000,
+        "concurrency": 10,
+        "per_second": None,
+        "digests": shown["digests"],
+        "secret": None,
+        "state": "closed",
+        "disabled": "",
+        "reason": "",
+        "open_until_ms": 0,
+        "turns": 0,
+        "throttled_until_ms": 0,
+        "failing_since_ms": 0,
+    }
+    changed = broker.call("PATCH", path, {"mode": "structured", "per_second": 5, "push": "off"})
+    assert changed.status == 200
+    assert changed.json == shown | {
+        "mode": "structured",
+        "per_second": 5,
+        "state": "disabled",
+        "disabled": "operator",
+    }
+    assert broker.call("PATCH", path, {"per_second": None}).json["per_second"] is None
+    assert broker.call("PATCH", path, {"push": "on"}).json["state"] == "closed"
+    # PUT replaces all but the secrets.
+    again = broker.call("PUT", path, {"url": "https://example.com/"})
+    assert again.status == 200
+    assert again.json["mode"] == "binary"
+    assert again.json["digests"] == shown["digests"]
+    assert again.json["secret"] is None
+    assert broker.call("DELETE", path).status == 200
+    assert broker.call("GET", path).status == 404
+    assert broker.call("DELETE", path).status == 404
+
+
+def test_secrets_rotate(broker: Any, topic: str) -> None:
+    path = url_of(topic)
+    given = broker.call("PUT", path, {"url": "https://example.com/", "secrets": SECRETS[:1]}).json
+    assert given["secret"] is None
+    rotated = broker.call("PATCH", path, {"rotate": True}).json
+    assert len(rotated["digests"]) == 2
+    assert rotated["digests"][1] == given["digests"][0]
+    again = broker.call("PATCH", path, {"rotate": True}).json
+    assert again["digests"][1] == rotated["digests"][0]
+    ended = broker.call("PATCH", path, {"secrets": [again["secret"]]}).json
+    assert ended["digests"] == again["digests"][:1]
+    assert ended["secret"] is None
+
+
+@pytest.mark.parametrize(
+    ("members", "field", "why"),
+    [
+        ({}, "url", "missing"),
+        ({"url": "ftp://example.com/"}, "url", "https://"),
+        ({"url": "https://u:p@example.com/"}, "url", "no user name"),  # pragma: allowlist secret
+        ({"url": "https://example.com:22/"}, "url", "port 22"),
+        ({"url": "https://example.com/", "secrets": ["x"]}, "secrets", "24 to 64 bytes"),
+        ({"url": "https://example.com/", "secrets": []}, "secrets", "1"),
+        ({"url": "https://example.com/", "secrets": SECRETS + SECRETS}, "secrets", "2"),
+        ({"url": "https://example.com/", "mode": "raw"}, "mode", "binary"),
+        ({"url": "https://example.com/", "timeout_ms": 1}, "timeout_ms", "100"),
+        ({"url": "https://example.com/", "concurrency": 0}, "concurrency", "1"),
+        ({"url": "https://example.com/", "per_second": 0}, "per_second", "0.001"),
+        ({"url": "https://example.com/", "method": "GET"}, "method", "unknown member"),
+    ],
+)
+def test_what_is_refused(
+    broker: Any, topic: str, assert_problem: Any, members: Any, field: str, why: str
+) -> None:
+    problem = assert_problem(broker.call("PUT", url_of(topic), members), 400, "bad_request", field)
+    assert why in problem["detail"]
+    # A refused target makes no topic.
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+
+
+def test_a_group_that_does_not_exist(broker: Any, topic: str, assert_problem: Any) -> None:
+    body = {"url": "https://example.com/"}
+    assert_problem(broker.call("PUT", url_of(topic, "no"), body), 404, "unknown", "group")
+    assert_problem(broker.call("PATCH", url_of(topic), {}), 404, "unknown")
+    assert broker.call("PUT", f"/v1/topics/{topic}/groups/mail").status == 201
+    assert broker.call("PUT", url_of(topic, "mail"), body).status == 201
+    assert broker.call("DELETE", f"/v1/topics/{topic}/groups/mail").status == 200
+    assert broker.call("PUT", f"/v1/topics/{topic}/groups/mail").status == 201
+    assert_problem(broker.call("GET", url_of(topic, "mail")), 404, "unknown")
+
+
+def test_a_push_end_to_end_over_a_restart(pushing: Any, sink: Sink, topic: str) -> None:
+    url = f"http://127.0.0.1:{sink.server_address[1]}/hook"
+    pushing.call("PUT", url_of(topic), {"url": url, "secrets": SECRETS})
+    pushing.post(
+        f"/v1/topics/{topic}/messages", {"body": "1", "id": "my id", "headers": {"A": "b"}}
+    )
+    assert sink.arrived.acquire(timeout=10)
+    assert pushing.stop() == 0
+    pushing.start()
+    pushing.post(f"/v1/topics/{topic}/messages", {"body": "2", "delay_ms": 50})
+    assert sink.arrived.acquire(timeout=10)
+    assert [body for _, body in sink.got] == [b"1", b"2"]
+    for headers, body in sink.got:
+        for secret in SECRETS:
+            Webhook(secret).verify(body, headers)
+    assert sink.got[0][0]["ce-subject"] == "my%20id"
+    assert sink.got[0][0]["delaylog-header-a"] == "b"
+    metrics = pushing.call("GET", "/metrics").body.decode()
+    assert 'delaylog_push_targets{state="closed"} 1.0' in metrics
+    assert 'delaylog_push_attempts_total{result="acked"} 1.0' in metrics
+
+
+def test_a_broker_that_may_not_push_inside_says_so_in_the_life_line(
+    broker: Any, sink: Sink, topic: str
+) -> None:
+    """Loopback is refused by default, on a port that is permitted; so is the broker itself."""
+    broker.call("PUT", f"/v1/topics/{topic}", {"max_retry": 0})
+    broker.call("PUT", url_of(topic), {"url": "http://localhost/"})
+    before = len(sink.got)
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "m"})
+    life = f"/v1/topics/{topic}/messages/m?life=true"
+    deadline = threading.Event()
+    for _ in range(100):
+        found = broker.call("GET", life).json
+        if found["state"] == "dead":
+            break
+        deadline.wait(0.1)
+    assert found["state"] == "dead"
+    assert "is not permitted: loopback" in json.dumps(found["life"])
+    assert '"consumer": "push"' in json.dumps(found["life"])
+    assert len(sink.got) == before
+
+
+def test_no_secret_is_logged_or_audited(broker: Any, topic: str) -> None:
+    path = url_of(topic)
+    made = broker.call("PUT", path, {"url": "https://example.com/?key=hidden"}).json["secret"]
+    rotated = broker.call("PATCH", path, {"rotate": True, "timeout_ms": 7_000}).json["secret"]
+    broker.call("PATCH", path, {"secrets": SECRETS})
+    bad = "whsec_" + "A" * 20
+    refused = broker.call("PATCH", path, {"secrets": [bad]})
+    assert bad not in refused.body.decode()
+    lines = broker.audit_lines()
+    said = json.dumps(lines) + Path(broker.log_path).read_text()
+    assert "7000" in said
+    for hidden in (made, rotated, bad, *SECRETS, "hidden"):
+        assert hidden.removeprefix("whsec_") not in said
+
+
+def test_the_sdk(broker: Any, topic: str) -> None:
+    with PlainClient(broker.url) as client:
+        made = client.put_target(topic, "default", "https://example.com/", concurrency=3)
+        assert made["concurrency"] == 3
+        assert client.target(topic, "default")["secret"] is None
+        assert client.update_target(topic, "default", push="off")["state"] == "disabled"
+        assert client.update_target(topic, "default", push="on")["state"] == "closed"
+        assert client.update_target(topic, "default", rotate=True)["secret"]
+        assert client.drop_target(topic, "default") == {"result": "done"}
