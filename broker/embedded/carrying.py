@@ -16,7 +16,7 @@ from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls.call import Call
 from delaylog.storage.calls.of_access import OF_ACCESS
 
-OF_SERVERS: Final = frozenset({call.name for call in OF_ACCESS} | {"reload"})
+OF_SERVERS: Final = frozenset({call.name for call in OF_ACCESS} | {"reload", "stream"})
 """Calls that only a broker with other callers than its own program can answer."""
 Decoded = TypeVar("Decoded")
 
@@ -26,7 +26,9 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     path, _, query = call.path.partition("?")
     route = resolve(path, call.method, node.engine.state.topics)
     if route.call.name in OF_SERVERS:
-        raise Problem("unknown", "an embedded broker has no principals and no files to read again")
+        raise Problem(
+            "unknown", "an embedded broker has no principals, no streams and no files to read again"
+        )
     headers = {
         **call.headers,
         "Content-Type": call.form.content_type or JSON,
