@@ -23,6 +23,7 @@ from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
 from delaylog.storage.calls.streams import CREDIT, FRAMES
+from delaylog.storage.messages.batch import BATCH_VERSION
 
 _NAMES: Final = ", ".join(FRAMES)
 
@@ -58,7 +59,7 @@ def decode(raw: str | bytes, limits: Limits) -> Grant | Settle:
     if name not in FRAMES:
         raise Problem("bad_request", f"unknown frame {str(name)[:64]!a}; known are {_NAMES}")
     if name != CREDIT.doc and isinstance(given, dict) and "lease" in given:
-        wanted, columns = bulk_settling(given, name, limits)
+        wanted, columns = bulk_settling({"v": BATCH_VERSION, **given}, name, limits)
         return Settle(wanted, columns=columns)
     values = FRAMES[name].take(given, limits)
     if name == CREDIT.doc:
