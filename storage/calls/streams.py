@@ -64,8 +64,10 @@ CREDIT: Final = Shape(
     doc="credit",
 )
 _RECEIPTS: Final = (shapes.RECEIPTS,)
+STOP: Final = Shape("Stop", doc="stop")
 FRAMES: Final = {
     "credit": CREDIT,
+    "stop": STOP,
     "ack": Shape("Ack", *_RECEIPTS, doc="ack"),
     "nack": Shape("Nack", *_RECEIPTS, shapes.BACK_MS, shapes.REASON, doc="nack"),
     "reject": Shape("Reject", *_RECEIPTS, shapes.REASON, doc="reject"),

@@ -22,10 +22,11 @@ from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
-from delaylog.storage.calls.streams import CREDIT, FRAMES
+from delaylog.storage.calls.streams import CREDIT, FRAMES, STOP
 from delaylog.storage.messages.batch import BATCH_VERSION
 
 _NAMES: Final = ", ".join(FRAMES)
+_SETTLING: Final = frozenset(FRAMES) - {CREDIT.doc, STOP.doc}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class Grant:
 
     messages: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A client takes its credit back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class Settle:
     columns: Receipts | None = None
 
 
-def decode(raw: str | bytes, limits: Limits) -> Grant | Settle:
+def decode(raw: str | bytes, limits: Limits) -> Grant | Stop | Settle:
     """A frame of a client: JSON as a text, msgpack as bytes. Raises EngineError or BatchError."""
     if isinstance(raw, str):
         members = read_json(raw.encode(), limits.json_values_max)
@@ -58,12 +64,14 @@ def decode(raw: str | bytes, limits: Limits) -> Grant | Settle:
     ((name, given),) = members.items()
     if name not in FRAMES:
         raise Problem("bad_request", f"unknown frame {str(name)[:64]!a}; known are {_NAMES}")
-    if name != CREDIT.doc and isinstance(given, dict) and "lease" in given:
+    if name in _SETTLING and isinstance(given, dict) and "lease" in given:
         wanted, columns = bulk_settling({"v": BATCH_VERSION, **given}, name, limits)
         return Settle(wanted, columns=columns)
     values = FRAMES[name].take(given, limits)
     if name == CREDIT.doc:
         return Grant(values["messages"] or 0, values["bytes"] or 0)
+    if name == STOP.doc:
+        return Stop()
     receipts = values["receipts"]
     if receipts is None:
         raise Problem("bad_request", f"{name} has no receipts", field="receipts")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from delaylog.broker.calls.problems import problem_of
 from delaylog.broker.calls.settling import settle_bulk, settle_named
-from delaylog.broker.calls.streams.frames import Grant, Settle, decode, delivery_frame, frame
+from delaylog.broker.calls.streams.frames import Grant, Settle, Stop, decode, delivery_frame, frame
 from delaylog.broker.engine.errors import EngineError
 from delaylog.storage.calls.streams import CLIENT_FRAME_BYTES_MAX, HEARTBEAT_SECONDS
 
@@ -47,6 +47,8 @@ class Session:
         self._count = 0
         """Settling frames that have arrived."""
         self._last_wanted: object = None
+        self._leasing: asyncio.Task[None] | None = None
+        """Leases and sends messages; cancelled when the client takes its credit back."""
         self._pending: deque[asyncio.Task[dict[str, Any] | None]] = deque()
         """The outcomes of settling frames that were not told yet, in order."""
         self._arrived = asyncio.Event()
@@ -92,6 +94,11 @@ class Session:
             if isinstance(asked, Grant):
                 flow.credit.give(asked.messages, asked.bytes)
                 continue
+            if isinstance(asked, Stop):
+                flow.credit.set(0, 0)
+                if self._leasing is not None:
+                    self._leasing.cancel()
+                continue
             await node.room_for_changes(rows=False)
             if asked.wanted != self._last_wanted:
                 # Settles of one turn are merged by kind; a turn apart, they keep their order.
@@ -103,7 +110,7 @@ class Session:
             self._arrived.set()
 
     async def _deliver(self) -> None:
-        flow, channel, node = self._flow, self._channel, self._node
+        flow = self._flow
         await self._send(
             {
                 "open": {
@@ -112,9 +119,22 @@ class Session:
                     "messages": flow.credit.messages,
                     "bytes": flow.credit.bytes,
                 },
-                "now_ms": node.clock.now_ms(),
+                "now_ms": self._node.clock.now_ms(),
             }
         )
+        while True:
+            leasing = self._leasing = asyncio.create_task(self._lease_and_send())
+            try:
+                await asyncio.wait((leasing,))
+            finally:
+                leasing.cancel()
+            if not leasing.cancelled():
+                # It ends by an error only.
+                leasing.result()
+            await self._send({"stopped": True})
+
+    async def _lease_and_send(self) -> None:
+        flow, channel, node = self._flow, self._channel, self._node
         while True:
             found = None
             if await flow.credit.wait(HEARTBEAT_SECONDS):
