@@ -117,7 +117,7 @@ class AsyncLink:
         doubts: list[Exception] = []
         began_s = time.monotonic()
         stream: InBand | None = share.batch.stream
-        if stream is not None:
+        if stream is not None and share.batch.settler is self:
             results = await stream.settle(verb, share, **times)
             if results is not None:
                 return results

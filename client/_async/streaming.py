@@ -105,9 +105,8 @@ class _Streamed(AsyncPolls):
 
     async def close(self) -> None:
         """Close the connection. Messages that were yielded keep their leases."""
-        stream, self._stream = self._stream, None
-        if stream is not None and self._process_id == os.getpid():
-            await stream.close(KEEP_LEASES)
+        if self._stream is not None and self._process_id == os.getpid():
+            await self._stream.close(KEEP_LEASES)
 
     async def _open(self) -> None:
         stream = AsyncStream(self._link, self._wanted, self._messages_max)
@@ -138,6 +137,7 @@ class AsyncStream:
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._inbox: list[AsyncMessage] = []
         self._news = asyncio.Event()
         """Set when messages have arrived, or the stream has ended."""
@@ -237,14 +237,21 @@ class AsyncStream:
         return share.results(state.gone(number))
 
     async def close(self, code: int = CLOSED_OK) -> None:
-        """Close the connection."""
-        if self._socket is not None and not self._socket.closed:
-            await self._socket.close(code=code)
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait((self._reading,))
-        if self._session is not None:
-            await self._session.close()
+        """Close the connection. All callers wait until it is closed."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(code))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, code: int) -> None:
+        try:
+            if self._socket is not None:
+                await self._socket.close(code=code)
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.wait((self._reading,))
+        finally:
+            if self._session is not None:
+                await self._session.close()
 
     async def _grant(self, unyielded: int) -> None:
         frame = self._state.grant(unyielded)

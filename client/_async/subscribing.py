@@ -133,8 +133,11 @@ class AsyncSubscribing:
                         waiting.forget_inherited()
                     begun = False
         finally:
-            self._fetched.pop(id(waiting), None)
-            await self._end_loop(waiting)
+            try:
+                await self._end_loop(waiting)
+            finally:
+                # Only now: `close` waits for loops that end.
+                self._fetched.pop(id(waiting), None)
 
     async def _begun(self, message: AsyncMessage, lease_ms: int) -> bool:
         """Begin the attempt at a message. Returns whether its lease still holds."""

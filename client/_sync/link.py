@@ -117,7 +117,7 @@ class Link:
         doubts: list[Exception] = []
         began_s = time.monotonic()
         stream: InBand | None = share.batch.stream
-        if stream is not None:
+        if stream is not None and share.batch.settler is self:
             results = stream.settle(verb, share, **times)
             if results is not None:
                 return results

@@ -131,8 +131,11 @@ class Subscribing:
                         waiting.forget_inherited()
                     begun = False
         finally:
-            self._fetched.pop(id(waiting), None)
-            self._end_loop(waiting)
+            try:
+                self._end_loop(waiting)
+            finally:
+                # Only now: `close` waits for loops that end.
+                self._fetched.pop(id(waiting), None)
 
     def _begun(self, message: Message, lease_ms: int) -> bool:
         """Begin the attempt at a message. Returns whether its lease still holds."""
