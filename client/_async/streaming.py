@@ -86,6 +86,8 @@ class _Streamed(AsyncPolls):
             if found or self._stream.is_open:
                 return found
             await self._stream.close(CLOSED_OK)
+            if self._stream.is_unreadable:
+                self._not_before_s = time.monotonic() + OFFERED_AGAIN_S
             self._stream, self._poll_first = None, True
             return []
         members = {**self.members, "begin": 0}
@@ -142,6 +144,8 @@ class AsyncStream:
         self._news = asyncio.Event()
         """Set when messages have arrived, or the stream has ended."""
         self._answers: dict[int, asyncio.Future[None]] = {}
+        self.is_unreadable = False
+        """Whether it has ended since a frame makes no sense."""
 
     @property
     def is_open(self) -> bool:
@@ -279,6 +283,7 @@ class AsyncStream:
                 told = self._state.settled
         except BulkError as error:
             log.warning("%s: a frame of the stream cannot be read: %s", self._link.name, error)
+            self.is_unreadable = True
         finally:
             topic, code = self._wanted.topic, socket.close_code
             log.info("%s: the stream of %s has ended (%s)", self._link.name, topic, code)
