@@ -11,7 +11,13 @@ from typing import Any, Final
 import msgpack
 
 from delaylog.client.wire.bulk import encode_settle
-from delaylog.client.wire.bulk_answers import BulkError, ReceivedBatch, received
+from delaylog.client.wire.bulk_answers import (
+    BulkError,
+    ReceivedBatch,
+    received,
+    rows_in,
+    unpack_map,
+)
 from delaylog.client.wire.columns import IntArray, Numbers, column_from
 
 BYTES: Final = 32 << 20
@@ -56,14 +62,9 @@ class StreamState:
 
     def read(self, wire: bytes) -> ReceivedBatch | None:
         """Note what a frame says; returns the messages that it has. Raises BulkError."""
-        try:
-            fields: Any = msgpack.unpackb(wire)
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise BulkError(f"not one msgpack map ({error})", "frame") from None
-        if not isinstance(fields, dict):
-            raise BulkError("not a msgpack map", "frame")
+        fields = unpack_map(wire)
         if "bodies" in fields:
-            batch = received(fields, _count(fields, "n"))
+            batch = received(fields, rows_in(fields))
             self._messages -= batch.n
             self._bytes -= _count(fields, "bytes")
             return batch
