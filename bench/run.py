@@ -39,6 +39,7 @@ import scale
 import sdk
 import singles
 import starts
+import streams
 import transactions
 import upkeep
 import years
@@ -60,6 +61,7 @@ SECTIONS: Final = (
     "order",
     "control",
     "lateness",
+    "streams",
     "leases",
     "years",
     "upkeep",
@@ -153,6 +155,9 @@ def _sections(
     if "lateness" in wanted:
         yield "lateness", lambda: iter([lateness.measure(brokers, settings)])
         yield "burst", lambda: iter([burst.measure(brokers, settings)])
+    if "streams" in wanted:
+        yield "streams", lambda: iter([streams.measure(brokers, settings)])
+        yield "lateness of streams", lambda: iter([streams.lateness(brokers, settings)])
     if "years" in wanted:
         yield "years", lambda: iter([years.measure(brokers, settings)])
         yield "years, groups", lambda: iter([years_groups.measure(brokers, settings)])

@@ -40,6 +40,8 @@ class MessageBatch:
         """Rows whose messages were settled by their own methods or by those of the client."""
         self.settler: Any = None
         """What settles the messages: the link of their shard."""
+        self.stream: Any = None
+        """The stream that brought the messages, which settles them while it is open."""
         self.codec: Codec = JSON
         """Decodes the values of the messages."""
 

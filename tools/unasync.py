@@ -9,6 +9,7 @@ under the same names (`BY_HAND`; package `__init__` files too):
     transport        aiohttp or sockets
     send_calls       tasks gather messages by turns of the loop; threads send directly, or hand
                      messages to one sending thread
+    streaming        a subscription of tasks reads a WebSocket; one of threads polls
     workers/calls    each shard has tasks, or threads under one lock
     workers/shift    tasks are cancelled and woken by futures; threads share a lock and cannot be
                      cancelled
@@ -35,6 +36,7 @@ BY_HAND: Final = frozenset(
         "__init__.py",
         "concurrency.py",
         "send_calls.py",
+        "streaming.py",
         "transport.py",
         "workers/__init__.py",
         "workers/calls.py",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.streams.flow import Flow
 
 
 @dataclass(slots=True)
@@ -25,5 +29,18 @@ class Stream:
     connection, so that the client notices that the body is incomplete.
     """
 
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes, None]
     kind: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    flow: Flow | None = None
+    """The flow of deliveries that the pieces carry."""
+
+
+@dataclass(slots=True)
+class Duplex:
+    """The call goes on as a WebSocket, which carries this flow of deliveries."""
+
+    flow: Flow
+
+
+AnyAnswer: TypeAlias = "Answer | Stream | Duplex"

@@ -16,8 +16,9 @@ import orjson
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.access.sessions import TICKET
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX, check_json, check_msgpack
-from delaylog.broker.calls.problems import Problem, no_memory
+from delaylog.broker.calls.forms.reading import read_json, read_msgpack
+from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.host.audit.lines import Fact
 from delaylog.broker.host.audit.settings import CHANGING
 from delaylog.broker.host.waiters import TopicKey
@@ -32,8 +33,6 @@ BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
 _NO_FACTS: Final[dict[str, Fact]] = {}
-_NO_MEMORY: Final = "Not enough memory"
-"""How orjson's message begins when memory runs out: it raises JSONDecodeError, as for bad JSON."""
 
 
 class Context(ABC):
@@ -144,33 +143,11 @@ class Context(ABC):
         if not raw:
             return {}
         if kind == JSON:
-            if values_max is not None:
-                check_json(raw, values_max)
-            try:
-                return orjson.loads(raw)
-            except MemoryError:
-                raise no_memory() from None
-            except orjson.JSONDecodeError as error:
-                if error.msg.startswith(_NO_MEMORY):
-                    raise no_memory() from None
-                raise Problem("bad_request", f"the body is not JSON: {error}") from None
+            return read_json(raw, values_max)
         if kind == MSGPACK:
-            if values_max is not None:
-                check_msgpack(raw, values_max)
             # The parser reserves the declared length of each open container.
             length_max = max(limits.json_rows_max, limits.staged_parts_max)
-            try:
-                return msgpack.unpackb(
-                    raw,
-                    raw=False,
-                    strict_map_key=True,
-                    max_array_len=min(length_max, len(raw)),
-                    max_map_len=min(length_max, len(raw)),
-                )
-            except MemoryError:
-                raise no_memory() from None
-            except (ValueError, msgpack.UnpackException, TypeError, RecursionError) as error:
-                raise Problem("bad_request", f"the body is not msgpack: {error}") from None
+            return read_msgpack(raw, values_max, length_max)
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
     async def values(self, values_max: int | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.answer import AnyAnswer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.handlers import (
     archive,
@@ -21,12 +21,13 @@ from delaylog.broker.calls.handlers import (
     principals,
     reloading,
     sessions,
+    streams,
     targets,
     topics,
     transactions,
 )
 
-Handler: TypeAlias = Callable[[Context], Awaitable[Answer | Stream]]
+Handler: TypeAlias = Callable[[Context], Awaitable[AnyAnswer]]
 
 HANDLERS: Final[dict[str, Handler]] = {
     "listTopics": topics.list_topics,
@@ -56,6 +57,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "putTarget": targets.put_target_,
     "updateTarget": targets.update_target,
     "deleteTarget": targets.delete_target,
+    "stream": streams.open_stream,
     "purge": groups.purge_topic,
     **dict.fromkeys(("pause", "resume"), groups.pause_topic),
     "listClaims": claims.list_claims,

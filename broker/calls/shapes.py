@@ -95,6 +95,8 @@ class ReceiveCall:
     """At how many messages an attempt begins at once if it is their first; None: at all."""
     consumer: str = ""
     """The name of the consumer; "" = it says none."""
+    bytes_max: int | None = None
+    """Bytes of the messages, after the first one; None: as many as a receive may have."""
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")

@@ -17,7 +17,9 @@ from delaylog.client.calls.call import Call
 from delaylog.storage.calls.of_access import OF_ACCESS
 from delaylog.storage.calls.of_targets import OF_TARGETS
 
-OF_SERVERS: Final = frozenset({call.name for call in (*OF_ACCESS, *OF_TARGETS)} | {"reload"})
+OF_SERVERS: Final = frozenset(
+    {*(call.name for call in (*OF_ACCESS, *OF_TARGETS)), "reload", "stream"}
+)
 """Calls that only a broker with other callers than its own program can answer, or that pushes."""
 Decoded = TypeVar("Decoded")
 
@@ -29,7 +31,8 @@ async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     if route.call.name in OF_SERVERS:
         raise Problem(
             "unknown",
-            "an embedded broker has no principals and no files to read again, and pushes nothing",
+            "an embedded broker has no principals, no streams and no files to read again, and "
+            "pushes nothing",
         )
     headers = {
         **call.headers,

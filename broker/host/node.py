@@ -113,8 +113,7 @@ class Node:
         self.releases.cancel()
         self.log_commits.waiters.fail_all(why)
         self.on_end_leading()
-        for place in self.waiters.groups():
-            self.waiters.wake_everyone(place)
+        self.waiters.end_leading(why)
 
     def adopt(self, engine: Engine) -> None:
         """Use this engine from now on."""
@@ -318,7 +317,7 @@ class Node:
         state = self.engine.state
         if state.marks.dropped:
             for place in state.marks.dropped:
-                self.waiters.wake_everyone(place)
+                self.waiters.drop(place)
             state.marks.dropped.clear()
         if state.marks.newly_ready:
             for number, group_number in state.marks.newly_ready:

@@ -13,13 +13,14 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TypeAlias
 
+from delaylog.broker.engine.errors import NotLeadingError, UnknownError
+from delaylog.broker.host.open_streams import GroupKey, OpenStreams, StopsError
+
 _Line: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
 """How many messages each waiter takes, in order of arrival. A dict, so that removing one waiter of
 ten thousand is fast.
 """
 TopicKey: TypeAlias = tuple[str, str]
-GroupKey: TypeAlias = tuple[str, str, str]
-"""Namespace, topic, group."""
 WaitKey: TypeAlias = tuple[GroupKey, Hashable]
 """A group, and the filter of the call (None = no filter)."""
 
@@ -65,6 +66,7 @@ class Waiters:
     """Waiting receive calls by (namespace, topic, group)."""
 
     def __init__(self) -> None:
+        self.streams = OpenStreams()
         self._queues: dict[WaitKey, _Line] = {}
         self._filters: dict[GroupKey, set[Hashable]] = {}
         self._closed = False
@@ -126,6 +128,17 @@ class Waiters:
             for _ in range(len(self._queues[group, only])):
                 self.wake((group, only))
 
+    def drop(self, group: GroupKey) -> None:
+        """A group was removed: wake its waiters, and end its streams."""
+        self.wake_everyone(group)
+        self.streams.end(group, UnknownError("the topic or its group was deleted"))
+
+    def end_leading(self, why: NotLeadingError) -> None:
+        """The node does not lead any more: wake all waiters, and end all streams."""
+        for group in self.groups():
+            self.wake_everyone(group)
+        self.streams.end_all(why)
+
     def wake(self, key: WaitKey, count: int = 1) -> None:
         """Wake the first waiters of a queue, enough to take `count` messages together."""
         queue = self._queues.get(key)
@@ -136,8 +149,9 @@ class Waiters:
                 count -= takes
 
     def close(self) -> None:
-        """Make every wait return False, now and from now on."""
+        """The node stops: end all streams, and make every wait return False, now and later."""
         self._closed = True
+        self.streams.end_all(StopsError("the node stops; connect again"))
         for queue in list(self._queues.values()):
             for future in queue:
                 future.cancel()

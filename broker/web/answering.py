@@ -6,14 +6,19 @@ request is written directly; all others use aiohttp's Response, which also waits
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.storage.errors import DISTRUSTED
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.serving_node import ServingNode
 
 LEAN_BODY_MAX: Final = 32_768
 """A larger answer uses aiohttp's Response, which has flow control."""
@@ -91,3 +96,29 @@ def response_of(answer: Answer) -> web.Response:
     """An answer as an aiohttp response."""
     headers = {"Content-Type": answer.kind, **NAMED, **answer.headers}
     return web.Response(body=answer.body, status=answer.status, headers=headers)
+
+
+async def send_pieces(
+    request: web.BaseRequest, answer: Stream, node: ServingNode
+) -> web.StreamResponse:
+    """Send a body piece by piece. If it fails midway, the connection is aborted."""
+    headers = {"Content-Type": answer.kind, **NAMED, **answer.headers}
+    response = web.StreamResponse(headers=headers)
+    try:
+        async with aclosing(answer.pieces) as pieces:
+            async for piece in pieces:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(piece)
+    except Exception as error:
+        if not response.prepared:
+            raise
+        if isinstance(error, DISTRUSTED):
+            node.fail(error)
+        # The status is sent already: only an aborted connection tells the client that the body is
+        # incomplete.
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+    await response.write_eof()
+    return response

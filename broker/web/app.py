@@ -14,7 +14,7 @@ from aiohttp import web
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
-from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.answer import Answer, AnyAnswer, Duplex, Stream
 from delaylog.broker.calls.context import BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
@@ -26,7 +26,7 @@ from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
-from delaylog.broker.web.answering import NAMED, response_of, response_to
+from delaylog.broker.web.answering import response_of, response_to, send_pieces
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.callers import Callers
@@ -39,6 +39,7 @@ from delaylog.broker.web.openapi import PAGES
 from delaylog.broker.web.pages import pages
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
+from delaylog.broker.web.websocket import carry_stream
 from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
@@ -57,7 +58,7 @@ PUBLIC: Final = frozenset(
 )
 """Paths that need no caller: they say whether the node is up, and nothing else."""
 
-HttpHandler: TypeAlias = Callable[[Any], Awaitable[Answer | Stream]]
+HttpHandler: TypeAlias = Callable[[Any], Awaitable[AnyAnswer]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
 
 log = logging.getLogger("delaylog.web")
@@ -230,8 +231,12 @@ class HttpFace:
                 answer = await self._carry_camellia(ctx, handler, path)
             else:
                 answer = await self._carry(ctx, handler, request.raw_path)
+            if isinstance(answer, Duplex):
+                connection.flow = answer.flow
+                return await carry_stream(request, answer.flow)
             if isinstance(answer, Stream):
-                return await self._stream(request, answer)
+                connection.flow = answer.flow
+                return await send_pieces(request, answer, self._node)
             return response_to(request, answer)
         except asyncio.CancelledError:
             raise
@@ -262,7 +267,7 @@ class HttpFace:
         except Exception as error:
             return self._refusal(error, ctx, head.path)
 
-    async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> Answer | Stream:
+    async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> AnyAnswer:
         """Carry out a call on this node, or redirect it to the leader."""
         call, role = ctx.call, self._node.role
         if call is not None and not call.local:
@@ -282,9 +287,7 @@ class HttpFace:
             return await self._audit.carry(ctx, call.right, handler)
         return await handler(ctx)
 
-    async def _carry_camellia(
-        self, ctx: HttpContext, handler: HttpHandler, path: str
-    ) -> Answer | Stream:
+    async def _carry_camellia(self, ctx: HttpContext, handler: HttpHandler, path: str) -> AnyAnswer:
         role = self._node.role
         if not role.settled:
             await role.until_settled(SETTLE_SECONDS)
@@ -316,27 +319,6 @@ class HttpFace:
         self._metrics.problems.labels(problem.code).inc()
         self._audit.note_refusal(ctx, problem.code, path)
         return problem_answer(problem)
-
-    async def _stream(self, request: web.BaseRequest, answer: Stream) -> web.StreamResponse:
-        """Send a body piece by piece. If it fails midway, the connection is aborted."""
-        response = web.StreamResponse(headers={"Content-Type": answer.kind, **NAMED})
-        try:
-            async for piece in answer.pieces:
-                if not response.prepared:
-                    await response.prepare(request)
-                await response.write(piece)
-        except Exception as error:
-            if not response.prepared:
-                raise
-            if isinstance(error, DISTRUSTED):
-                self._node.fail(error)
-            # The status is sent already: only an aborted connection tells the client that the
-            # body is incomplete.
-            if request.transport is not None:
-                request.transport.abort()
-            return response
-        await response.write_eof()
-        return response
 
     def _common_route(self, method: str, path: str) -> Route | None:
         """The route of a native call with an ASCII path, or None. Raises Problem."""

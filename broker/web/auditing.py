@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.access.caller import ANYONE
-from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.answer import Answer, AnyAnswer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem, problem_of
 from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
@@ -39,8 +39,8 @@ class CallAudit:
         self,
         ctx: Context,
         right: Right,
-        handler: Callable[[Context], Awaitable[Answer | Stream]],
-    ) -> Answer | Stream:
+        handler: Callable[[Context], Awaitable[AnyAnswer]],
+    ) -> AnyAnswer:
         """Carry out a call and record it. Raises a Problem if its line cannot be written."""
         if not self._log.settings.records(right):
             return await handler(ctx)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""
+REVOKED: Final = "the token was revoked or has expired, or its rights have changed"
 _NAMES_SHOWN_MAX: Final = 200
 """Length of the names of a certificate in an error. A certificate can have many."""
 
@@ -67,6 +68,9 @@ class Callers:
                 and connection.is_busy
                 and not self._authenticator.is_valid(caller)
             ):
+                if connection.flow is not None:
+                    connection.flow.end(Problem("unauthorized", REVOKED))
+                    continue
                 connection.force_close()
                 if connection.transport is not None:
                     connection.transport.abort()

@@ -23,6 +23,7 @@ from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
+    from delaylog.broker.calls.streams.flow import Flow
     from delaylog.broker.host.watch.quiet_log import QuietLog
     from delaylog.broker.web.fast_lane import FastLane, Head
 
@@ -47,6 +48,7 @@ class Connection(RequestHandler):
         "_left",
         "_theirs",
         "caller",
+        "flow",
     )
 
     def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
@@ -65,6 +67,8 @@ class Connection(RequestHandler):
         """Bytes that aiohttp's request still lacks; negative if its end is not known."""
         self.caller: Caller | None = None
         """Who made the last call."""
+        self.flow: Flow | None = None
+        """The stream that the connection carries, from its call on."""
 
     # ------------------------------------------------------------------ its life
 

@@ -18,6 +18,7 @@ from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._async.concurrency import INTERRUPTS, sleep
 from delaylog.client._async.control_calls import AsyncControlCalls
+from delaylog.client._async.deliveries import AsyncPolls
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.receiver import AsyncReceiver
@@ -275,6 +276,11 @@ class AsyncClient(
         """
         wanted, how_much = Wanted.split(topic, asked)
         return await self._receiver.receive(wanted, **how_much)
+
+    def _deliveries(self, topic: str, members: ReceiveKeywords) -> AsyncPolls:
+        from delaylog.client._async.streaming import deliveries
+
+        return deliveries(super()._deliveries(topic, members), self._links, topic, members)
 
     async def ack(
         self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
 from delaylog.client._async.message import AsyncMessage, messages_of
 from delaylog.client.calls import messages as message_calls
@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
+
+
+class InBand(Protocol):
+    """The stream that messages came by."""
+
+    async def settle(
+        self, verb: Verb, share: Share, **times: Unpack[SettleTimes]
+    ) -> list[Settled] | None:
+        """Settle messages of one lease; None if it is not known whether that was done."""
 
 
 class AsyncLink:
@@ -69,7 +78,7 @@ class AsyncLink:
     async def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[AsyncMessage]:
         """Lease up to `max` messages of this shard, all under one lease."""
         call = message_calls.receive_batch(self.places, wanted, **how_much)
-        return await self._wanted(await self.carry(call.again()), wanted)
+        return await self.messages_of(await self.carry(call.again()), wanted)
 
     async def ack_and_receive(
         self, messages: Sequence[LeasedMessage], wanted: Wanted, *, max: int, lease_ms: int
@@ -82,10 +91,15 @@ class AsyncLink:
         )
         answered, columns = await self.carry(call.again(), doubts=doubts)
         results = results_of(answered, doubtful=bool(doubts))
-        return results, await self._wanted(columns, wanted)
+        return results, await self.messages_of(columns, wanted)
 
-    async def _wanted(self, columns: ReceivedBatch, wanted: Wanted) -> list[AsyncMessage]:
-        found = messages_of(MessageBatch(columns, wanted.topic, wanted.group, self.name), self)
+    async def messages_of(
+        self, columns: ReceivedBatch, wanted: Wanted, stream: InBand | None = None
+    ) -> list[AsyncMessage]:
+        """The messages of a batch that are wanted; `stream` settles them while it is open."""
+        batch = MessageBatch(columns, wanted.topic, wanted.group, self.name)
+        batch.stream = stream
+        found = messages_of(batch, self)
         if not wanted.exact_tags:
             return found
         found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
@@ -102,6 +116,12 @@ class AsyncLink:
         """
         doubts: list[Exception] = []
         began_s = time.monotonic()
+        stream: InBand | None = share.batch.stream
+        if stream is not None and share.batch.settler is self:
+            results = await stream.settle(verb, share, **times)
+            if results is not None:
+                return results
+            doubts.append(AnswerLost("the stream has ended"))
         call = message_calls.settle_columns(
             self.places,
             share.batch.topic,

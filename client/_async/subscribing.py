@@ -1,4 +1,4 @@
-"""AsyncSubscribing: the loop over the messages of a topic, by long polls.
+"""AsyncSubscribing: the loop over the messages of a topic, from a stream or by long polls.
 
 Messages that were fetched and not yielded belong to the loop: their leases are extended while
 earlier messages are handled, and they are released when the loop is left or the client is closed.
@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, Unpack, cast
 
 from delaylog.client._async.concurrency import sleep
+from delaylog.client._async.deliveries import AsyncPolls
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, SettleFailed
 from delaylog.client.keywords import ReceiveKeywords, SubscribeKeywords
@@ -36,8 +37,9 @@ FETCHED_MAX: Final = 10
 class Fetched(deque[AsyncMessage]):
     """The messages that a loop has fetched and not yielded."""
 
-    def __init__(self) -> None:
+    def __init__(self, deliveries: AsyncPolls) -> None:
         super().__init__()
+        self.deliveries = deliveries
         self._process_id = os.getpid()
 
     def forget_inherited(self) -> None:
@@ -89,18 +91,22 @@ class AsyncSubscribing:
         _, how_much = Wanted.split(topic, members)
         lease_ms = how_much["lease_ms"]
         assert lease_ms is not None
-        return self._messages_of(topic, members, lease_ms)
+        return self._messages_of(self._deliveries(topic, members), topic, lease_ms)
+
+    def _deliveries(self, topic: str, members: ReceiveKeywords) -> AsyncPolls:
+        """Where a loop gets its messages from."""
+        return AsyncPolls(self.receive, topic, members)
 
     async def _messages_of(
-        self, topic: str, members: ReceiveKeywords, lease_ms: int
+        self, deliveries: AsyncPolls, topic: str, lease_ms: int
     ) -> AsyncIterator[AsyncMessage]:
-        waiting = Fetched()
+        waiting = Fetched(deliveries)
         outages = Outages(f"subscription of {topic}", "the broker")
         self._fetched[id(waiting)] = waiting
         try:
             while id(waiting) in self._fetched:
                 try:
-                    waiting.extend(await self.receive(topic, **members))
+                    waiting.extend(await deliveries.fetch())
                 except Exception as error:
                     if id(waiting) not in self._fetched:
                         return
@@ -113,22 +119,25 @@ class AsyncSubscribing:
                     continue
                 outages.answered()
                 leased_at_s = time.monotonic()
-                first = True
+                begun = deliveries.begins_first and bool(waiting) and waiting[0].attempts == 1
                 while waiting:
+                    waiting.extend(await deliveries.arrived(len(waiting)))
                     now_s = time.monotonic()
                     if now_s - leased_at_s >= lease_ms / 2000:
                         await self._keep(waiting, lease_ms)
                         leased_at_s = now_s
                         continue
                     message = waiting.popleft()
-                    begun = first and message.attempts == 1
                     if begun or await self._begun(message, lease_ms):
                         yield message
                         waiting.forget_inherited()
-                    first = False
+                    begun = False
         finally:
-            self._fetched.pop(id(waiting), None)
-            await self._release(waiting)
+            try:
+                await self._end_loop(waiting)
+            finally:
+                # Only now: `close` waits for loops that end.
+                self._fetched.pop(id(waiting), None)
 
     async def _begun(self, message: AsyncMessage, lease_ms: int) -> bool:
         """Begin the attempt at a message. Returns whether its lease still holds."""
@@ -163,7 +172,13 @@ class AsyncSubscribing:
         """Release the messages of open loops, which end."""
         while self._fetched:
             _, waiting = self._fetched.popitem()
-            await self._release(waiting)
+            await self._end_loop(waiting)
+
+    async def _end_loop(self, waiting: Fetched) -> None:
+        """Release the messages of a loop that ends, and of its deliveries."""
+        waiting.extend(await waiting.deliveries.stop())
+        await self._release(waiting)
+        await waiting.deliveries.close()
 
     async def _release(self, waiting: Fetched) -> None:
         """Release messages. If that fails, their leases expire."""

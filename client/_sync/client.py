@@ -20,6 +20,7 @@ from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._sync.concurrency import INTERRUPTS, sleep
 from delaylog.client._sync.control_calls import ControlCalls
+from delaylog.client._sync.deliveries import Polls
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.receiver import Receiver
@@ -275,6 +276,11 @@ class Client(
         """
         wanted, how_much = Wanted.split(topic, asked)
         return self._receiver.receive(wanted, **how_much)
+
+    def _deliveries(self, topic: str, members: ReceiveKeywords) -> Polls:
+        from delaylog.client._sync.streaming import deliveries
+
+        return deliveries(super()._deliveries(topic, members), self._links, topic, members)
 
     def ack(
         self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]

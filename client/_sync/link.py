@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
 from delaylog.client._sync.message import Message, messages_of
 from delaylog.client.calls import messages as message_calls
@@ -34,6 +34,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
+
+
+class InBand(Protocol):
+    """The stream that messages came by."""
+
+    def settle(
+        self, verb: Verb, share: Share, **times: Unpack[SettleTimes]
+    ) -> list[Settled] | None:
+        """Settle messages of one lease; None if it is not known whether that was done."""
 
 
 class Link:
@@ -69,7 +78,7 @@ class Link:
     def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[Message]:
         """Lease up to `max` messages of this shard, all under one lease."""
         call = message_calls.receive_batch(self.places, wanted, **how_much)
-        return self._wanted(self.carry(call.again()), wanted)
+        return self.messages_of(self.carry(call.again()), wanted)
 
     def ack_and_receive(
         self, messages: Sequence[LeasedMessage], wanted: Wanted, *, max: int, lease_ms: int
@@ -82,10 +91,15 @@ class Link:
         )
         answered, columns = self.carry(call.again(), doubts=doubts)
         results = results_of(answered, doubtful=bool(doubts))
-        return results, self._wanted(columns, wanted)
+        return results, self.messages_of(columns, wanted)
 
-    def _wanted(self, columns: ReceivedBatch, wanted: Wanted) -> list[Message]:
-        found = messages_of(MessageBatch(columns, wanted.topic, wanted.group, self.name), self)
+    def messages_of(
+        self, columns: ReceivedBatch, wanted: Wanted, stream: InBand | None = None
+    ) -> list[Message]:
+        """The messages of a batch that are wanted; `stream` settles them while it is open."""
+        batch = MessageBatch(columns, wanted.topic, wanted.group, self.name)
+        batch.stream = stream
+        found = messages_of(batch, self)
         if not wanted.exact_tags:
             return found
         found, others = split_by_tags(found, wanted.tags, wanted.tags_mode)
@@ -102,6 +116,12 @@ class Link:
         """
         doubts: list[Exception] = []
         began_s = time.monotonic()
+        stream: InBand | None = share.batch.stream
+        if stream is not None and share.batch.settler is self:
+            results = stream.settle(verb, share, **times)
+            if results is not None:
+                return results
+            doubts.append(AnswerLost("the stream has ended"))
         call = message_calls.settle_columns(
             self.places,
             share.batch.topic,

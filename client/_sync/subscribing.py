@@ -1,4 +1,4 @@
-"""Subscribing: the loop over the messages of a topic, by long polls.
+"""Subscribing: the loop over the messages of a topic, from a stream or by long polls.
 
 Messages that were fetched and not yielded belong to the loop: their leases are extended while
 earlier messages are handled, and they are released when the loop is left or the client is closed.
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Unpack, cast
 
 from delaylog.client._sync.concurrency import sleep
+from delaylog.client._sync.deliveries import Polls
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, SettleFailed
 from delaylog.client.keywords import ReceiveKeywords, SubscribeKeywords
@@ -38,8 +39,9 @@ FETCHED_MAX: Final = 10
 class Fetched(deque[Message]):
     """The messages that a loop has fetched and not yielded."""
 
-    def __init__(self) -> None:
+    def __init__(self, deliveries: Polls) -> None:
         super().__init__()
+        self.deliveries = deliveries
         self._process_id = os.getpid()
 
     def forget_inherited(self) -> None:
@@ -89,18 +91,20 @@ class Subscribing:
         _, how_much = Wanted.split(topic, members)
         lease_ms = how_much["lease_ms"]
         assert lease_ms is not None
-        return self._messages_of(topic, members, lease_ms)
+        return self._messages_of(self._deliveries(topic, members), topic, lease_ms)
 
-    def _messages_of(
-        self, topic: str, members: ReceiveKeywords, lease_ms: int
-    ) -> Iterator[Message]:
-        waiting = Fetched()
+    def _deliveries(self, topic: str, members: ReceiveKeywords) -> Polls:
+        """Where a loop gets its messages from."""
+        return Polls(self.receive, topic, members)
+
+    def _messages_of(self, deliveries: Polls, topic: str, lease_ms: int) -> Iterator[Message]:
+        waiting = Fetched(deliveries)
         outages = Outages(f"subscription of {topic}", "the broker")
         self._fetched[id(waiting)] = waiting
         try:
             while id(waiting) in self._fetched:
                 try:
-                    waiting.extend(self.receive(topic, **members))
+                    waiting.extend(deliveries.fetch())
                 except Exception as error:
                     if id(waiting) not in self._fetched:
                         return
@@ -113,22 +117,25 @@ class Subscribing:
                     continue
                 outages.answered()
                 leased_at_s = time.monotonic()
-                first = True
+                begun = deliveries.begins_first and bool(waiting) and waiting[0].attempts == 1
                 while waiting:
+                    waiting.extend(deliveries.arrived(len(waiting)))
                     now_s = time.monotonic()
                     if now_s - leased_at_s >= lease_ms / 2000:
                         self._keep(waiting, lease_ms)
                         leased_at_s = now_s
                         continue
                     message = waiting.popleft()
-                    begun = first and message.attempts == 1
                     if begun or self._begun(message, lease_ms):
                         yield message
                         waiting.forget_inherited()
-                    first = False
+                    begun = False
         finally:
-            self._fetched.pop(id(waiting), None)
-            self._release(waiting)
+            try:
+                self._end_loop(waiting)
+            finally:
+                # Only now: `close` waits for loops that end.
+                self._fetched.pop(id(waiting), None)
 
     def _begun(self, message: Message, lease_ms: int) -> bool:
         """Begin the attempt at a message. Returns whether its lease still holds."""
@@ -161,7 +168,13 @@ class Subscribing:
         """Release the messages of open loops, which end."""
         while self._fetched:
             _, waiting = self._fetched.popitem()
-            self._release(waiting)
+            self._end_loop(waiting)
+
+    def _end_loop(self, waiting: Fetched) -> None:
+        """Release the messages of a loop that ends, and of its deliveries."""
+        waiting.extend(waiting.deliveries.stop())
+        self._release(waiting)
+        waiting.deliveries.close()
 
     def _release(self, waiting: Fetched) -> None:
         """Release messages. If that fails, their leases expire."""

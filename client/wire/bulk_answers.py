@@ -188,16 +188,27 @@ def split_block(sizes: array[int], block: bytes) -> list[bytes]:
 
 
 def _unpack(wire: bytes) -> tuple[dict[str, Any], int]:
+    fields = unpack_map(wire)
+    return fields, rows_in(fields)
+
+
+def unpack_map(wire: bytes) -> dict[str, Any]:
+    """The members of one msgpack map."""
     try:
         fields = msgpack.unpackb(wire, raw=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise BulkError(f"not one msgpack map ({error})", "body") from None
     if not isinstance(fields, dict):
         raise BulkError("not a msgpack map", "body")
+    return fields
+
+
+def rows_in(fields: dict[str, Any]) -> int:
+    """The number of rows that an answer states."""
     n = fields.get("n")
     if not isinstance(n, int) or not 0 <= n <= ROWS_MAX:
         raise BulkError("not a count of rows", "n")
-    return fields, n
+    return n
 
 
 def _numbers(fields: dict[str, Any], name: str, kind: str, n: int) -> array[int]:

@@ -72,6 +72,9 @@ class ApiCall:
     """Whether it lists groups, or what is in them: only those that the caller may read."""
     local: bool = False
     """Whether each node answers for itself, leader or not."""
+    streams: bool = False
+    """Whether it leases messages and delivers them as a stream: a WebSocket or server-sent events.
+    """
 
     method: str = field(init=False)
     path: str = field(init=False)
@@ -82,7 +85,7 @@ class ApiCall:
         method, _, path = self.request_line.partition(" ")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "path", path)
-        object.__setattr__(self, "reads", method == "GET" and not self.local)
+        object.__setattr__(self, "reads", method == "GET" and not (self.local or self.streams))
 
     @property
     def flags(self) -> dict[str, bool]:

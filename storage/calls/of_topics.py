@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.calls import shapes
+from delaylog.storage.calls import shapes, streams
 from delaylog.storage.calls.call import ApiCall, Takes
 from delaylog.storage.calls.of_targets import OF_TARGETS
 
@@ -13,6 +13,7 @@ TOPIC: Final = "/v1/topics/{topic}"
 MESSAGE: Final = "/v1/topics/{topic}/messages/{id}"
 GROUPS: Final = "/v1/topics/{topic}/groups"
 GROUP: Final = "/v1/topics/{topic}/groups/{group}"
+STREAM: Final = "/v1/topics/{topic}/groups/{group}/stream"
 CLAIMS: Final = "/v1/topics/{topic}/claims"
 CLAIM: Final = "/v1/topics/{topic}/claims/{claim}"
 
@@ -219,6 +220,15 @@ IN_NAMESPACES: Final = (
         "Drop a group, which ends the messages that only this group had not handled.",
         "Done",
         problems=(409,),
+    ),
+    ApiCall(
+        "stream",
+        f"GET {STREAM}",
+        "receive",
+        "Lease messages as they become ready, over a WebSocket or as server-sent events.",
+        "ReceivedMessage",
+        query=streams.OPEN,
+        streams=True,
     ),
     ApiCall(
         "purge",

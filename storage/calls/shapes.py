@@ -59,6 +59,9 @@ WAIT_MS: Final = Int("wait_ms", "How many ms to wait for a message.", 0, "wait_m
 LEASE_MS: Final = Int("lease_ms", "The length of the lease in ms.", 1, "lease_ms_max")
 WANTED_TAGS: Final = TextList("tags", "Only messages with these tags.", 0, TAGS_MAX)
 TAGS_MODE: Final = Choice("tags_mode", "Any of the tags, or all of them.", TAG_MODES)
+CONSUMER: Final = Text(
+    "consumer", "The name of the consumer, which is stored with the attempt.", 255
+)
 RECEIVE: Final = Shape(
     "Receive or peek",
     MAX,
@@ -83,7 +86,7 @@ RECEIVE: Final = Shape(
         0,
         "receive_max",
     ),
-    Text("consumer", "The name of the consumer, which is stored with the attempt.", 255),
+    CONSUMER,
 )
 
 REASON: Final = Text(

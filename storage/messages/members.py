@@ -303,6 +303,23 @@ class QueryWords(Member[frozenset[str]]):
 
 
 @dataclass(frozen=True, slots=True)
+class QueryTexts(Member[list[str]]):
+    """Texts as a query parameter: separated by commas."""
+
+    count_max: int
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> list[str]:
+        """The texts."""
+        texts: list[str] = value.split(",")
+        if len(texts) > self.count_max:
+            raise self.wrong(f"must be at most {self.count_max} texts, not {len(texts)}", item)
+        return texts
+
+    def _kind(self, limits: object) -> Schema:
+        return {"type": "string"}
+
+
+@dataclass(frozen=True, slots=True)
 class TextList(Member[list[str]]):
     """A list of texts."""
 

@@ -7,7 +7,7 @@ survives the node. The work itself runs in slices between other requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import numpy as np
@@ -203,7 +203,7 @@ def _delivery(claim: Claim, got: ClaimRows, lease: int, mine: slice) -> Delivery
 
 async def _arrow_pieces(
     ctx: Context, topic: Topic, claim: Claim, start: int, stop: int
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """An Arrow IPC stream, a batch at a time."""
     state = ctx.node.engine.state
     pending = schema_bytes()

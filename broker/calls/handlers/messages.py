@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 import msgpack
-import numpy as np
 
-from delaylog.broker.calls.access.permitting import may_settle
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.forms.arrow_stream import ARROW
@@ -22,12 +20,18 @@ from delaylog.broker.calls.handlers.batch_sends import (
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.places import group_of, permit_group
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.settling import (
+    Named,
+    bulk_settling,
+    parsed,
+    settle_bulk,
+    settle_named,
+)
 from delaylog.broker.calls.shapes import (
     ReceiveCall,
     check_columns,
     check_count,
     parse_message,
-    parse_receipt,
     parse_receive,
     receive_call,
 )
@@ -36,16 +40,14 @@ from delaylog.broker.calls.turn.single_sends import Single, build_wire
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.receiving import peek
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, SendResult, Topic
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.calls.shapes import ACKS, REASON, RECEIVE
-from delaylog.storage.layout import Int64Array, MessageState, ref_to_id
+from delaylog.storage.calls.shapes import ACKS, RECEIVE
+from delaylog.storage.layout import MessageState, ref_to_id
 from delaylog.storage.messages.batch import BATCH_VERSION, decode_send, unpack_map
-from delaylog.storage.messages.batch import take_int as take_batch_int
 
 # --------------------------------------------------------------------------- send
 
@@ -206,16 +208,17 @@ async def settle_messages(ctx: Context) -> Answer:
     if ids is not None or values["group"] is not None:
         # Only ids need a group: receipts contain theirs, and the default group may not exist.
         group = the_group(topic, group_of(ctx, values))
-    named: Sequence[_Named]
+    named: Sequence[Named]
     if receipts is not None and ids is None:
-        named = _parsed(receipts)
+        named = parsed(receipts)
     elif ids is not None and receipts is None:
         if not values["force"]:
             raise Problem("bad_request", "settling by id needs force: true", field="force")
         named = _forced(ctx, topic, group, ids)
     else:
         raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
-    return ctx.answer({"results": await _settle(ctx, wanted, named)})
+    ctx.count = len(named)
+    return ctx.answer({"results": await settle_named(ctx, wanted, named)})
 
 
 async def ack_and_receive(ctx: Context) -> Answer:
@@ -224,49 +227,15 @@ async def ack_and_receive(ctx: Context) -> Answer:
     The ack is durable before the receive begins, so it stays even if the receive fails.
     """
     values = await ctx.values(ctx.node.engine.limits.json_values_max)
-    call, named = receive_call(values), _parsed(values["receipts"])
+    call, named = receive_call(values), parsed(values["receipts"])
     permit_group(ctx, call.group)
     await ctx.node.room_for_changes(rows=False)
-    results = await _settle(ctx, Settling("ack"), named)
+    ctx.count = len(named)
+    results = await settle_named(ctx, Settling("ack"), named)
     return await _receive(ctx, call, results=results)
 
 
-_Named: TypeAlias = "tuple[int, int] | None"
-"""(lease, origin) of a message to settle; None if no message has the id."""
-
-
-def _parsed(receipts: list[str]) -> list[tuple[int, int]]:
-    return [parse_receipt(text, at) for at, text in enumerate(receipts)]
-
-
-async def _settle(ctx: Context, wanted: Settling, named: Sequence[_Named]) -> list[str]:
-    """The result of each message, once the log is durable."""
-    ctx.count = len(named)
-    results = ["unknown" if each is None else "gone" for each in named]
-    by_lease: dict[int, dict[int, int]] = {}
-    for at, each in enumerate(named):
-        if each is not None:
-            by_lease.setdefault(each[0], {})[at] = each[1]
-    for lease in [lease for lease in by_lease if not _may_settle(ctx, lease)]:
-        del by_lease[lease]
-    meant = [
-        Receipts(lease, np.array(list(origins.values()), np.int64))
-        for lease, origins in by_lease.items()
-    ]
-    outcomes = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, meant)
-    for origins, settlement in zip(by_lease.values(), outcomes, strict=True):
-        gone = {0, *settlement.gone.tolist()}
-        for at, origin in origins.items():
-            if origin not in gone:
-                results[at] = "done"
-    return results
-
-
-def _may_settle(ctx: Context, lease: int) -> bool:
-    return may_settle(ctx.caller, ctx.node.engine.state, ctx.topic_key, lease)
-
-
-def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]) -> list[_Named]:
+def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[str]) -> list[Named]:
     """(lease, origin) of each id; lease 0, which never exists, if it is not under lease."""
     if topic is None or group is None:
         return [None] * len(ids)
@@ -278,51 +247,14 @@ def _forced(ctx: Context, topic: Topic | None, group: Group | None, ids: list[st
     ]
 
 
-_SETTLE_COLUMNS: Final = frozenset(
-    {"v", "n", "lease", "refs", "all", "except", "delay_ms", "lease_ms", "reason"}
-)
-
-
-def _ref_column(fields: dict[str, Any], name: str) -> Int64Array | None:
-    raw = fields.get(name)
-    if raw is None:
-        return None
-    if not isinstance(raw, bytes) or len(raw) % 8:
-        raise Problem("bad_request", f"{name} must be raw int64 values", field=name)
-    return np.frombuffer(raw, "<i8")
-
-
 async def _settle_bulk(ctx: Context, action: str) -> Answer:
     fields = unpack_map(await ctx.body())
-    check_columns(fields, _SETTLE_COLUMNS)
-    limits = ctx.node.engine.limits
-    lease = take_batch_int(fields, "lease", 0, 2**64 - 1)
-    if lease is None:
-        raise Problem("bad_request", "lease is missing", field="lease")
-    delay_ms = take_batch_int(fields, "delay_ms", 0, limits.horizon_ms)
-    lease_ms = take_batch_int(fields, "lease_ms", 0, limits.lease_ms_max)
-    reason = (REASON.take(fields, limits) or b"").decode()
-    refs, except_ = _ref_column(fields, "refs"), _ref_column(fields, "except")
-    whole = fields.get("all", False)
-    if not isinstance(whole, bool) or whole == (refs is not None):
-        raise Problem("bad_request", "give refs, or all: true", field="refs")
-    if refs is not None and len(refs) > limits.bulk_rows_max:
-        raise Problem("bad_request", f"at most {limits.bulk_rows_max} refs", field="refs")
-    if except_ is not None and not whole:
-        raise Problem("bad_request", "except requires all: true", field="except")
-    named = refs if refs is not None else except_
-    check_count(fields, 0 if named is None else len(named))
+    wanted, meant = bulk_settling(fields, action, ctx.node.engine.limits)
     await ctx.node.room_for_changes(rows=False)
-    n = len(refs) if refs is not None else 0
-    if not _may_settle(ctx, lease):
-        # As if the lease had ended.
-        lease = 0
-    wanted = Settling(action, delay_ms, lease_ms, reason)
-    meant = Receipts(lease, refs, except_)
-    (settled,) = await ctx.node.turn.settles.settle(ctx.topic_key, wanted, [meant])
+    settled = await settle_bulk(ctx, wanted, meant)
     answer = {
         "v": BATCH_VERSION,
-        "n": n or settled.done,
+        "n": (0 if meant.origins is None else len(meant.origins)) or settled.done,
         "done": settled.done,
         "gone": settled.gone.astype("<i8").tobytes(),
         "unknown": b"",

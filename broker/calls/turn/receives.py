@@ -45,7 +45,9 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
     shares = [each.count_max for each in calls]
     begin = [each.begin for each in calls] if state.level >= UNTRIED_LEASES else ()
     names = [each.consumer for each in calls]
-    asked = ReceiveRequest(sum(shares), now_ms, call.only, call.ids, shares, begin, names)
+    asked = ReceiveRequest(
+        sum(shares), now_ms, call.only, call.ids, shares, begin, names, call.bytes_max
+    )
     delivery = receive(state, topic, group, asked, lease_ms=lease_ms)
     if delivery is None:
         return []
@@ -88,7 +90,7 @@ class ReceiveMerger:
         if not self._waiting:
             self._loop.call_soon(self._flush)
         key, call, _ = item
-        alike = (key, call.group, call.lease_ms, call.only, call.ids)
+        alike = (key, call.group, call.lease_ms, call.only, call.ids, call.bytes_max)
         self._waiting.setdefault(alike, []).append(item)
 
     def _flush(self) -> None:

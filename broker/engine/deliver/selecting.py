@@ -54,6 +54,8 @@ class ReceiveRequest(NamedTuple):
     """
     consumers: Sequence[str] = ()
     """The name of each of these consumers; "" = it says none."""
+    bytes_max: int | None = None
+    """Bytes of the messages, after the first one; None = `receive_bytes_max`."""
 
 
 def _shared_out(n: int, shares: Sequence[int]) -> list[int]:
@@ -96,6 +98,7 @@ class Selection:
 
     __slots__ = (
         "begin",
+        "bytes_max",
         "claim",
         "consumers",
         "found",
@@ -130,6 +133,9 @@ class Selection:
         self.shares = asked.shares
         self.begin = asked.begin
         self.consumers = asked.consumers
+        self.bytes_max = state.limits.receive_bytes_max
+        if asked.bytes_max is not None:
+            self.bytes_max = min(self.bytes_max, asked.bytes_max)
         self.found: list[Part] = []
         self.taken = TakenKeys()
         """Keys of the messages found."""
@@ -325,10 +331,9 @@ class Selection:
     def fitting(self, rows: RowArray) -> int:
         """How many of the first rows fit into one answer: at least one."""
         sizes = rows["size"].astype(np.int64)
-        most = self.state.limits.receive_bytes_max
-        if int(sizes.sum()) <= most:
+        if int(sizes.sum()) <= self.bytes_max:
             return len(rows)
-        fit = int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+        fit = int(np.searchsorted(np.cumsum(sizes), self.bytes_max, side="right"))
         return min(max(fit, 1), len(rows))
 
     def _put_aside(self, refs: Int64Array, rows: RowArray) -> None:

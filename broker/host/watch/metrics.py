@@ -89,6 +89,7 @@ class Metrics(Collector):
             "delaylog_claims": ("Claims that have not ended.", len(state.claims)),
             "delaylog_claim_rows": ("Messages in claims that have not ended.", state.claims.rows),
             "delaylog_waiting_consumers": ("Long polls that wait.", len(node.waiters)),
+            "delaylog_streams": ("Open streams of deliveries.", len(node.waiters.streams)),
             "delaylog_producers": ("Idempotent producers remembered.", len(state.producers)),
             "delaylog_transactions_open": ("Open transactions.", len(transactions.open)),
             "delaylog_staged_bytes": (

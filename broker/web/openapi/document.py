@@ -10,6 +10,7 @@ from delaylog.broker.calls.access.sessions import COOKIE
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.bulk_bodies import FORMS
+from delaylog.broker.calls.streams.events import EVENTS
 from delaylog.broker.engine.errors import CODES
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
@@ -27,6 +28,7 @@ from delaylog.storage.messages.shape import Shape
 _ANY_PROBLEM: Final = (401, *REFUSALS, 408, 413, 429)
 _OF_PAGES: Final = (401, *REFUSALS, 429)
 _MEANINGS: Final = {
+    101: "A WebSocket begins.",
     200: "Done.",
     201: "Created.",
     202: "Accepted: a job carries it out.",
@@ -185,12 +187,15 @@ def _operation(call: ApiCall, limits: Limits, schemas: dict[str, Schema]) -> dic
         )
     responses: dict[str, Any] = {}
     for status, schema in ((200, call.answer), *((call.other,) if call.other else ())):
-        content = {kind: {"schema": _ref(schema)} for kind in (JSON, MSGPACK)}
+        kinds = (EVENTS,) if call.streams else (JSON, MSGPACK)
+        content = {kind: {"schema": _ref(schema)} for kind in kinds}
         if call.bulk_answer:
             content[BULK] = {"schema": {}}
         if call.arrow_answer:
             content[ARROW] = {"schema": {}}
         responses[str(status)] = {"description": _MEANINGS[status], "content": content}
+    if call.streams:
+        responses["101"] = {"description": _MEANINGS[101]}
     for status in (*_ANY_PROBLEM, *call.refusals):
         responses[str(status)] = _problem(status)
     if not call.local:

@@ -22,6 +22,7 @@ NEEDS = {
     **dict.fromkeys(
         ("receive", "ack", "nack", "reject", "extend", "beginAttempts", "ackAndReceive"), "receive"
     ),
+    "stream": "receive",
     **dict.fromkeys(("makeClaim", "getClaim", "readClaim", "extendClaim"), "receive"),
     **dict.fromkeys(("ackClaim", "releaseClaim"), "receive"),
     **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany", "reschedule"), "change"),

@@ -1,0 +1,125 @@
+"""Settles messages for a caller: by receipts, or by the columns of a bulk body.
+
+Calls (`handlers/messages`) and the frames of streams use it, so both mean the same. A receipt that
+the caller may not settle is answered as if its lease had ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from delaylog.broker.calls.access.permitting import may_settle
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import check_columns, check_count, parse_receipt
+from delaylog.broker.calls.turn.writes import Settling
+from delaylog.broker.engine.deliver.settling import Receipts
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.model import Settlement
+from delaylog.storage.calls.shapes import REASON
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.messages.batch import take_int as take_batch_int
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.access.caller import Caller
+    from delaylog.broker.calls.serving_node import ServingNode
+    from delaylog.broker.host.waiters import TopicKey
+
+Named: TypeAlias = "tuple[int, int] | None"
+"""(lease, origin) of a message to settle; None if no message has the id."""
+
+
+class Settler(Protocol):
+    """Who settles messages, and of which topic."""
+
+    @property
+    def node(self) -> ServingNode:
+        """The node that carries it out."""
+
+    @property
+    def caller(self) -> Caller:
+        """Whose rights decide."""
+
+    @property
+    def topic_key(self) -> TopicKey:
+        """The topic of the messages."""
+
+
+def parsed(receipts: list[str]) -> list[tuple[int, int]]:
+    """(lease, origin) of each receipt. Raises a Problem."""
+    return [parse_receipt(text, at) for at, text in enumerate(receipts)]
+
+
+async def settle_named(by: Settler, wanted: Settling, named: Sequence[Named]) -> list[str]:
+    """The result of each message (done, gone, unknown), once the log is durable."""
+    results = ["unknown" if each is None else "gone" for each in named]
+    by_lease: dict[int, dict[int, int]] = {}
+    for at, each in enumerate(named):
+        if each is not None:
+            by_lease.setdefault(each[0], {})[at] = each[1]
+    for lease in [lease for lease in by_lease if not _may_settle(by, lease)]:
+        del by_lease[lease]
+    meant = [
+        Receipts(lease, np.array(list(origins.values()), np.int64))
+        for lease, origins in by_lease.items()
+    ]
+    outcomes = await by.node.turn.settles.settle(by.topic_key, wanted, meant)
+    for origins, settlement in zip(by_lease.values(), outcomes, strict=True):
+        gone = {0, *settlement.gone.tolist()}
+        for at, origin in origins.items():
+            if origin not in gone:
+                results[at] = "done"
+    return results
+
+
+async def settle_bulk(by: Settler, wanted: Settling, meant: Receipts) -> Settlement:
+    """Settle messages of one lease, once the log is durable."""
+    if not _may_settle(by, meant.lease):
+        # As if the lease had ended.
+        meant = meant._replace(lease=0)
+    (settled,) = await by.node.turn.settles.settle(by.topic_key, wanted, [meant])
+    return settled
+
+
+def _may_settle(by: Settler, lease: int) -> bool:
+    return may_settle(by.caller, by.node.engine.state, by.topic_key, lease)
+
+
+_COLUMNS: Final = frozenset(
+    {"v", "n", "lease", "refs", "all", "except", "delay_ms", "lease_ms", "reason"}
+)
+
+
+def bulk_settling(
+    fields: Mapping[str, Any], verb: str, limits: Limits
+) -> tuple[Settling, Receipts]:
+    """What the columns of a bulk body settle, and how. Raises a Problem or BatchError."""
+    check_columns(fields, _COLUMNS)
+    lease = take_batch_int(fields, "lease", 0, 2**64 - 1)
+    if lease is None:
+        raise Problem("bad_request", "lease is missing", field="lease")
+    delay_ms = take_batch_int(fields, "delay_ms", 0, limits.horizon_ms)
+    lease_ms = take_batch_int(fields, "lease_ms", 0, limits.lease_ms_max)
+    reason = (REASON.take(fields, limits) or b"").decode()
+    refs, except_ = _ref_column(fields, "refs"), _ref_column(fields, "except")
+    whole = fields.get("all", False)
+    if not isinstance(whole, bool) or whole == (refs is not None):
+        raise Problem("bad_request", "give refs, or all: true", field="refs")
+    if refs is not None and len(refs) > limits.bulk_rows_max:
+        raise Problem("bad_request", f"at most {limits.bulk_rows_max} refs", field="refs")
+    if except_ is not None and not whole:
+        raise Problem("bad_request", "except requires all: true", field="except")
+    named = refs if refs is not None else except_
+    check_count(fields, 0 if named is None else len(named))
+    return Settling(verb, delay_ms, lease_ms, reason), Receipts(lease, refs, except_)
+
+
+def _ref_column(fields: Mapping[str, Any], name: str) -> Int64Array | None:
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    if not isinstance(raw, bytes) or len(raw) % 8:
+        raise Problem("bad_request", f"{name} must be raw int64 values", field=name)
+    return np.frombuffer(raw, "<i8")

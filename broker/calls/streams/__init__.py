@@ -1,0 +1,6 @@
+"""Streams: the messages of a group as they become ready, under leases and within a credit.
+
+Read `flow` first: it leases and counts. `frames` has the forms of what goes to and comes from a
+client, `session` is the protocol over a duplex connection, `events` that of server-sent events.
+docs/STREAMS.md describes both. `broker/web` carries them.
+"""

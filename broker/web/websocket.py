@@ -1,0 +1,135 @@
+"""Carries a stream over a WebSocket: aiohttp's framing, our limits, close codes and reasons.
+
+No compression is offered: a few bytes of a hostile client could become gigabytes. A client that
+answers no ping is taken for gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from aiohttp import WSMsgType, web
+
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.streams.flow import Flow
+from delaylog.broker.calls.streams.session import Session
+from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.host.open_streams import StopsError
+from delaylog.broker.web.answering import NAMED
+from delaylog.storage.calls.streams import (
+    CLIENT_FRAME_BYTES_MAX,
+    CLOSE_BASE,
+    CLOSED_OK,
+    GOING_AWAY,
+    HEARTBEAT_SECONDS,
+    INTERNAL_ERROR,
+)
+from delaylog.storage.errors import DISTRUSTED
+
+CLOSE_SECONDS: Final = 2.0
+"""How long a closing handshake may take; then the connection is aborted."""
+REASON_BYTES_MAX: Final = 123
+"""A close frame has no room for more."""
+_NO_CODE: Final = 0
+"""aiohttp's code of a close frame without one, as of `close()` in a browser."""
+
+log = logging.getLogger("delaylog.web")
+
+
+class Socket(web.WebSocketResponse):
+    """The channel of a session."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            heartbeat=HEARTBEAT_SECONDS,
+            # The leases of a client that leaves in order are returned before the answer.
+            autoclose=False,
+            compress=False,
+            max_msg_size=CLIENT_FRAME_BYTES_MAX,
+            timeout=CLOSE_SECONDS,
+        )
+        self.headers.update(NAMED)
+        self._kind = WSMsgType.BINARY
+        self.left_in_order = False
+        """Whether the client has closed the stream and wants its leases to end."""
+
+    async def open(self, request: web.BaseRequest, form: str) -> None:
+        """Answer the handshake. Raises a Problem."""
+        if not self.can_prepare(request):
+            raise Problem("bad_request", "the handshake of the WebSocket is malformed")
+        await self.prepare(request)
+        if form == "json":
+            self._kind = WSMsgType.TEXT
+
+    async def write(self, raw: bytes) -> None:  # type: ignore[override]
+        """Send a frame; returns when the connection can take another one."""
+        await self.send_frame(raw, self._kind)
+
+    async def read(self) -> str | bytes | None:
+        """The next frame of the client; None when the connection has ended."""
+        message = await self.receive()
+        if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+            data: str | bytes = message.data
+            return data
+        if message.type is WSMsgType.CLOSE:
+            self.left_in_order = message.data in (_NO_CODE, CLOSED_OK, GOING_AWAY)
+        return None
+
+    async def close(
+        self, *, code: int = CLOSED_OK, message: bytes = b"", drain: bool = True
+    ) -> bool:
+        """Close; a client that reads nothing any more is not waited for."""
+        try:
+            async with asyncio.timeout(2 * CLOSE_SECONDS):
+                return await super().close(code=code, message=message, drain=drain)
+        except TimeoutError:
+            if self._req is not None and self._req.transport is not None:
+                self._req.transport.abort()
+            return True
+
+
+async def carry_stream(request: web.BaseRequest, flow: Flow) -> web.StreamResponse:
+    """Serve a stream until it ends. Raises a Problem if the handshake is refused."""
+    socket = Socket()
+    await socket.open(request, flow.form)
+    code, reason = CLOSED_OK, ""
+    try:
+        why = await Session(flow, socket).run()
+        if why is not None:
+            code, reason = closing_of(why)
+            # Whoever has lost the rights can settle nothing any more.
+            socket.left_in_order |= why.code == "unauthorized"
+    except Exception as error:
+        code, reason = INTERNAL_ERROR, "the broker has failed; its log says why"
+        if isinstance(error, DISTRUSTED):
+            flow.node.fail(error)
+        else:
+            log.error("unexpected error", exc_info=error, extra={"path": request.path})
+    finally:
+        # The client may close the connection meanwhile, which cancels this task.
+        closing = asyncio.ensure_future(_finish(socket, flow, code, reason))
+        await asyncio.shield(closing)
+    return socket
+
+
+async def _finish(socket: Socket, flow: Flow, code: int, reason: str) -> None:
+    """Return the leases of a client that has left in order, then close."""
+    if socket.left_in_order:
+        try:
+            await flow.give_back()
+        except EngineError as error:
+            log.info("cannot return the messages of a stream; their leases expire: %s", error)
+    await socket.close(code=code, message=cut(reason))
+
+
+def closing_of(why: EngineError) -> tuple[int, str]:
+    """The close code and the reason of a refusal."""
+    code = GOING_AWAY if isinstance(why, StopsError) else CLOSE_BASE + why.kind.status
+    return code, f"{why.code}: {why.detail}"
+
+
+def cut(reason: str) -> bytes:
+    """A reason that fits into a close frame."""
+    return reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()

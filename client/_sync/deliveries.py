@@ -1,0 +1,48 @@
+"""Polls: where a subscription gets its messages from, by long polls.
+
+A client over a network may stream them instead (`streaming`, which is written by hand).
+
+Made from client/_async/deliveries.py by `make twins`: change that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from delaylog.client._sync.message import Message
+from delaylog.client.keywords import ReceiveKeywords
+
+Messages: TypeAlias = list[Message]
+
+
+class Polls:
+    """Long polls of one subscription."""
+
+    def __init__(
+        self,
+        receive: Callable[..., Messages],
+        topic: str,
+        members: ReceiveKeywords,
+    ) -> None:
+        self.receive = receive
+        self.topic = topic
+        self.members: Any = members
+
+    begins_first = True
+    """Whether the attempt at the first message of a fetch has begun with the delivery."""
+
+    def fetch(self) -> Messages:
+        """Wait for messages; the list may be empty. Errors are those of a receive."""
+        return self.receive(self.topic, **self.members)
+
+    def arrived(self, unyielded: int) -> Messages:  # noqa: ARG002
+        """Messages that came meanwhile; `unyielded` others were not yielded yet."""
+        return []
+
+    def stop(self) -> Messages:
+        """Ask for no more; returns what has arrived and was not fetched."""
+        return []
+
+    def close(self) -> None:
+        """Close the connection, if there is one of its own."""

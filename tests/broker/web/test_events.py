@@ -1,0 +1,146 @@
+"""Streams as server-sent events: the window, heartbeats, tickets, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.broker.conftest import Secured
+from tests.broker.web.streams import WAIT_S, path_of
+
+QUICK_BEATS = """
+import sys
+from delaylog.broker.calls.streams import events
+events.HEARTBEAT_SECONDS = 0.2
+from delaylog.broker.cli.main import main
+sys.exit(main())
+"""
+ACCEPT = {"Accept": "text/event-stream"}
+
+
+@pytest.fixture(scope="module")
+def broker(sound_broker: Any) -> Any:
+    return sound_broker(program=(sys.executable, "-P", "-c", QUICK_BEATS))
+
+
+class Events:
+    """The events of one answer."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def next(self) -> tuple[str, Any]:
+        """Name and data of the next event; comments are skipped."""
+        name, data = "message", None
+        while True:
+            line = (await self.line()).rstrip(b"\n")
+            if line.startswith(b"event: "):
+                name = line[7:].decode()
+            elif line.startswith(b"data: "):
+                data = json.loads(line[6:])
+            elif line == b"" and data is not None:
+                return name, data
+
+    async def line(self) -> bytes:
+        return await asyncio.wait_for(self.response.content.readline(), WAIT_S)
+
+
+@asynccontextmanager
+async def listening(url: str, path: str, **headers: str) -> AsyncIterator[Events]:
+    async with (
+        aiohttp.ClientSession(url) as session,
+        session.get(path, headers=ACCEPT | headers) as response,
+    ):
+        assert response.status == 200
+        assert response.headers["Content-Type"] == "text/event-stream"
+        assert response.headers["Cache-Control"] == "no-store"
+        yield Events(response)
+
+
+async def test_each_message_is_an_event_and_settling_opens_the_window(
+    broker: Any, topic: str
+) -> None:
+    broker.post(f"/v1/topics/{topic}/messages", [{"body": f"line\n{n}"} for n in range(4)])
+    async with listening(broker.url, path_of(topic, messages=2)) as events:
+        found = [(await events.next())[1] for _ in range(2)]
+        assert [each["body"] for each in found] == ["line\n0", "line\n1"]
+        await asyncio.sleep(0.3)
+        assert broker.counts(topic)["leased"] == 2
+        receipts = [each["receipt"] for each in found]
+        broker.post(f"/v1/topics/{topic}/ack", {"receipts": receipts[:1]})
+        name, third = await events.next()
+        assert (name, third["body"]) == ("message", "line\n2")
+        broker.post(f"/v1/topics/{topic}/nack", {"receipts": receipts[1:], "delay_ms": 0})
+        assert (await events.next())[1]["body"] in ("line\n1", "line\n3")
+
+
+async def test_the_window_is_one_of_bytes_too(broker: Any, topic: str) -> None:
+    broker.post(f"/v1/topics/{topic}/messages", [{"body": "x" * 1_000}] * 5)
+    async with listening(broker.url, path_of(topic, bytes=2_000)) as events:
+        for _ in range(2):
+            await events.next()
+        await asyncio.sleep(0.3)
+        assert broker.counts(topic)["leased"] == 2
+
+
+async def test_retry_and_heartbeats(broker: Any, topic: str) -> None:
+    async with listening(broker.url, path_of(topic)) as events:
+        assert await events.line() == b"retry: 1000\n"
+        lines = [await events.line() for _ in range(5)]
+        assert lines == [b"\n", b":\n", b"\n", b":\n", b"\n"]
+
+
+async def test_the_last_event_says_why(broker: Any, topic: str) -> None:
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    async with listening(broker.url, path_of(topic)) as events:
+        await events.next()
+        assert broker.call("DELETE", f"/v1/topics/{topic}?force=true").status == 200
+        name, problem = await events.next()
+        assert (name, problem["code"], problem["status"]) == ("end", "unknown", 404)
+        assert await events.line() == b"", "the body is complete"
+
+
+async def test_a_client_that_has_gone_takes_no_messages(broker: Any, topic: str) -> None:
+    async with listening(broker.url, path_of(topic)) as events:
+        await events.line()
+    broker.await_metric("delaylog_streams", 0)
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    await asyncio.sleep(0.2)
+    assert broker.counts(topic)["ready"] == 1
+
+
+async def test_a_ticket_opens_one_stream(secured: Secured) -> None:
+    topic = "tickets"
+    secured.call("POST", f"/v1/topics/{topic}/messages", {"body": "x"})
+    token = secured.principal("page", f"consumer:{topic}")
+    ticket = secured.call("POST", "/v1/session/ticket", {}, token).json["ticket"]
+    path = path_of(topic, ticket=ticket)
+    async with listening(secured.broker.url, path) as events:
+        assert (await events.next())[1]["body"] == "x"
+        again = secured.call("GET", path, token=None, headers=ACCEPT)
+        assert again.status == 401
+        secured.call("DELETE", "/v1/principals/page")
+        name, problem = await events.next()
+        assert (name, problem["code"]) == ("end", "unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("query", "field"), [({"messages": 0}, "messages"), ({"bytes": 0}, "messages")]
+)
+def test_an_empty_window_is_refused(
+    broker: Any, topic: str, assert_problem: Any, query: dict[str, int], field: str
+) -> None:
+    answer = broker.call("GET", path_of(topic, **query), headers=ACCEPT)
+    assert_problem(answer, 400, "bad_request", field=field)
+
+
+def test_events_are_json(broker: Any, topic: str, assert_problem: Any) -> None:
+    answer = broker.call("GET", path_of(topic, form="bulk"), headers=ACCEPT)
+    assert_problem(answer, 400, "bad_request", field="form")
