@@ -25,8 +25,8 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
-from delaylog.broker.engine.schedules.table import ScheduleTable
 from delaylog.broker.engine.push.targets import TargetTable
+from delaylog.broker.engine.schedules.table import ScheduleTable
 from delaylog.broker.engine.send.producers import ProducerTable
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.topics.marks import Marks
