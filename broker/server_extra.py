@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-PACKAGES: Final = frozenset({"crc32c", "numpy", "prometheus_client", "sortedcontainers", "uvloop"})
+PACKAGES: Final = frozenset(
+    {"crc32c", "cronsim", "numpy", "prometheus_client", "sortedcontainers", "tzdata", "uvloop"}
+)
 """Their import names."""
 
 

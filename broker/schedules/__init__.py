@@ -1,0 +1,29 @@
+"""Recurring schedules as pure functions: from a timing to instants, and what a due instant does.
+
+A package of values: it reads no clock and no file but the zones of the package tzdata, and it
+imports the standard library, cronsim, tzdata and tables of `storage`. The engine keeps the state of
+a schedule and asks here. Start with `timing.py`, then `instants.py`, then `wall_clock.py`.
+"""
+
+from delaylog.broker.schedules.catch_up import CatchUp, instants_after_outage
+from delaylog.broker.schedules.explain import explain
+from delaylog.broker.schedules.instants import next_instant, next_instant_after_change
+from delaylog.broker.schedules.jitter import due_ms
+from delaylog.broker.schedules.overlap import Action, decide_overlap
+from delaylog.broker.schedules.timing import Timing, check_timing
+from delaylog.broker.schedules.zones import PACKAGED, Zones
+
+__all__ = [
+    "PACKAGED",
+    "Action",
+    "CatchUp",
+    "Timing",
+    "Zones",
+    "check_timing",
+    "decide_overlap",
+    "due_ms",
+    "explain",
+    "instants_after_outage",
+    "next_instant",
+    "next_instant_after_change",
+]

@@ -1,0 +1,75 @@
+"""Catch-up: which instants fire after an outage.
+
+An instant is late if it is more than GRACE_MS and the schedule's jitter before now. Instants that
+are not late always fire. Of the late ones `none` fires none, `latest` the newest if nothing else
+fires, and `all` each; the last two only within the window. All others are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.schedules.zones import PACKAGED, Zones
+
+GRACE_MS: Final = 60_000
+"""A take-over or a restart takes less; that is no outage."""
+WINDOW_MS: Final = 86_400_000
+"""The window where none is given: a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """A policy, `none`, `latest` or `all`, with its window, and the jitter of the schedule."""
+
+    policy: str = "latest"
+    window_ms: int = WINDOW_MS
+    jitter_ms: int = 0
+
+    @property
+    def grace_ms(self) -> int:
+        """How far before now an instant may be that is not late."""
+        return GRACE_MS + self.jitter_ms
+
+
+def instants_after_outage(
+    timing: Timing, pending_ms: int, now_ms: int, catch_up: CatchUp, zones: Zones = PACKAGED
+) -> Iterator[int]:
+    """The instants from `pending_ms` to `now_ms` that fire, rising; computed as they are taken."""
+    grace_ms = reach_ms = catch_up.grace_ms
+    if catch_up.policy != "none":
+        reach_ms = max(catch_up.window_ms, grace_ms)
+    first: int | None = pending_ms
+    if pending_ms < now_ms - reach_ms:
+        first = next_instant(timing, now_ms - reach_ms - 1, zones)
+    if first is not None and catch_up.policy == "latest" and first < now_ms - grace_ms:
+        first = _newest_or_fresh(timing, first, now_ms, grace_ms, zones)
+    while first is not None and first <= now_ms:
+        yield first
+        first = next_instant(timing, first, zones)
+
+
+def _newest_or_fresh(timing: Timing, late_ms: int, now_ms: int, grace_ms: int, zones: Zones) -> int:
+    """The first instant that is not late, or the newest late one if there is none up to now."""
+    fresh = next_instant(timing, now_ms - grace_ms - 1, zones)
+    if fresh is not None and fresh <= now_ms:
+        return fresh
+    newest, high = late_ms, now_ms
+    # Invariant: `newest` is a late instant, and none is after `high`. The first guess looks one
+    # period back from now, which finds the newest of a regular timing; then the range is halved.
+    following = next_instant(timing, newest, zones)
+    guess = None if following is None else now_ms - (following - newest)
+    while following is not None and following <= now_ms:
+        newest = following
+        middle = (newest + high) // 2 if guess is None else max(guess, newest)
+        guess = None
+        found = next_instant(timing, middle, zones)
+        if found is not None and found <= now_ms:
+            newest = found
+        else:
+            high = middle
+        following = next_instant(timing, newest, zones)
+    return newest

@@ -1,0 +1,74 @@
+"""The instants of a timing, in Unix ms: the one function that everything else asks.
+
+The instants depend on the timing and the zone data only. They rise strictly, so an instant names a
+firing. `count` is not judged here: it counts firings, which are state.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.broker.schedules.cron import parsed_cron
+from delaylog.broker.schedules.rrule import recurrence
+from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.schedules.wall_clock import EPOCH, NextWall, WallClock
+from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
+
+_S: Final = 1_000
+
+
+def next_instant(timing: Timing, after_ms: int, zones: Zones = PACKAGED) -> int | None:
+    """The first instant after `after_ms`, or None: past the end, or nothing matches in 50 years.
+
+    Raises KeyError if the zones do not have the timing's zone.
+    """
+    start_ms = 0 if timing.start_ms is None else timing.start_ms
+    after_ms = max(after_ms, start_ms - 1)
+    if after_ms >= INSTANT_MS_MAX:
+        return None
+    if timing.interval_ms is not None:
+        found: int | None = start_ms
+        if after_ms >= start_ms:
+            step = timing.interval_ms
+            found = start_ms + ((after_ms - start_ms) // step + 1) * step
+    else:
+        found = _on_the_clock(timing, WallClock(zones.zone(timing.zone)), after_ms // _S)
+    end_ms = INSTANT_MS_MAX if timing.end_ms is None else timing.end_ms
+    return found if found is not None and found < end_ms else None
+
+
+def next_instant_after_change(
+    timing: Timing, last_ms: int, last_wall_s: int, zones: Zones
+) -> int | None:
+    """As `next_instant`, when the zone data may have changed since the instant `last_ms`.
+
+    `last_wall_s` is the wall time of that instant by the data it was computed with (`wall_s`). If
+    the new data shows another one, wall times up to it have fired already and do not fire again.
+    A wall time that the new data moves before the present is the next instant, and is late.
+    """
+    found = next_instant(timing, last_ms, zones)
+    if timing.elapsed or wall_s(timing, last_ms, zones) == last_wall_s:
+        return found
+    while found is not None and wall_s(timing, found, zones) <= last_wall_s:
+        found = next_instant(timing, found, zones)
+    return found
+
+
+def wall_s(timing: Timing, instant_ms: int, zones: Zones) -> int:
+    """The wall time of an instant in the timing's zone, in seconds since 1970 on that clock."""
+    return int((WallClock(zones.zone(timing.zone)).wall(instant_ms // _S) - EPOCH).total_seconds())
+
+
+def _on_the_clock(timing: Timing, clock: WallClock, after_s: int) -> int | None:
+    gap, fold = ("skip", "both") if timing.elapsed else (timing.gap, timing.fold)
+    found = clock.next_instant(_walls(timing, clock), after_s, gap=gap, fold=fold)
+    return None if found is None else found * _S
+
+
+def _walls(timing: Timing, clock: WallClock) -> NextWall:
+    if timing.cron is not None:
+        return parsed_cron(timing.cron).next_wall
+    assert timing.rrule is not None
+    assert timing.start_ms is not None
+    return recurrence(timing.rrule, clock.wall(timing.start_ms // _S)).next_wall

@@ -1,0 +1,154 @@
+"""Recurrence rules: a subset of the RRULE of RFC 5545, on naive wall time.
+
+Periods (a day, week, month or year) are counted from the start, so any of them is found without
+the ones before it. A period has dates, each date the same times of day. Not supported: frequencies
+below a day (an interval or a cron expression says them), BYYEARDAY and BYWEEKNO; COUNT and UNTIL
+are members of a schedule.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from calendar import monthrange
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from functools import lru_cache
+from typing import Final
+
+from delaylog.broker.schedules.rrule_text import MONTHS_ALL, Rule, parsed_rrule
+
+YEARS_MAX: Final = 50
+"""A rule that yields nothing for so long has ended; the longest interval is below it."""
+_DAY: Final = timedelta(days=1)
+_MONDAY: Final = date(1970, 1, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A rule from its start: what the rule does not name is as the start has it."""
+
+    rule: Rule
+    start: datetime
+    times: tuple[time, ...]
+
+    @classmethod
+    def of(cls, rule: Rule, start: datetime) -> Recurrence:
+        """The recurrence of a rule from a wall time, which has no fraction of a second."""
+        hours = rule.hours or (start.hour,)
+        minutes = rule.minutes or (start.minute,)
+        seconds = rule.seconds or (start.second,)
+        times = tuple(time(h, m, s) for h in hours for m in minutes for s in seconds)
+        return cls(rule, start, times)
+
+    def next_wall(self, wall: datetime) -> datetime | None:
+        """The first time after `wall`, or None if there is none in 50 years."""
+        wall = max(wall, self.start - timedelta(seconds=1))
+        count = self._period_at(wall.date())
+        count -= count % self.rule.interval
+        last = wall.date().replace(day=1) + timedelta(days=366 * YEARS_MAX)
+        while (first := self._first_day(count)) <= last:
+            found = self._first_after(_dates(self.rule, self.start.date(), first), wall)
+            if found is not None:
+                return found
+            count += self.rule.interval
+        return None
+
+    def _first_after(self, dates: tuple[date, ...], wall: datetime) -> datetime | None:
+        if self.rule.positions:
+            for found in self._at_positions(dates):
+                if found > wall:
+                    return found
+            return None
+        for day in dates[bisect_right(dates, wall.date() - _DAY) :]:
+            if day > wall.date():
+                return datetime.combine(day, self.times[0])
+            at = bisect_right(self.times, wall.time())
+            if at < len(self.times):
+                return datetime.combine(day, self.times[at])
+        return None
+
+    def _at_positions(self, dates: tuple[date, ...]) -> Iterator[datetime]:
+        each = len(self.times)
+        size = len(dates) * each
+        places = {p - 1 if p > 0 else size + p for p in self.rule.positions}
+        for place in sorted(p for p in places if 0 <= p < size):
+            yield datetime.combine(dates[place // each], self.times[place % each])
+
+    def _period_at(self, day: date) -> int:
+        start = self.start.date()
+        if self.rule.frequency == "DAILY":
+            return (day - start).days
+        if self.rule.frequency == "WEEKLY":
+            return (self._week_of(day) - self._week_of(start)).days // 7
+        if self.rule.frequency == "MONTHLY":
+            return (day.year - start.year) * 12 + day.month - start.month
+        return day.year - start.year
+
+    def _first_day(self, count: int) -> date:
+        start = self.start.date()
+        if self.rule.frequency == "DAILY":
+            return start + count * _DAY
+        if self.rule.frequency == "WEEKLY":
+            return self._week_of(start) + 7 * count * _DAY
+        if self.rule.frequency == "MONTHLY":
+            years, month = divmod(start.month - 1 + count, 12)
+            return date(start.year + years, month + 1, 1)
+        return date(start.year + count, 1, 1)
+
+    def _week_of(self, day: date) -> date:
+        return day - (day - _MONDAY - self.rule.week_start * _DAY).days % 7 * _DAY
+
+
+@lru_cache(maxsize=4_096)
+def recurrence(text: str, start: datetime) -> Recurrence:
+    """The recurrence of a rule's text; equal schedules share it. Raises MemberError."""
+    return Recurrence.of(parsed_rrule(text), start)
+
+
+@lru_cache(maxsize=4_096)
+def _dates(rule: Rule, start: date, first: date) -> tuple[date, ...]:
+    """The dates of a period that begins at `first`, in order."""
+    if rule.frequency == "DAILY":
+        days: Iterator[date] = iter((first,))
+    elif rule.frequency == "WEEKLY":
+        days = (first + n * _DAY for n in range(7))
+    elif rule.frequency == "MONTHLY":
+        days = _days_of_month(first.year, first.month)
+    else:
+        months = rule.months or (MONTHS_ALL if rule.days or rule.weekdays else (start.month,))
+        days = (day for month in months for day in _days_of_month(first.year, month))
+    if rule.months:
+        days = (day for day in days if day.month in rule.months)
+    if rule.days:
+        days = (day for day in days if _has_day(rule, day))
+    if rule.weekdays:
+        days = (day for day in days if _has_weekday(rule, day))
+    elif not rule.days and rule.frequency == "WEEKLY":
+        days = (day for day in days if day.weekday() == start.weekday())
+    elif not rule.days and rule.frequency in ("MONTHLY", "YEARLY"):
+        days = (day for day in days if day.day == start.day)
+    return tuple(days)
+
+
+def _days_of_month(year: int, month: int) -> Iterator[date]:
+    return (date(year, month, day) for day in range(1, monthrange(year, month)[1] + 1))
+
+
+def _has_day(rule: Rule, day: date) -> bool:
+    from_end = day.day - monthrange(day.year, day.month)[1] - 1
+    return day.day in rule.days or from_end in rule.days
+
+
+def _has_weekday(rule: Rule, day: date) -> bool:
+    """Whether BYDAY has the day: each of its weekday, or the n-th of its month or year."""
+    weekday = day.weekday()
+    if (0, weekday) in rule.weekdays:
+        return True
+    if rule.frequency == "YEARLY" and not rule.months:
+        at = (day - date(day.year, 1, 1)).days
+        size = (date(day.year, 12, 31) - date(day.year, 1, 1)).days + 1
+    else:
+        at, size = day.day - 1, monthrange(day.year, day.month)[1]
+    nth, from_end = at // 7 + 1, -((size - at - 1) // 7) - 1
+    return (nth, weekday) in rule.weekdays or (from_end, weekday) in rule.weekdays

@@ -1,0 +1,110 @@
+"""Wall time of a zone to instants: what a time means that the clocks skip or repeat.
+
+A recurrence yields naive wall times in rising order; `WallClock.next_instant` maps them to instants
+in rising order. Instants are whole seconds since 1970. PEP 495 says what a wall time is: the
+offsets of fold 0 and fold 1 are equal for an ordinary time, the second is smaller in a fold (the
+clocks go back, the time occurs twice) and greater in a gap (they go forward, it never occurs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
+
+NextWall: TypeAlias = Callable[[datetime], datetime | None]
+"""The first naive wall time of a recurrence after another, None if there is none."""
+EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001
+SECOND: Final = timedelta(seconds=1)
+
+
+class WallClock:
+    """The wall clock of a zone."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        self._zone = zone
+
+    def wall(self, instant_s: int) -> datetime:
+        """The naive wall time at an instant."""
+        return (EPOCH + timedelta(seconds=instant_s) + self._offset(instant_s)).replace(fold=0)
+
+    def next_instant(self, next_wall: NextWall, after_s: int, *, gap: str, fold: str) -> int | None:
+        """The first instant after another, in seconds, or None.
+
+        `gap` is `next` or `skip`, `fold` is `first`, `second` or `both`. With `skip` and `both` the
+        instants are exactly those at which the wall clock shows a time of the recurrence.
+        """
+        wall = self.wall(after_s)
+        before, after = self._offsets(wall)
+        if before > after:
+            # The previous instant is in a fold, where walls and instants have different orders.
+            turn = self._turn(wall, before, after)
+            end, again = _wall(turn, before), _wall(turn, after)
+            if after_s >= turn:
+                if fold == "first":
+                    wall = end - SECOND
+            elif fold == "second":
+                wall = again - SECOND
+            elif fold == "both":
+                found = next_wall(wall)
+                if found is not None and found < end:
+                    return _instant(found, before)
+                wall = again - SECOND
+        return self._first_after(next_wall, wall, after_s, gap=gap, fold=fold)
+
+    def _first_after(
+        self, next_wall: NextWall, wall: datetime, after_s: int, *, gap: str, fold: str
+    ) -> int | None:
+        while (found := next_wall(wall)) is not None:
+            before, after = self._offsets(found)
+            if before >= after:
+                instant = _instant(found, after if fold == "second" else before)
+                if instant > after_s:
+                    return instant
+                # The second pass of a fold: only `both` starts a search for walls inside it.
+                instant = _instant(found, after)
+                if fold == "both" and instant > after_s:
+                    return instant
+                wall = found
+            else:
+                turn = self._turn(found, before, after)
+                if gap == "next" and turn > after_s:
+                    return turn
+                wall = _wall(turn, after) - SECOND
+        return None
+
+    def _offset(self, instant_s: int) -> timedelta:
+        # `fromutc` is given the UTC time with our zone attached, as PEP 495 wants it.
+        utc = (EPOCH + timedelta(seconds=instant_s)).replace(tzinfo=self._zone)
+        offset = self._zone.fromutc(utc).utcoffset()
+        assert offset is not None, "a zone has an offset at each instant"
+        return offset
+
+    def _offsets(self, wall: datetime) -> tuple[timedelta, timedelta]:
+        before = wall.replace(tzinfo=self._zone).utcoffset()
+        after = wall.replace(tzinfo=self._zone, fold=1).utcoffset()
+        assert before is not None
+        assert after is not None
+        return before, after
+
+    def _turn(self, wall: datetime, before: timedelta, after: timedelta) -> int:
+        """The instant at which the offset changes; `wall` is in the gap or the fold of it."""
+        low, high = sorted((_instant(wall, before), _instant(wall, after)))
+        # The change is in (low, high], as the wall has one offset before and one after.
+        start = self._offset(low)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._offset(middle) == start:
+                low = middle
+            else:
+                high = middle
+        return high
+
+
+def _instant(wall: datetime, offset: timedelta) -> int:
+    return (wall - EPOCH - offset) // SECOND
+
+
+def _wall(instant_s: int, offset: timedelta) -> datetime:
+    return EPOCH + timedelta(seconds=instant_s) + offset

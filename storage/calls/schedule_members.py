@@ -1,0 +1,43 @@
+"""The members of a recurring schedule: when it fires, and what it does when it cannot.
+
+Names, bounds and documentation are here; `broker/schedules` gives them their meaning and checks
+what a bound cannot say, such as the syntax of a cron expression.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delaylog.storage.messages.members import Choice, Int, Text
+from delaylog.storage.messages.shape import Shape
+
+GAPS: Final = ("next", "skip")
+FOLDS: Final = ("first", "second", "both")
+CATCH_UPS: Final = ("none", "latest", "all")
+OVERLAPS: Final = ("allow", "skip", "buffer_one", "replace")
+INSTANT_MS_MAX: Final = 221_845_392_000_000
+"""Year 9000: no schedule fires from there on. Python's dates end with the year 9999."""
+PERIOD_MS_MAX: Final = 366 * 86_400_000
+"""The longest interval, jitter and catch-up window: a year."""
+CRON_BYTES_MAX: Final = 256
+RRULE_BYTES_MAX: Final = 512
+
+TIMING_MEMBERS: Final = (
+    Text("cron", "Five fields, or six with the second first; local time.", CRON_BYTES_MAX),
+    Int("interval_ms", "Elapsed time between instants, from start_ms.", 1, PERIOD_MS_MAX),
+    Text("rrule", "A recurrence rule (RFC 5545), from start_ms; local time.", RRULE_BYTES_MAX),
+    Text("zone", "IANA zone of cron and rrule; UTC if absent.", 64),
+    Choice("gap", "What a time does that the clocks skip: fire right after, or skip.", GAPS),
+    Choice("fold", "Which pass counts for a time that the clocks repeat.", FOLDS),
+    Int("start_ms", "No instant is before it; Unix ms.", 0, INSTANT_MS_MAX),
+    Int("end_ms", "Instants are before it; Unix ms.", 0, INSTANT_MS_MAX),
+    Int("count", "Number of firings, after which the schedule ends.", 1, 2**53),
+)
+RULE_MEMBERS: Final = (
+    Int("jitter_ms", "Each firing is late by a stable share of it.", 0, PERIOD_MS_MAX),
+    Choice("catch_up", "Which instants of an outage fire after it.", CATCH_UPS),
+    Int("catch_up_window_ms", "How late an instant may fire after an outage.", 0, PERIOD_MS_MAX),
+    Choice("overlap", "What a firing does while the last one's message is open.", OVERLAPS),
+)
+TIMING: Final = Shape("Timing", *TIMING_MEMBERS, doc="the timing of a schedule")
+RULES: Final = Shape("Rules", *RULE_MEMBERS, doc="the rules of a schedule")

@@ -1,0 +1,105 @@
+"""Catch-up: the policies against a plain list of the instants of an outage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.broker.schedules import catch_up
+from delaylog.broker.schedules.catch_up import GRACE_MS, CatchUp, instants_after_outage
+from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.schedules.timing import Timing
+from tests.effort import tries
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+TIMINGS = [
+    Timing(interval_ms=HOUR, start_ms=0),
+    Timing(interval_ms=7_000, start_ms=0),
+    Timing(cron="0 9 * * 1-5", zone="Europe/Berlin"),
+    Timing(cron="*/10 8-11 * * *", zone="America/New_York"),
+    Timing(cron="0 0 1 * *", zone="Pacific/Apia"),
+    Timing(rrule="FREQ=DAILY;BYHOUR=3,4;BYMINUTE=0,7", start_ms=0),
+]
+NOW = 1_800_000_000_000
+
+
+def model(timing: Timing, pending: int, now: int, rule: CatchUp) -> list[int]:
+    """All instants of the outage, then the rule as it is documented."""
+    missed, at = [], pending
+    while at <= now:
+        missed.append(at)
+        following = next_instant(timing, at)
+        assert following is not None
+        at = following
+    grace = GRACE_MS + rule.jitter_ms
+    fresh = [at for at in missed if at >= now - grace]
+    late = [at for at in missed if now - rule.window_ms <= at < now - grace]
+    if rule.policy == "none":
+        return fresh
+    if rule.policy == "latest":
+        return fresh or late[-1:]
+    return late + fresh
+
+
+@settings(max_examples=tries(150), deadline=None)
+@given(
+    st.sampled_from(TIMINGS),
+    st.sampled_from(["none", "latest", "all"]),
+    st.integers(0, 3 * DAY),
+    st.integers(0, 2 * DAY),
+    st.sampled_from([0, 0, 5_000, HOUR]),
+)
+def test_instants_are_the_models(
+    timing: Timing, policy: str, outage: int, window: int, jitter: int
+) -> None:
+    """Any outage and window."""
+    pending = next_instant(timing, NOW - outage)
+    assert pending is not None
+    if timing.interval_ms == 7_000:
+        pending = max(pending, NOW - HOUR - HOUR % 7_000)
+        pending -= pending % 7_000
+    rule = CatchUp(policy, window, jitter)
+    assert list(instants_after_outage(timing, pending, NOW, rule)) == model(
+        timing, pending, NOW, rule
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "hours", "fired"),
+    [("none", 3, 0), ("latest", 3, 1), ("all", 3, 3), ("none", 960, 0), ("latest", 960, 1)],
+)
+def test_an_hourly_schedule_after_an_outage(policy: str, hours: int, fired: int) -> None:
+    """Back at half past: 3 h and 40 days; `all` goes back to its window only."""
+    timing = Timing(interval_ms=HOUR, start_ms=0)
+    now = NOW - NOW % HOUR + HOUR // 2
+    pending = now - HOUR // 2 - (hours - 1) * HOUR
+    found = list(instants_after_outage(timing, pending, now, CatchUp(policy)))
+    assert len(found) == fired
+    if policy == "latest":
+        assert found == [now - HOUR // 2]
+    whole = list(instants_after_outage(timing, pending, now, CatchUp("all", 10 * HOUR)))
+    assert len(whole) == min(hours, 10)
+
+
+def test_the_newest_instant_of_a_long_outage_costs_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """40 days of a schedule that fires each second: `latest` does not walk over them."""
+    asked = []
+
+    def counted(*args: object) -> int | None:
+        asked.append(args)
+        return next_instant(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(catch_up, "next_instant", counted)
+    busy = Timing(cron="* * 2 * * *", zone="Europe/Berlin")
+    rule = CatchUp("latest", 40 * DAY)
+    pending = next_instant(busy, NOW - 40 * DAY)
+    assert pending is not None
+    (newest,) = instants_after_outage(busy, pending, NOW, rule)
+    following = next_instant(busy, newest)
+    assert following is not None
+    assert following > NOW
+    assert len(asked) < 80
