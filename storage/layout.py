@@ -137,6 +137,8 @@ class FrameKind(IntEnum):
     ARCHIVE = 16
     LEVEL, ACCESS = 17, 18
     """Level 2 and above; see levels.py."""
+    SCHEDULE, MULTI = 19, 20
+    """Level 3 and above."""
 
 
 class FrameHeader(NamedTuple):

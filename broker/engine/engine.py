@@ -24,6 +24,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, load_
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
+from delaylog.broker.engine.schedules.firing import ScheduleRunner
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.state import EngineState, Files
 from delaylog.broker.engine.topics.commands import get_or_make_topic, put_topic
@@ -114,6 +115,7 @@ class Engine:
         """The time at which this start, or leadership, began: never before an earlier time that the
         folder has recorded."""
         self.dispatcher = Dispatcher(self.state)
+        self.schedules = ScheduleRunner(self.state)
         if member is not None:
             # Before the first removal: other nodes may need log that this node does not.
             self.upkeep.drop_log = member.drop_log
@@ -148,6 +150,7 @@ class Engine:
         state.log.write_pending()
         state.log.sync()
         self.dispatcher.start(now_ms)
+        self.schedules.start(now_ms)
         self.write_tick(now_ms)
 
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
@@ -204,6 +207,7 @@ class Engine:
         state.keyspace.begin_expiring()
         self.dispatcher = Dispatcher(state)
         self.dispatcher.start(now_ms)
+        self.schedules.start(now_ms)
 
     def raise_level(self, level: int, now_ms: int) -> bool:
         """Raise the log's feature level. Every node of the cluster must know that level."""
@@ -221,6 +225,7 @@ class Engine:
         assert not state.keyspace.effects, "everything applied is committed"
         self.dispatcher.retire()
         state.keyspace.stop_expiring()
+        state.schedules.follow()
         state.exposures.clear()
         state.forget_ready()
         state.following = state.replaying = True
@@ -252,19 +257,15 @@ class Engine:
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
         state = self.state
-        first = self.dispatcher.next_wake_ms()
-        leases, keys = state.leases.next_expiry_ms(), state.keyspace.next_expiry_ms()
-        if leases is not None and (first is None or leases < first):
-            first = leases
-        if keys is not None and (first is None or keys < first):
-            first = keys
-        claims = state.claims.next_expiry_ms()
-        if claims is not None and (first is None or claims < first):
-            first = claims
-        if state.marks.rate_limited:
-            paced = min(state.marks.rate_limited.values())
-            first = paced if first is None else min(first, paced)
-        return first
+        wakes = (
+            self.dispatcher.next_wake_ms(),
+            state.leases.next_expiry_ms(),
+            state.keyspace.next_expiry_ms(),
+            state.claims.next_expiry_ms(),
+            self.schedules.next_wake_ms(),
+            *state.marks.rate_limited.values(),
+        )
+        return min((wake for wake in wakes if wake is not None), default=None)
 
     def has_due(self, now_ms: int) -> bool:
         """Whether messages due by `now_ms` are still to be released, or to be loaded first."""
@@ -276,6 +277,7 @@ class Engine:
     def jump_ahead(self, jump_ms: int, now_ms: int) -> None:
         """The clock jumped ahead by `jump_ms`; leases and producers keep their remaining time."""
         jump_ahead(self.state, jump_ms, now_ms)
+        self.schedules.clock_stepped(now_ms)
 
     def set_back(self, step_ms: int, now_ms: int) -> None:
         """The clock was set back by `step_ms` (negative) to `now_ms`."""
@@ -283,6 +285,7 @@ class Engine:
         shown = self.dispatcher.retire()
         self.state.hours.folders.finish_removals()
         set_back(self.state, step_ms, now_ms)
+        self.schedules.clock_stepped(now_ms)
         self.state.keyspace.now_ms = now_ms
         self.upkeep.set_back(now_ms)
         self.dispatcher = Dispatcher(self.state)
@@ -297,6 +300,7 @@ class Engine:
         """
         if self.state.failure is not None:
             raise self.state.failure
+        self.schedules.run_due(now_ms)
         self.dispatcher.dispatch(now_ms)
         # A claim expires before the first of its messages returns, so it never ends in part.
         expire_claims(self.state, now_ms)

@@ -25,6 +25,7 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
+from delaylog.broker.engine.schedules.table import ScheduleTable
 from delaylog.broker.engine.send.producers import ProducerTable
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
 from delaylog.broker.engine.topics.marks import Marks
@@ -90,6 +91,7 @@ class EngineState:
         leases, lease_number                   open leases; number of the newest lease
         claims, producers, jobs, transactions  tables, each with the frames that change it
         access                                 principals: who may do what
+        schedules                              recurring schedules and their next instants
         hours, ids                             rows and states of messages; the index of their ids
         keyspace, keyspace_base, _pieces       Redis databases, their snapshot, unfinished effects
         level, id_key, id_hash                 feature level of the log; how ids are hashed
@@ -151,6 +153,7 @@ class EngineState:
         self.jobs = JobTable()
         self.transactions = TransactionTable()
         self.access = AccessTable()
+        self.schedules = ScheduleTable()
         self.keyspace = Keyspace(random)
         # Keys expire once this node leads: only then is it known which have ended, and logged.
         self.keyspace.stop_expiring()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.messages.members import Choice, Int, Text
+from delaylog.storage.messages.members import Choice, Int, Name, Text
 from delaylog.storage.messages.shape import Shape
 
 GAPS: Final = ("next", "skip")
@@ -21,6 +21,15 @@ PERIOD_MS_MAX: Final = 366 * 86_400_000
 """The longest interval, jitter and catch-up window: a year."""
 CRON_BYTES_MAX: Final = 256
 RRULE_BYTES_MAX: Final = 512
+
+NAME: Final = Name(
+    "schedule",
+    "The name, unique in its topic.",
+    200,
+    r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
+)
+"""With `@` and an instant behind it, a name is an id."""
+NOTE: Final = Text("note", "Why it is paused.", 1_000)
 
 TIMING_MEMBERS: Final = (
     Text("cron", "Five fields, or six with the second first; local time.", CRON_BYTES_MAX),

@@ -12,6 +12,7 @@ kind of frame or an unknown version reports that the folder is newer, never that
                           (id_hash.py);
                           configurations in EPOCH_BEGIN; identities and statuses between nodes;
                           several leases in a LEASE frame, and leases whose attempts count later
+    3      0.3.0          frame kinds SCHEDULE and MULTI
 
 For what every later format must keep, see docs/FORMATS.md, "How formats change".
 """
@@ -37,7 +38,9 @@ UNTRIED_LEASES: Final = 2
 """The level that has LEASE frames of messages whose attempts do not count yet."""
 ACCESS_FRAMES: Final = 2
 """The level that has ACCESS frames."""
-KNOWN_LEVEL: Final = 2
+SCHEDULES: Final = 3
+"""The level that has SCHEDULE and MULTI frames."""
+KNOWN_LEVEL: Final = 3
 """The highest level that this program reads and writes."""
 _KIND_MAX: Final = max(FrameKind)
 

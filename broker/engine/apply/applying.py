@@ -22,6 +22,7 @@ from delaylog.broker.engine.upkeep.archive import apply_archive
 from delaylog.broker.keyspace.applying import apply_effects
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Frame, Tick
+from delaylog.storage.log.multi_frames import frames_of
 from delaylog.storage.log.payloads import (
     LeaseDecision,
     MoveDecision,
@@ -79,6 +80,11 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         apply_level(state, payload)
     elif kind is FrameKind.ACCESS:
         state.access.apply(msgpack.unpackb(payload, strict_map_key=False))
+    elif kind is FrameKind.SCHEDULE:
+        state.schedules.apply(msgpack.unpackb(payload))
+    elif kind is FrameKind.MULTI:
+        for inner in frames_of(frame):
+            apply_frame(state, inner)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 

@@ -100,6 +100,9 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
         found, counted = np.unique(kinds, return_counts=True)
         lengths = list(zip(found.tolist(), counted.tolist(), strict=True))
     ended = kinds >= STATE_ENDED_FIRST
+    if state.schedules.awaited:
+        origins = refs if decision.origins is None else decision.origins
+        state.schedules.ended(origins.tolist())
     if every(ended):
         _end(state, decision, group, refs, end)
     else:

@@ -34,6 +34,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
             state.names.remove(topic.namespace, topic.name)
             state.series.leave(topic)
             state.marks.special.discard(number)
+        state.schedules.drop_topic(number)
         state.next_topic = max(state.next_topic, number + 1)
         return
     settings = TopicSettings.from_dict(members["settings"])

@@ -38,6 +38,8 @@ def retire_unused(state: EngineState, now_ms: int) -> int:
             continue
         if state.transactions.has_rows_of(topic.number) or keeps_topic(state, topic):
             continue
+        if topic.number in state.schedules.by_topic:
+            continue
         topic.used_ms = topic.used_ms or now_ms
         idle_ms = now_ms - max(topic.used_ms, topic.keep_until_ms)
         if idle_ms >= 0 and now_ms - topic.used_ms >= state.limits.topic_idle_ms:

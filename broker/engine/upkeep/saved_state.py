@@ -35,10 +35,11 @@ _NUMBERS: Final = NamedFields(
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     """All small state at the present end of the log.
 
-    It is written later, so it shares no object that still changes. Topics, leases and producers
-    are packed by `pack`, in slices.
+    It is written later, so it shares no object that still changes. Topics, leases, producers and
+    schedules are packed by `pack`, in slices.
     """
     packing = state.packed_topics.begin()
+    schedules, scheduling = state.schedules.snapshot()
     return {
         "sealed": True,
         "told_ms": now_ms,
@@ -65,14 +66,17 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "transactions": state.transactions.snapshot(state.position),
         "keyspace": state.keyspace_base.saved(state.position),
         "access": state.access.snapshot(),
+        "schedules": schedules,
+        "scheduling": scheduling,
     }
 
 
 def pack(state: EngineState) -> Work:
-    """Pack topics, leases and producers into the last snapshot."""
+    """Pack topics, leases, producers and schedules into the last snapshot."""
     yield from state.packed_topics.work()
     yield from state.leases.entries.work()
     yield from state.producers.entries.work()
+    yield from state.schedules.entries.work()
 
 
 def end_packing(state: EngineState) -> None:
@@ -80,6 +84,7 @@ def end_packing(state: EngineState) -> None:
     state.packed_topics.give_up()
     state.leases.entries.give_up()
     state.producers.entries.give_up()
+    state.schedules.entries.give_up()
 
 
 def log_needed(saved: dict[str, Any]) -> int:
@@ -165,3 +170,5 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.transactions.restore(saved["transactions"])
     if "access" in saved:
         state.access.restore(saved["access"])
+    if "schedules" in saved:
+        state.schedules.restore(saved["schedules"], saved["scheduling"])

@@ -1,0 +1,251 @@
+"""Calls about schedules: put, patch, pause, resume, drop, run now, list and preview.
+
+A call checks, decides and appends one frame. A time that a call changes never moves a schedule
+behind an instant that has fired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
+
+from delaylog.broker.engine.errors import (
+    BadRequestError,
+    ConflictError,
+    QuotaRefusal,
+    TooLargeError,
+    UnknownError,
+)
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.schedules.firing import append_firings, append_schedule
+from delaylog.broker.engine.schedules.instants import begin_after, wait_for
+from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
+from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.schedules.jitter import due_ms
+from delaylog.broker.schedules.timing import FORMS, check_timing
+from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.storage.calls.schedule_members import NAME, NOTE, RULES, TIMING
+from delaylog.storage.log.levels import SCHEDULES
+from delaylog.storage.messages.message_fields import BY_NAME, check_id
+
+FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
+"""Members of a send that a schedule may have; id and merging are its own."""
+PREVIEW_MAX: Final = 1_000
+
+
+class Coming(NamedTuple):
+    """An instant to come, and when it fires."""
+
+    instant_ms: int
+    due_ms: int
+
+
+def the_schedule(state: EngineState, topic: Topic, name: str) -> Schedule:
+    """A schedule by name. Raises UnknownError."""
+    found = state.schedules.find(topic.number, name)
+    if found is None:
+        raise UnknownError(f"topic {topic.name!r} has no schedule {name[:100]!r}", field="schedule")
+    return found
+
+
+def list_schedules(
+    state: EngineState, topic: Topic, *, after: str = "", limit: int = 100
+) -> list[Schedule]:
+    """Schedules of a topic by name, from the first behind `after` on."""
+    names = state.schedules.by_topic.get(topic.number, {})
+    found = nsmallest(limit, (name for name in names if name > after))
+    return [names[name] for name in found]
+
+
+def put_schedule(
+    state: EngineState,
+    topic: Topic,
+    name: str,
+    members: Mapping[str, Any],
+    body: bytes,
+    now_ms: int,
+    zones: Zones = PACKAGED,
+) -> Schedule:
+    """Create a schedule, or replace the one of its name; an equal one stays as it is.
+
+    `members` are those of TIMING and RULES, and fields of a send. Raises MemberError that names the
+    member, ConflictError and QuotaRefusal.
+    """
+    _check_level(state)
+    check_id(NAME.check(name))
+    known = state.schedules.find(topic.number, name)
+    if known is None and len(state.schedules) >= state.limits.schedules_max:
+        raise QuotaRefusal(
+            f"there are {len(state.schedules)} schedules, and schedules_max is "
+            f"{state.limits.schedules_max}: drop schedules, or raise schedules_max in [limits]",
+            quota="schedules",
+        )
+    members = dict(members)
+    if members.get("start_ms") is None and members.get("cron") is None:
+        # The anchor of an interval or a rule: put again, it stays where it was.
+        start_ms = None if known is None else known.spec.timing.start_ms
+        members["start_ms"] = now_ms if start_ms is None else start_ms
+    return _store(state, topic, name, _spec_of(state, name, members, body, zones), now_ms, zones)
+
+
+def patch_schedule(
+    state: EngineState,
+    topic: Topic,
+    one: Schedule,
+    changes: Mapping[str, Any],
+    now_ms: int,
+    *,
+    body: bytes | None = None,
+    zones: Zones = PACKAGED,
+) -> Schedule:
+    """Change members; None takes one away. Another form of timing replaces the present one."""
+    members = {**members_of(one), **changes}
+    for form in FORMS:
+        if changes.get(form) is not None:
+            members |= {other: None for other in FORMS if other != form and other not in changes}
+    old_body, _ = unpack_message(one.spec.message)
+    spec = _spec_of(state, one.name, members, old_body if body is None else body, zones)
+    return _store(state, topic, one.name, spec, now_ms, zones)
+
+
+def members_of(one: Schedule) -> dict[str, Any]:
+    """What was said about a schedule, but for its body: members of a put."""
+    _, fields = unpack_message(one.spec.message)
+    return {**one.spec.timing.as_dict(), **one.spec.rules.as_dict(), **fields}
+
+
+def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) -> Schedule:
+    """Fire nothing until it is resumed. A firing that waits for a message is given up."""
+    _check_level(state)
+    NOTE.check(note)
+    progress = replace(one.progress, buffered_ms=0)
+    return _put(state, one, one.spec, note, progress, now_ms)
+
+
+def resume_schedule(
+    state: EngineState, one: Schedule, now_ms: int, zones: Zones = PACKAGED
+) -> Schedule:
+    """Fire again, from the first instant from now on; those of the pause are passed over."""
+    if not one.paused:
+        return one
+    progress = replace(one.progress)
+    begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
+    return _put(state, one, one.spec, None, progress, now_ms)
+
+
+def drop_schedule(state: EngineState, one: Schedule, now_ms: int) -> int:
+    """Remove a schedule; messages that it has sent stay. Returns the end of the frame."""
+    _check_level(state)
+    return append_schedule(state, {"drop": one.number}, now_ms)
+
+
+def run_now(state: EngineState, one: Schedule, now_ms: int, zones: Zones = PACKAGED) -> str:
+    """Fire once at once, paused or not, whatever is open; returns the id of the message.
+
+    It is a firing like any other, with the present time as its instant; the next instant stays.
+    """
+    count = one.spec.timing.count
+    if count is not None and one.progress.n >= count:
+        raise ConflictError(f"schedule {one.name!r} has fired {count} times, which is its count")
+    progress = replace(one.progress, n=one.progress.n + 1, fired_ms=now_ms)
+    if progress.next_ms:
+        wait_for(one, progress, progress.next_ms, zones)
+    firing = Firing(one, now_ms, now_ms, progress.n)
+    append_firings(state, [firing], {one.number: progress}, now_ms, by=zones.version)
+    return one.id_at(now_ms)
+
+
+def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> list[Coming]:
+    """The next instants, at most `count`, as if the schedule were not paused."""
+    if not 1 <= count <= PREVIEW_MAX:
+        raise BadRequestError(f"count must lie from 1 to {PREVIEW_MAX}, not {count}", field="count")
+    timing, rules = one.spec.timing, one.spec.rules
+    left = count if timing.count is None else min(count, timing.count - one.progress.n)
+    out: list[Coming] = []
+    at = one.progress.next_ms or None
+    if one.paused:
+        at = next_instant(timing, max(now_ms - 1, _newest(one.progress)), zones)
+    key = f"{one.topic}/{one.name}".encode()
+    while at is not None and len(out) < left:
+        following = next_instant(timing, at, zones)
+        out.append(Coming(at, due_ms(key, at, following, rules.jitter_ms)))
+        at = following
+    return out
+
+
+def _check_level(state: EngineState) -> None:
+    if state.level < SCHEDULES:
+        raise ConflictError(
+            "a member of this cluster runs a release without schedules: upgrade it first"
+        )
+
+
+def _spec_of(
+    state: EngineState, name: str, members: Mapping[str, Any], body: bytes, zones: Zones
+) -> Spec:
+    """The checked members. Raises MemberError."""
+    given = {member: value for member, value in members.items() if value is not None}
+    timing = check_timing({m: v for m, v in given.items() if m in TIMING.names}, zones)
+    rules = RULES.take({m: v for m, v in given.items() if m in RULES.names})
+    fields = {m: v for m, v in given.items() if m in FIELDS}
+    unknown = given.keys() - TIMING.names - RULES.names - FIELDS
+    if unknown:
+        which = min(unknown)
+        raise BadRequestError(f"a schedule has no member {which[:64]!r}", field=which[:64])
+    if len(body) > state.limits.body_bytes_max:
+        raise TooLargeError(
+            f"a body has at most {state.limits.body_bytes_max} bytes, not {len(body)}", field="body"
+        )
+    said = {member: value for member, value in rules.items() if value is not None}
+    return Spec(shared(timing), shared(Rules(**said)), pack_message(body, fields, name))
+
+
+def _store(
+    state: EngineState, topic: Topic, name: str, spec: Spec, now_ms: int, zones: Zones
+) -> Schedule:
+    known = state.schedules.find(topic.number, name)
+    if known is not None and known.spec == spec:
+        return known
+    number = state.schedules.next_number if known is None else known.number
+    note = None if known is None else known.note
+    one = Schedule(number, topic.number, name, spec, note)
+    progress = Progress() if known is None else replace(known.progress)
+    old = None if known is None else known.spec
+    if old is None or (old.timing, old.rules.jitter_ms) != (spec.timing, spec.rules.jitter_ms):
+        begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
+        if not progress.next_ms:
+            form = next(form for form in FORMS if getattr(spec.timing, form) is not None)
+            raise BadRequestError(
+                f"{form} never fires from now on: change it, or end_ms or count", field=form
+            )
+    if spec.rules.overlap != "buffer_one":
+        progress.buffered_ms = 0
+    return _put(state, one, spec, note, progress, now_ms, by=zones.version)
+
+
+def _newest(progress: Progress) -> int:
+    """The newest instant that has fired or been decided: a change goes on behind it.
+
+    An instant that was asked for by hand may lie ahead of those of the timing.
+    """
+    return 0 if progress.n == 0 else max(progress.fired_ms, progress.buffered_ms)
+
+
+def _put(
+    state: EngineState,
+    one: Schedule,
+    spec: Spec,
+    note: str | None,
+    progress: Progress,
+    now_ms: int,
+    *,
+    by: str = PACKAGED.version,
+) -> Schedule:
+    changed = Schedule(one.number, one.topic, one.name, spec, note)
+    changed.progress = progress
+    append_schedule(state, {"put": changed.pack(), "by": by}, now_ms)
+    return state.schedules.by_number[one.number]

@@ -1,0 +1,236 @@
+"""Firings: what happens with schedules whose instants are due, one bounded slice at a time.
+
+A slice appends one MULTI frame: a SEND frame for each topic, with the messages of its firings, and a
+SCHEDULE frame with the next instants. So an instant fires in exactly one frame, whatever ends the
+process, and a schedule whose frame was lost is where it was before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Final
+
+import msgpack
+
+from delaylog.broker.engine.apply.send_frames import Logged, apply_send
+from delaylog.broker.engine.control.changes import cancel
+from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
+from delaylog.broker.engine.schedules.instants import begin_after, recomputed, wait_for
+from delaylog.broker.engine.schedules.messages import Firing, batch_of
+from delaylog.broker.engine.schedules.schedule import Progress, Schedule
+from delaylog.broker.engine.schedules.table import moved_rows
+from delaylog.broker.engine.send.merging import merge_ids
+from delaylog.broker.engine.send.sending import decide_send
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.schedules.catch_up import instants_after_outage
+from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.schedules.overlap import Action, decide_overlap
+from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.storage.layout import STATE_ENDED_FIRST, FrameKind
+from delaylog.storage.log.multi_frames import encode_multi
+from delaylog.storage.messages.batch import Block
+
+SLICE_FIRINGS: Final = 64
+"""Firings of one frame: about three milliseconds."""
+SLICE_STEPS: Final = 4 * SLICE_FIRINGS
+"""Schedules looked at in one slice."""
+SLICE_BYTES: Final = 4 << 20
+"""Bodies of one frame, after the first one."""
+
+
+class ScheduleRunner:
+    """The firings of one leadership."""
+
+    def __init__(self, state: EngineState, zones: Zones = PACKAGED) -> None:
+        self._state = state
+        self._zones = zones
+        self._outage_ms = 0
+        """Instants well before this time belong to an outage, and obey the catch-up rule."""
+        self._recompute: deque[int] = deque()
+
+    def start(self, now_ms: int) -> None:
+        """Lead from now on: the outage that may have been ends here."""
+        table = self._state.schedules
+        table.lead()
+        self._outage_ms = now_ms
+        newer = self._zones.version > table.zones
+        if len(table) and (newer or (table.mixed and self._zones.version == table.zones)):
+            self._recompute = deque(table.by_number)
+
+    def clock_stepped(self, now_ms: int) -> None:
+        """The clock jumped ahead, which is an outage, or was set back, after which none was."""
+        self._outage_ms = now_ms
+
+    def next_wake_ms(self) -> int | None:
+        """When `run_due` has something to do next; None: nothing is known to come."""
+        return 0 if self._recompute else self._state.schedules.next_wake_ms()
+
+    def run_due(self, now_ms: int) -> None:
+        """Fire what is due, one bounded slice."""
+        wake = self.next_wake_ms()
+        if wake is None or wake > now_ms or not self._state.may_append():
+            return
+        if self._recompute:
+            # Nothing fires by instants that may be those of an older release.
+            self._recompute_some(now_ms)
+            return
+        table, one_slice = self._state.schedules, _Slice()
+        while one_slice.room:
+            one = table.pop_due(now_ms, one_slice.moved)
+            if one is None:
+                break
+            if one.spec.rules.overlap != "allow" and one.number in one_slice.moved:
+                # Its last message is not in the state before this slice is applied.
+                table.wake(one, one_slice.moved[one.number])
+                break
+            self._look_at(one, one_slice, now_ms)
+        if one_slice.moved:
+            append_firings(
+                self._state, one_slice.firings, one_slice.moved, now_ms, by=self._zones.version
+            )
+
+    def _look_at(self, one: Schedule, one_slice: _Slice, now_ms: int) -> None:
+        """Judge a schedule that is due, or whose buffered firing may be."""
+        progress = replace(one_slice.moved.get(one.number, one.progress))
+        before = replace(progress)
+        one_slice.steps += 1
+        self._judge(one, progress, one_slice, now_ms)
+        if progress != before:
+            one_slice.moved[one.number] = progress
+        self._state.schedules.wake(one, progress)
+
+    def _judge(self, one: Schedule, progress: Progress, one_slice: _Slice, now_ms: int) -> None:
+        rules = one.spec.rules
+        open_last = [] if rules.overlap == "allow" else living_last(self._state, one, progress)
+        if progress.buffered_ms and not open_last:
+            one_slice.fire(one, progress, progress.buffered_ms, now_ms)
+            progress.buffered_ms = 0
+            # It may have been the last one.
+            wait_for(one, progress, progress.next_ms or None, self._zones)
+            return
+        instant = progress.next_ms
+        if not instant or progress.due_ms > now_ms:
+            self._await(one, progress, open_last)
+            return
+        kept = self._after_outage(one, instant)
+        if kept != instant:
+            wait_for(one, progress, kept, self._zones)
+            return
+        buffered = progress.buffered_ms != 0
+        action = decide_overlap(rules.overlap, open_last=bool(open_last), buffered=buffered)
+        if action is Action.SKIP:
+            progress.skipped += 1
+        elif action is Action.BUFFER:
+            progress.buffered_ms = instant
+        else:
+            if action is Action.REPLACE:
+                topic = self._state.by_number[one.topic]
+                for found in open_last:
+                    # Before the frame of the firing: a crash between the two leaves none, and
+                    # this instant fires after it.
+                    cancel(self._state, topic, found, now_ms, force=True)
+            one_slice.fire(one, progress, instant, progress.due_ms)
+        begin_after(one, progress, instant, self._zones)
+        self._await(one, progress, open_last)
+
+    def _after_outage(self, one: Schedule, instant_ms: int) -> int | None:
+        """The first instant from this one on that may fire."""
+        catch_up = one.spec.rules.after_outage
+        if instant_ms >= self._outage_ms - catch_up.grace_ms:
+            return instant_ms
+        timing, end_ms = one.spec.timing, self._outage_ms
+        fires = instants_after_outage(timing, instant_ms, end_ms, catch_up, self._zones)
+        found = next(fires, None)
+        return next_instant(timing, end_ms, self._zones) if found is None else found
+
+    def _await(self, one: Schedule, progress: Progress, open_last: list[FoundMessages]) -> None:
+        """Have a buffered firing looked at when the message before it ends."""
+        if progress.buffered_ms:
+            for found in open_last:
+                self._state.schedules.awaited[int(found.origins[0])] = one.number
+
+    def _recompute_some(self, now_ms: int) -> None:
+        """Compute next instants by this node's zone data, for a slice of schedules."""
+        state, table, moved = self._state, self._state.schedules, dict[int, Progress]()
+        for _ in range(min(SLICE_FIRINGS, len(self._recompute))):
+            one = table.by_number.get(self._recompute.popleft())
+            if one is not None and (progress := recomputed(one, self._zones)) != one.progress:
+                moved[one.number] = progress
+        if moved:
+            append_firings(state, [], moved, now_ms, by=self._zones.version)
+            for number, progress in moved.items():
+                table.wake(table.by_number[number], progress)
+        if not self._recompute:
+            append_schedule(state, {"zones": self._zones.version}, now_ms)
+
+
+class _Slice:
+    """What one slice has decided."""
+
+    def __init__(self) -> None:
+        self.firings: list[Firing] = []
+        self.moved: dict[int, Progress] = {}
+        self.steps = 0
+        self._bytes = 0
+
+    @property
+    def room(self) -> bool:
+        """Whether the slice may go on."""
+        few = len(self.firings) < SLICE_FIRINGS and self.steps < SLICE_STEPS
+        return few and self._bytes < SLICE_BYTES
+
+    def fire(self, one: Schedule, progress: Progress, instant_ms: int, due_ms: int) -> None:
+        """An instant fires."""
+        progress.n += 1
+        progress.fired_ms = instant_ms
+        self.firings.append(Firing(one, instant_ms, due_ms, progress.n))
+        self._bytes += len(one.spec.message)
+
+
+def living_last(state: EngineState, one: Schedule, progress: Progress) -> list[FoundMessages]:
+    """The message of the newest firing in each group where it is pending or leased."""
+    topic, out = state.by_number[one.topic], []
+    if progress.fired_ms:
+        for group in topic.groups.values():
+            found = find_ids(state, topic, [one.id_at(progress.fired_ms)], group=group)
+            if found.known[0] and found.states[0] < STATE_ENDED_FIRST:
+                out.append(found)
+    return out
+
+
+def append_firings(
+    state: EngineState,
+    firings: list[Firing],
+    moved: dict[int, Progress],
+    now_ms: int,
+    *,
+    by: str,
+) -> int:
+    """One frame: the messages of firings, and where their schedules are now; returns its end."""
+    parts: list[tuple[FrameKind, list[Block]]] = []
+    sends = []
+    for number in dict.fromkeys(firing.schedule.topic for firing in firings):
+        topic = state.by_number[number]
+        batch = batch_of([firing for firing in firings if firing.schedule.topic == number])
+        # An id that a living message has is the firing already: it is not sent again.
+        merge = merge_ids(state, topic, batch, "keep")
+        decision = decide_send(state, topic, merge, now_ms)
+        if merge.accepted is None or len(merge.accepted):
+            parts.append((FrameKind.SEND, decision.encode(batch.wire)))
+            sends.append((batch, decision))
+    members = {"moved": moved_rows(moved), "by": by}
+    parts.append((FrameKind.SCHEDULE, [msgpack.packb(members)]))
+    position, end = state.append(FrameKind.MULTI, encode_multi(parts), now_ms)
+    for batch, decision in sends:
+        apply_send(state, batch, decision, Logged(position, end, now_ms))
+    state.schedules.apply(members)
+    return end
+
+
+def append_schedule(state: EngineState, members: dict[str, object], now_ms: int) -> int:
+    """One SCHEDULE frame; returns its end."""
+    _, end = state.append(FrameKind.SCHEDULE, [msgpack.packb(members)], now_ms)
+    state.schedules.apply(members)
+    return end

@@ -1,0 +1,134 @@
+"""One schedule: what a caller has said about it, and how far it has come.
+
+`Progress` is what a firing changes. It consists of integers, since each firing writes it to the log.
+Times are Unix ms; 0 means none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from delaylog.broker.engine.snapshot_list import SnapshotNode
+from delaylog.broker.schedules.catch_up import WINDOW_MS, CatchUp
+from delaylog.broker.schedules.timing import Timing
+from delaylog.storage.calls.schedule_members import RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a schedule does beside its timing; see RULE_MEMBERS."""
+
+    jitter_ms: int = 0
+    catch_up: str = "latest"
+    catch_up_window_ms: int = WINDOW_MS
+    overlap: str = "allow"
+
+    @property
+    def after_outage(self) -> CatchUp:
+        """The rule for instants of an outage."""
+        return CatchUp(self.catch_up, self.catch_up_window_ms, self.jitter_ms)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All members."""
+        return asdict(self)
+
+
+assert RULES.names == Rules.__dataclass_fields__.keys()
+
+
+class Spec(NamedTuple):
+    """What a caller has said: the members of a request, checked."""
+
+    timing: Timing
+    rules: Rules
+    message: bytes
+    """A msgpack map: `body`, and `fields` with the members of a send."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a schedule has come."""
+
+    next_ms: int = 0
+    """The next instant; 0 when it has ended, or nothing more matches."""
+    due_ms: int = 0
+    """When that instant fires: the instant and its jitter."""
+    n: int = 0
+    """Number of firings."""
+    last_ms: int = 0
+    """The instant, or the time of a change, from which the next instant was computed."""
+    wall_s: int = 0
+    """Its wall time by the zone data of then; 0 for a timing that follows elapsed time."""
+    fired_ms: int = 0
+    """The instant of the newest firing, by which its message is found."""
+    buffered_ms: int = 0
+    """The instant that waits for the end of that message."""
+    skipped: int = 0
+    """Number of instants that overlap has skipped."""
+
+    def values(self) -> list[int]:
+        """All numbers, in the order of the class."""
+        return [getattr(self, name) for name in PROGRESS]
+
+
+PROGRESS: Final = tuple(Progress.__dataclass_fields__)
+
+
+class Schedule(SnapshotNode):
+    """A schedule of a topic. Numbers are never used again."""
+
+    __slots__ = ("name", "note", "number", "progress", "spec", "topic")
+
+    def __init__(self, number: int, topic: int, name: str, spec: Spec, note: str | None) -> None:
+        self.number = number
+        self.topic = topic
+        self.name = name
+        self.spec = spec
+        self.note = note
+        """Why it is paused; None while it runs."""
+        self.progress = Progress()
+
+    @property
+    def paused(self) -> bool:
+        """Whether it fires nothing until it is resumed."""
+        return self.note is not None
+
+    def id_at(self, instant_ms: int) -> str:
+        """The id of the message of an instant."""
+        return f"{self.name}@{instant_ms}"
+
+    def pack(self) -> bytes:
+        """What frames and checkpoints store."""
+        spec = self.spec
+        said = [spec.timing.as_dict(), spec.rules.as_dict(), spec.message]
+        row = [self.number, self.topic, self.name, *said, self.note, self.progress.values()]
+        return bytes(msgpack.packb(row))
+
+    @classmethod
+    def unpack(cls, row: list[Any]) -> Schedule:
+        """A schedule from an unpacked row."""
+        number, topic, name, timing, rules, message, note, progress = row
+        spec = Spec(_shared(Timing, timing), _shared(Rules, rules), message)
+        one = cls(number, topic, name, spec, note)
+        one.progress = Progress(*progress)
+        return one
+
+
+_KNOWN: Final[dict[object, Any]] = {}
+"""Timings and rules: many schedules have equal ones, and share them."""
+_KNOWN_MAX: Final = 65_536
+
+
+def shared(value: Any) -> Any:
+    """The value, or an equal one that is known."""
+    if len(_KNOWN) >= _KNOWN_MAX:
+        _KNOWN.clear()
+    return _KNOWN.setdefault(value, value)
+
+
+def _shared(kind: Any, members: Mapping[str, Any]) -> Any:
+    return shared(kind(**members))
