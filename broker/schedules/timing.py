@@ -7,7 +7,7 @@ Exactly one of `cron`, `interval_ms` and `rrule` is given. An interval and a rul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from delaylog.broker.schedules.cron import parsed_cron
@@ -42,10 +42,12 @@ class Timing:
 
     def as_dict(self) -> dict[str, Any]:
         """The members that are not None."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        values = {name: getattr(self, name) for name in _MEMBERS}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-assert TIMING.names == {each.name for each in fields(Timing)}
+_MEMBERS: Final = tuple(each.name for each in fields(Timing))
+assert TIMING.names == set(_MEMBERS)
 
 
 def check_timing(members: Mapping[str, Any], zones: Zones = PACKAGED) -> Timing:

@@ -1,4 +1,4 @@
-"""MULTI frames: several decisions in one frame of the log, which are applied together or not at all.
+"""MULTI frames: several decisions in one frame of the log, applied together or not at all.
 
 The payload is `pack({"frames": [[kind, size], …]}, payloads)`: what the frames would have as their
 own payloads, one after another. They share the position, the time and the tick of the MULTI frame.

@@ -1,7 +1,7 @@
 """Firings: what happens with schedules whose instants are due, one bounded slice at a time.
 
-A slice appends one MULTI frame: a SEND frame for each topic, with the messages of its firings, and a
-SCHEDULE frame with the next instants. So an instant fires in exactly one frame, whatever ends the
+A slice appends one MULTI frame: a SEND frame for each topic, with the messages of its firings, and
+a SCHEDULE frame with the next instants. So an instant fires in exactly one frame, whatever ends the
 process, and a schedule whose frame was lost is where it was before.
 """
 

@@ -1,8 +1,8 @@
 """The messages of firings: a schedule's body and fields, with an id and three headers.
 
 The id is `schedule@instant`. The headers `schedule`, `due` (the instant in Unix ms) and `n` (the
-number of the firing) are added, unless the schedule has headers of these names; in the values of its
-own headers `{schedule}`, `{due}` and `{n}` are replaced. The body is bytes and stays as it is.
+number of the firing) are added, unless the schedule has headers of these names; in the values of
+its own headers `{schedule}`, `{due}` and `{n}` are replaced. The body is bytes and stays as it is.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """One schedule: what a caller has said about it, and how far it has come.
 
-`Progress` is what a firing changes. It consists of integers, since each firing writes it to the log.
-Times are Unix ms; 0 means none.
+`Progress` is what a firing changes. It consists of integers, since each firing writes it to the
+log. Times are Unix ms; 0 means none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -34,7 +35,7 @@ class Rules:
 
     def as_dict(self) -> dict[str, Any]:
         """All members."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in Rules.__dataclass_fields__}
 
 
 assert RULES.names == Rules.__dataclass_fields__.keys()
@@ -72,10 +73,11 @@ class Progress:
 
     def values(self) -> list[int]:
         """All numbers, in the order of the class."""
-        return [getattr(self, name) for name in PROGRESS]
+        return list(_VALUES(self))
 
 
 PROGRESS: Final = tuple(Progress.__dataclass_fields__)
+_VALUES: Final = attrgetter(*PROGRESS)
 
 
 class Schedule(SnapshotNode):

@@ -117,7 +117,7 @@ class ScheduleTable:
         """Put all due times in order. Firings that wait for a message are looked at first."""
         self._woken = {n for n, one in self.by_number.items() if one.progress.buffered_ms}
         self.awaited.clear()
-        self._wakes = [number for number in self._woken]
+        self._wakes = list(self._woken)
         self._wakes += [
             one.progress.due_ms << _NUMBER_BITS | number
             for number, one in self.by_number.items()

@@ -1,0 +1,187 @@
+"""Calls about schedules: what they store, when the next instant is after each, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from delaylog.broker.engine.errors import (
+    BadRequestError,
+    ConflictError,
+    EngineError,
+    QuotaRefusal,
+    UnknownError,
+)
+from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.schedules import commands
+from delaylog.broker.engine.topics import idle
+from delaylog.storage.errors import MemberError
+from tests.broker.engine.host import HOUR
+from tests.broker.engine.schedules.rig import ScheduleHost
+
+DAY = 24 * HOUR
+
+
+def test_an_equal_put_changes_nothing(host: ScheduleHost) -> None:
+    """No frame, no new anchor of an interval, although time has passed."""
+    host.put("s", b"x", interval_ms=1_000, tags=["a"])
+    host.advance(1_500)
+    end = host.engine.state.log.end_position
+    one = host.put("s", b"x", interval_ms=1_000, tags=["a"])
+    assert host.engine.state.log.end_position == end
+    assert one.progress.n == 2
+    assert host.put("s", b"y", interval_ms=1_000, tags=["a"]).progress.n == 2
+
+
+def test_a_patch_changes_what_it_names(host: ScheduleHost) -> None:
+    """Members go by None; another form of timing takes the place of the present one."""
+    host.put("s", b"x", cron="0 9 * * *", zone="Europe/Berlin", key="k", overlap="skip")
+    before = host.one("s").progress
+    one = host.patch("s", body=b"y", key=None, priority=2)
+    assert commands.members_of(one) == {
+        "cron": "0 9 * * *",
+        "zone": "Europe/Berlin",
+        "gap": "next",
+        "fold": "first",
+        "jitter_ms": 0,
+        "catch_up": "latest",
+        "catch_up_window_ms": DAY,
+        "overlap": "skip",
+        "priority": 2,
+    }
+    assert one.progress == before
+    one = host.patch("s", interval_ms=5_000, start_ms=host.now_ms)
+    assert one.spec.timing.cron is None
+    assert one.progress.next_ms == host.now_ms + 5_000
+    assert one.progress.n == 1
+
+
+def test_a_change_of_the_timing_never_fires_an_instant_twice(host: ScheduleHost) -> None:
+    """From each minute to each second and back, at the very instant."""
+    host.put("s", cron="* * * * *")
+    host.advance(60_000 - host.now_ms % 60_000)
+    first = host.take()
+    assert first == [f"s@{host.now_ms}"]
+    host.patch("s", cron="* * * * * *")
+    assert host.take() == []
+    host.advance(1_000)
+    assert host.take() == [f"s@{host.now_ms}"]
+
+
+def test_a_pause_has_a_note_and_passes_instants_over(host: ScheduleHost) -> None:
+    """Nothing fires; after it the next instant is the first from then on."""
+    host.put("s", cron="0 * * * *", catch_up="all", catch_up_window_ms=DAY)
+    host.pause_one("s", "audit")
+    host.restart()
+    assert host.one("s").note == "audit"
+    host.advance(5 * HOUR)
+    assert host.take() == []
+    assert len(commands.preview(host.one("s"), 3, host.now_ms)) == 3
+    host.resume_one("s")
+    assert not host.one("s").paused
+    host.advance(HOUR)
+    assert len(host.take()) == 1
+
+
+def test_run_now_is_a_firing_beside_the_instants(host: ScheduleHost) -> None:
+    """Also while it is paused, or its last message is open."""
+    host.put("s", cron="0 9 * * *", overlap="skip")
+    instant = host.one("s").progress.next_ms
+    assert host.run_now("s") == f"s@{host.now_ms}"
+    host.pause_one("s")
+    host.advance(1)
+    host.run_now("s")
+    assert len(host.take()) == 2
+    assert host.one("s").progress.n == 2
+    host.resume_one("s")
+    assert host.one("s").progress.next_ms == instant
+
+
+def test_a_dropped_schedule_fires_no_more(host: ScheduleHost) -> None:
+    """Its pending message stays; its name begins anew."""
+    host.put("s", cron="* * * * *")
+    host.advance(60_000)
+    host.drop_one("s")
+    host.advance(HOUR)
+    assert len(host.take()) == 1
+    with pytest.raises(UnknownError, match="has no schedule 's'"):
+        host.one("s")
+    assert host.put("s", cron="* * * * *").progress.n == 0
+
+
+def test_a_topic_goes_with_its_schedules_and_stays_for_them(host: ScheduleHost) -> None:
+    """An idle topic with a schedule is in use."""
+    host.put("s", cron="0 0 1 1 *")
+    host.engine.state.topics["default", "t"].used_ms = 1
+    host.advance(DAY)
+    assert idle.retire_unused(host.engine.state, host.now_ms) == 0
+    host.drop_topic()
+    assert len(host.engine.state.schedules) == 0
+    host.restart()
+    assert len(host.engine.state.schedules) == 0
+    host.advance(400 * DAY)
+
+
+def test_lists_are_by_name(host: ScheduleHost) -> None:
+    """Page by page."""
+    for name in ("c", "a", "b", "d"):
+        host.put(name, cron="0 9 * * *")
+    assert host.list_names(limit=3) == ["a", "b", "c"]
+    assert host.list_names(after="c") == ["d"]
+
+
+def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
+    """Up to the count."""
+    host.put("s", cron="0 9 * * *", zone="Europe/Berlin", jitter_ms=HOUR, count=5)
+    coming = commands.preview(host.one("s"), 100, host.now_ms)
+    assert len(coming) == 5
+    host.advance(10 * DAY)
+    found = [(message.id, message.deliver_at_ms) for message in host.receive()]
+    assert found == [(f"s@{one.instant_ms}", one.due_ms) for one in coming]
+    with pytest.raises(BadRequestError, match="from 1 to 1000, not 0"):
+        commands.preview(host.one("s"), 0, host.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "field"),
+    [
+        ("", {"cron": "* * * * *"}, "schedule"),
+        ("~s", {"cron": "* * * * *"}, "schedule"),
+        ("x" * 201, {"cron": "* * * * *"}, "schedule"),
+        ("s", {"cron": "* * * *"}, "cron"),
+        ("s", {"cron": "* * * * *", "overlap": "never"}, "overlap"),
+        ("s", {"cron": "* * * * *", "id": "mine"}, "id"),
+        ("s", {"cron": "* * * * *", "headers": {"a": "b" * 16_380}}, "headers"),
+        ("s", {"cron": "* * * * *", "key": "k" * 256}, "key"),
+        ("s", {"cron": "0 9 * * *", "end_ms": 5}, "cron"),
+        ("s", {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, "rrule"),
+    ],
+)
+def test_a_wrong_put_names_its_member_and_changes_nothing(
+    host: ScheduleHost, name: str, members: dict[str, object], field: str
+) -> None:
+    """No frame, no schedule."""
+    host.topic  # noqa: B018 (it is created)
+    end = host.engine.state.log.end_position
+    with pytest.raises((EngineError, MemberError)) as error:
+        host.put(name, **members)
+    assert error.value.field == field  # type: ignore[attr-defined]
+    assert host.engine.state.log.end_position == end
+    assert len(host.engine.state.schedules) == 0
+
+
+def test_a_body_and_the_number_of_schedules_have_limits(host: ScheduleHost) -> None:
+    """Each refusal names its limit."""
+    host.engine.state.limits = Limits(schedules_max=1, body_bytes_max=10)
+    with pytest.raises(EngineError, match="at most 10 bytes, not 11"):
+        host.put("s", b"x" * 11, cron="* * * * *")
+    host.put("s", cron="* * * * *")
+    with pytest.raises(QuotaRefusal, match="schedules_max is 1"):
+        host.put("other", cron="* * * * *")
+    host.put("s", b"changed", cron="* * * * *")
+
+
+def test_a_cluster_with_an_older_node_has_no_schedules(host: ScheduleHost) -> None:
+    """Its frames would stop that node."""
+    host.engine.state.level = 2
+    with pytest.raises(ConflictError, match="without schedules"):
+        host.put("s", cron="* * * * *")

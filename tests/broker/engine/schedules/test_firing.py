@@ -1,0 +1,243 @@
+"""Firings: one message an instant, in one frame with the next; overlap, outages, clock steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from delaylog.broker.engine.schedules import commands
+from delaylog.broker.schedules.instants import next_instant
+from delaylog.storage.layout import FrameKind
+from tests.broker.engine.host import HOUR
+from tests.broker.engine.schedules.rig import ScheduleHost, headers_of, kinds_since
+
+MINUTE = 60_000
+DAY = 24 * HOUR
+
+
+def test_each_instant_fires_at_its_millisecond(host: ScheduleHost) -> None:
+    """An interval of 1,234 ms, from now on."""
+    host.put("tick", interval_ms=1_234, end_ms=host.now_ms + 4 * 1_234)
+    start_ms = host.now_ms
+    for n in range(4):
+        assert host.take() == [f"tick@{start_ms + n * 1_234}"]
+        host.advance(1_233)
+        assert host.take() == []
+        host.advance(1)
+    host.advance(DAY)
+    assert host.take() == []
+    assert host.one("tick").progress.next_ms == 0
+
+
+def test_a_firing_has_what_the_schedule_says(host: ScheduleHost) -> None:
+    """Body, key and own headers with their words replaced, and the three headers."""
+    own = {"about": "{n} of {schedule} at {due} {x}", "n": "mine"}
+    host.put("daily", b"body {n}", cron="0 9 * * *", headers=own, key="k", priority=3)
+    host.advance(DAY)
+    (message,) = host.receive()
+    instant = message.deliver_at_ms
+    assert message.id == f"daily@{instant}"
+    assert message.body == b"body {n}"
+    assert headers_of(host, message.id) == {
+        "schedule": "daily",
+        "due": str(instant),
+        "n": "mine",
+        "about": f"1 of daily at {instant} {{x}}",
+    }
+
+
+def test_messages_and_next_instants_are_one_frame(host: ScheduleHost) -> None:
+    """All schedules that are due together, of two topics."""
+    host.put("a", cron="0 9 * * *")
+    host.put("b", cron="0 9 * * *")
+    other = host.engine.make_topic("other", host.now_ms)
+    commands.put_schedule(host.engine.state, other, "c", {"cron": "0 9 * * *"}, b"", host.now_ms)
+    host.turn()
+    before = host.engine.state.log.end_position
+    host.advance(DAY)
+    assert kinds_since(host, before) == [FrameKind.MULTI]
+    assert len(host.receive()) == 2
+    assert other.default.counts.living == 1
+
+
+def test_count_and_end_stop_a_schedule(host: ScheduleHost) -> None:
+    """Firings by hand count too."""
+    host.put("three", cron="* * * * *", count=3)
+    host.run_now("three")
+    host.advance(10 * MINUTE)
+    assert len(host.take()) == 3
+    assert host.one("three").progress.next_ms == 0
+    with pytest.raises(commands.ConflictError, match="3 times"):
+        host.run_now("three")
+
+
+def test_jitter_delays_by_the_same_time_on_every_node(host: ScheduleHost) -> None:
+    """100 schedules of one instant spread over ten minutes; a restart changes no due time."""
+    for n in range(100):
+        host.put(f"s{n}", cron="0 9 * * *", jitter_ms=10 * MINUTE)
+    coming = {n: commands.preview(host.one(f"s{n}"), 1, host.now_ms)[0] for n in range(100)}
+    host.restart()
+    host.advance(DAY)
+    found = {message.id: message.deliver_at_ms for message in host.receive()}
+    assert found == {f"s{n}@{one.instant_ms}": one.due_ms for n, one in coming.items()}
+    assert len(set(found.values())) > 90
+
+
+# ------------------------------------------------------------------ overlap
+
+
+def test_skip_fires_when_the_last_message_has_ended(host: ScheduleHost) -> None:
+    """Pending and leased messages skip an instant; an ack lets the next one fire."""
+    host.put("s", cron="* * * * *", overlap="skip")
+    host.advance(MINUTE)
+    assert host.engine.state.by_number[1].default.counts.living == 1
+    host.advance(5 * MINUTE)
+    (message,) = host.receive(lease=HOUR)
+    host.advance(5 * MINUTE)
+    assert host.receive() == []
+    host.ack([message])
+    host.advance(MINUTE)
+    assert len(host.take()) == 1
+    assert host.one("s").progress.n == 2
+    assert host.one("s").progress.skipped == 10
+
+
+def test_buffer_one_fires_once_as_soon_as_the_last_message_ends(host: ScheduleHost) -> None:
+    """Of five instants under a lease one waits; it is due at the ack, not at the next instant."""
+    host.put("b", cron="*/10 * * * *", overlap="buffer_one")
+    host.advance(10 * MINUTE)
+    (message,) = host.receive(lease=2 * HOUR)
+    host.advance(55 * MINUTE)
+    waiting = host.one("b").progress.buffered_ms
+    assert waiting == message.deliver_at_ms + 10 * MINUTE
+    assert host.receive() == []
+    host.ack([message])
+    assert host.take() == [f"b@{waiting}"]
+    assert host.one("b").progress.skipped == 4
+
+
+def test_a_buffered_firing_survives_a_restart(host: ScheduleHost) -> None:
+    """Its message ends while no leader looks; the next leader looks at its start."""
+    host.put("b", cron="0 * * * *", overlap="buffer_one")
+    host.advance(HOUR)
+    (message,) = host.receive(lease=10 * HOUR)
+    host.advance(HOUR)
+    waiting = host.one("b").progress.buffered_ms
+    assert waiting
+    host.restart()
+    assert host.take() == []
+    host.ack([message])
+    assert host.take() == [f"b@{waiting}"]
+
+
+def test_replace_ends_the_last_message(host: ScheduleHost) -> None:
+    """A message that nobody has received, and one under a lease."""
+    host.put("r", cron="* * * * *", overlap="replace")
+    host.advance(3 * MINUTE)
+    (message,) = host.receive(lease=HOUR)
+    assert message.id == f"r@{host.one('r').progress.fired_ms}"
+    host.advance(MINUTE)
+    assert host.ack([message]) == 0
+    assert len(host.take()) == 1
+    assert host.one("r").progress.n == 4
+
+
+def test_allow_piles_up(host: ScheduleHost) -> None:
+    """One message an instant, whatever is open."""
+    host.put("a", cron="* * * * *")
+    host.advance(10 * MINUTE)
+    assert len(host.receive()) == 10
+
+
+# ------------------------------------------------------------------ outages and clocks
+
+
+@pytest.mark.parametrize("hours", [3, 40 * 24])
+@pytest.mark.parametrize(
+    ("policy", "window", "fired"),
+    [("none", None, 0), ("latest", None, 1), ("all", 2 * HOUR, 2), ("all", 50 * DAY, None)],
+)
+def test_an_outage_obeys_the_policy(
+    host: ScheduleHost, hours: int, policy: str, window: int | None, fired: int | None
+) -> None:
+    """An hourly schedule; the process is gone for 3 hours and for 40 days."""
+    members = {} if window is None else {"catch_up_window_ms": window}
+    host.put("h", cron="0 * * * *", catch_up=policy, **members)
+    first = host.one("h").progress.next_ms
+    host.restart(hours * HOUR)
+    ids = host.take()
+    assert len(ids) == (hours if fired is None else fired)
+    newest = first + (hours - 1) * HOUR
+    assert ids == [f"h@{newest - k * HOUR}" for k in reversed(range(len(ids)))]
+    host.advance(HOUR)
+    assert host.take() == [f"h@{newest + HOUR}"]
+
+
+@pytest.mark.parametrize("policy", ["none", "latest", "all"])
+def test_a_take_over_of_seconds_is_no_outage(host: ScheduleHost, policy: str) -> None:
+    """Ten instants of a schedule of seconds are late, and fire."""
+    host.put("s", interval_ms=1_000, catch_up=policy)
+    assert len(host.take()) == 1
+    host.restart(10_000)
+    assert len(host.take()) == 10
+
+
+def test_a_busy_leader_misses_nothing(host: ScheduleHost) -> None:
+    """Time passes in one step of a day without a restart: that is no outage, under `none` either."""
+    host.put("h", cron="0 * * * *", catch_up="none")
+    host.now_ms += DAY
+    host.turn()
+    assert len(host.take()) == 24
+
+
+def test_a_clock_that_jumps_ahead_is_an_outage(host: ScheduleHost) -> None:
+    """As when a machine has slept."""
+    host.put("h", cron="0 * * * *", catch_up="latest")
+    host.jump_ahead(DAY)
+    assert len(host.take()) == 1
+
+
+def test_a_clock_that_is_set_back_repeats_no_instant(host: ScheduleHost) -> None:
+    """The hours that come again fire nothing, the hours after them fire as ever."""
+    host.put("h", cron="0 * * * *", catch_up="none")
+    host.advance(10 * HOUR)
+    assert len(host.take()) == 10
+    host.set_back(5 * HOUR)
+    host.advance(5 * HOUR)
+    assert host.take() == []
+    host.advance(3 * HOUR)
+    assert len(host.take()) == 3
+
+
+def test_a_firing_needs_neither_quota_nor_room_for_its_id(host: ScheduleHost) -> None:
+    """An id that a living message has is not sent again: the instant has its message."""
+    one = host.put("s", cron="0 9 * * *")
+    instant = one.progress.next_ms
+    host.send([b"by hand"], at=instant, ids=[f"s@{instant}"])
+    host.configure(quota={"pending": 1})
+    host.advance(DAY)
+    assert [message.body for message in host.receive(lease=10 * DAY)] == [b"by hand"]
+    host.advance(DAY)
+    assert len(host.receive()) == 1
+
+
+def test_many_instants_of_a_jump_are_fired_in_order(host: ScheduleHost) -> None:
+    """More than a slice of two schedules in one turn: the order of the log is that of due times."""
+    host.put("a", interval_ms=1_000)
+    host.put("b", interval_ms=1_500)
+    host.now_ms += 300_000
+    host.turn()
+    dues = [int(message.id.split("@")[1]) for message in host.receive(10_000)]
+    assert len(dues) == 301 + 201
+    assert dues == sorted(dues)
+
+
+def test_dst_comes_through(host: ScheduleHost) -> None:
+    """A year of 02:30 in Berlin, by the engine and by the pure function."""
+    one = host.put("n", cron="30 2 * * *", zone="Europe/Berlin", gap="skip", fold="both")
+    wanted, at = [], one.progress.next_ms
+    while at is not None and at <= host.now_ms + 366 * DAY:
+        wanted.append(f"n@{at}")
+        at = next_instant(one.spec.timing, at)
+    host.advance(366 * DAY)
+    assert host.take() == wanted
+    assert len(wanted) == 366
