@@ -43,6 +43,8 @@ from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
+from delaylog.broker.engine.schedules.schedule import Schedule
+from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.storage.checkpoint import read_checkpoint
@@ -62,6 +64,7 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.log_reader import scan_segment
+from delaylog.storage.log.multi_frames import frames_of
 from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision, unpack
 from delaylog.storage.log.tick_slots import decode_slot
 from delaylog.storage.messages.batch import decode_send
@@ -78,6 +81,18 @@ def _refs(refs: np.ndarray) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------- the physical log
+
+
+def _schedules(members: dict[str, Any]) -> dict[str, Any]:
+    """What a SCHEDULE frame does, without the bodies of messages."""
+    if "put" in members:
+        one = Schedule.unpack(msgpack.unpackb(members["put"]))
+        due = time_text(one.progress.due_ms) if one.progress.next_ms else None
+        return {"put": one.name, "topic": one.topic, "number": one.number, "due": due}
+    if "moved" in members:
+        moved = [{"number": n, "due": time_text(to.due_ms)} for n, to in rows_moved(members)]
+        return {"n": len(moved), "moved": moved[:_REFS_SHOWN], "by": members["by"]}
+    return members
 
 
 def dump_segment(file: File, path: Path) -> Lines:
@@ -143,6 +158,13 @@ def _payload(frame: Frame) -> dict[str, Any]:
         move = MoveDecision.decode(frame.payload)
         due = [time_text(ms) for ms in move.deliver_at_ms[:_REFS_SHOWN].tolist()]
         return {"topic": move.topic, "cause": Cause(move.cause).name, "due": due} | _refs(move.refs)
+    if kind == FrameKind.SCHEDULE:
+        return _schedules(msgpack.unpackb(frame.payload))
+    if kind == FrameKind.MULTI:
+        inner = [
+            {"kind": FrameKind(one.header.kind).name, **_payload(one)} for one in frames_of(frame)
+        ]
+        return {"n": len(inner), "frames": inner}
     if kind == FrameKind.TXN:
         return transaction_members(frame.payload)
     if kind == FrameKind.PUBLISH:
@@ -250,6 +272,8 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
         members[name] = len(members[name])
     if "transactions" in members:
         members["transactions"] = saved_transactions(members["transactions"])
+    if "schedules" in members:
+        members["schedules"] = list(members["schedules"])
     members["topics"] = list(members["topics"])
     for topic in members["topics"]:
         for group in topic["groups"]:

@@ -13,7 +13,7 @@ leader makes at its start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -67,13 +67,11 @@ class ScheduleTable:
         elif "drop" in members:
             self._forget(members["drop"])
         elif "moved" in members:
-            for number, *progress in (
-                np.frombuffer(members["moved"], "<i8").reshape(-1, _WIDTH).tolist()
-            ):
+            for number, progress in rows_moved(members):
                 one = self.by_number.get(number)
                 if one is not None:
                     self.entries.before_change(one)
-                    one.progress = Progress(*progress)
+                    one.progress = progress
         elif "zones" in members:
             self.zones, self.mixed = members["zones"], False
 
@@ -169,3 +167,9 @@ def moved_rows(moved: Mapping[int, Progress]) -> bytes:
     """The columns of a frame."""
     rows = [[number, *progress.values()] for number, progress in moved.items()]
     return np.array(rows, "<i8").tobytes()
+
+
+def rows_moved(members: Mapping[str, Any]) -> Iterator[tuple[int, Progress]]:
+    """(number, progress) of each schedule that a frame moves."""
+    for number, *values in np.frombuffer(members["moved"], "<i8").reshape(-1, _WIDTH).tolist():
+        yield number, Progress(*values)

@@ -138,7 +138,7 @@ def test_the_search_finds_a_firing_of_two_frames(
     # A message that is there is not sent again: its id must not hide the fault.
     monkeypatch.setattr(firing, "merge_ids", lambda *_: Merge())
     differences = 0
-    for seed in range(tries(40)):
+    for seed in range(40):
         wanted, found, _ = cut_power(seed)
         differences += wanted != found
         if differences:

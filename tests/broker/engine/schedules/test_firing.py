@@ -182,7 +182,7 @@ def test_a_take_over_of_seconds_is_no_outage(host: ScheduleHost, policy: str) ->
 
 
 def test_a_busy_leader_misses_nothing(host: ScheduleHost) -> None:
-    """Time passes in one step of a day without a restart: that is no outage, under `none` either."""
+    """Time passes in one step of a day without a restart: that is no outage."""
     host.put("h", cron="0 * * * *", catch_up="none")
     host.now_ms += DAY
     host.turn()
