@@ -1,18 +1,26 @@
 """Cron expressions of five or six fields, on naive wall time.
 
-cronsim parses and iterates. Its own handling of zones is not used: its rule for clock changes does
-not exist for six fields, so `wall_clock.py` has the rule for both forms.
+cronsim parses, and says which days match. Its own walk is not used: its rule for clock changes does
+not exist for six fields, so `wall_clock.py` has the rule for both forms, and it goes from hour to
+hour where sorted lists give the next time at once.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from bisect import bisect_left, bisect_right
+from calendar import monthrange
+from datetime import datetime, time, timedelta
 from functools import lru_cache
+from typing import Final
 
 from cronsim import CronSim, CronSimError
 
 from delaylog.broker.schedules.wall_clock import EPOCH
 from delaylog.storage.errors import MemberError
+
+_DAY: Final = timedelta(days=1)
+_YEARS: Final = timedelta(days=50 * 366)
+"""An expression that matches nothing for so long has ended."""
 
 
 class Cron:
@@ -20,25 +28,53 @@ class Cron:
 
     def __init__(self, text: str) -> None:
         try:
-            self._walk = CronSim(text, EPOCH)
+            self._parsed = parsed = CronSim(text, EPOCH)
         except CronSimError as error:
             what = f"{text!r} is not valid: {str(error)[:1].lower()}{str(error)[1:]}"
             raise MemberError(f"cron {what}", field="cron", what=what) from None
+        self._seconds = sorted(parsed.seconds)
+        self._minutes = sorted(parsed.minutes)
+        self._hours = sorted(parsed.hours)
+        self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
         fields = text.split()
         self.elapsed = fields[-5].startswith("*") or fields[-4].startswith("*")
         """Wildcard minutes or hours: it follows elapsed time when the clocks change."""
 
     def next_wall(self, wall: datetime) -> datetime | None:
         """The first time after `wall`, or None if there is none in 50 years."""
-        self._walk.dt = wall
-        try:
-            return next(self._walk)
-        except StopIteration:
-            return None
+        day, parsed = wall.date(), self._parsed
+        if day.month in parsed.months and parsed.match_day(day):
+            found = self._next_time(wall)
+            if found is not None:
+                return datetime.combine(day, found)
+        last = day + _YEARS
+        while (day := day + _DAY) <= last:
+            if day.month not in parsed.months:
+                # The last day of this month; the next one is looked at.
+                day += timedelta(days=monthrange(day.year, day.month)[1] - day.day)
+            elif parsed.match_day(day):
+                return datetime.combine(day, self._first)
+        return None
+
+    def _next_time(self, wall: datetime) -> time | None:
+        """The first time of a day after that of `wall`."""
+        hours, minutes, seconds = self._hours, self._minutes, self._seconds
+        hour = bisect_left(hours, wall.hour)
+        if hour < len(hours) and hours[hour] == wall.hour:
+            minute = bisect_left(minutes, wall.minute)
+            if minute < len(minutes) and minutes[minute] == wall.minute:
+                second = bisect_right(seconds, wall.second)
+                if second < len(seconds):
+                    return time(wall.hour, wall.minute, seconds[second])
+                minute += 1
+            if minute < len(minutes):
+                return time(wall.hour, minutes[minute], seconds[0])
+            hour += 1
+        return time(hours[hour], minutes[0], seconds[0]) if hour < len(hours) else None
 
     def explain(self) -> str:
         """The expression in English."""
-        return self._walk.explain()
+        return self._parsed.explain()
 
 
 @lru_cache(maxsize=4_096)

@@ -132,7 +132,7 @@ def resume_schedule(
     """Fire again, from the first instant from now on; those of the pause are passed over."""
     if not one.paused:
         return one
-    progress = replace(one.progress)
+    progress = one.progress.copy()
     begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
     return _put(state, one, one.spec, None, progress, now_ms)
 
@@ -213,7 +213,7 @@ def _store(
     number = state.schedules.next_number if known is None else known.number
     note = None if known is None else known.note
     one = Schedule(number, topic.number, name, spec, note)
-    progress = Progress() if known is None else replace(known.progress)
+    progress = Progress() if known is None else known.progress.copy()
     old = None if known is None else known.spec
     if old is None or (old.timing, old.rules.jitter_ms) != (spec.timing, spec.rules.jitter_ms):
         begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)

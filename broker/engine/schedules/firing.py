@@ -8,7 +8,6 @@ process, and a schedule whose frame was lost is where it was before.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import Final
 
 import msgpack
@@ -93,8 +92,8 @@ class ScheduleRunner:
 
     def _look_at(self, one: Schedule, one_slice: _Slice, now_ms: int) -> None:
         """Judge a schedule that is due, or whose buffered firing may be."""
-        progress = replace(one_slice.moved.get(one.number, one.progress))
-        before = replace(progress)
+        before = one_slice.moved.get(one.number, one.progress)
+        progress = before.copy()
         one_slice.steps += 1
         self._judge(one, progress, one_slice, now_ms)
         if progress != before:

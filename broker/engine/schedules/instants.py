@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
 from delaylog.broker.schedules.instants import (
     next_instant,
@@ -38,7 +36,7 @@ def wait_for(one: Schedule, progress: Progress, instant_ms: int | None, zones: Z
 
 def recomputed(one: Schedule, zones: Zones) -> Progress:
     """The progress by other zone data; the same if that changes nothing."""
-    progress, timing = replace(one.progress), one.spec.timing
+    progress, timing = one.progress.copy(), one.spec.timing
     if progress.next_ms and timing.interval_ms is None:
         found = next_instant_after_change(timing, progress.last_ms, progress.wall_s, zones)
         wait_for(one, progress, found, zones)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -75,6 +76,10 @@ class Progress:
         """All numbers, in the order of the class."""
         return list(_VALUES(self))
 
+    def copy(self) -> Progress:
+        """A copy that may change: one in the table is replaced, never changed."""
+        return Progress(*_VALUES(self))
+
 
 PROGRESS: Final = tuple(Progress.__dataclass_fields__)
 _VALUES: Final = attrgetter(*PROGRESS)
@@ -105,10 +110,11 @@ class Schedule(SnapshotNode):
 
     def pack(self) -> bytes:
         """What frames and checkpoints store."""
-        spec = self.spec
-        said = [spec.timing.as_dict(), spec.rules.as_dict(), spec.message]
-        row = [self.number, self.topic, self.name, *said, self.note, self.progress.values()]
-        return bytes(msgpack.packb(row))
+        packed = [_PACK(each) for each in (self.number, self.topic, self.name)]
+        packed += _packed_rules(self.spec.timing, self.spec.rules)
+        rest = (self.spec.message, self.note, self.progress.values())
+        packed += [_PACK(each) for each in rest]
+        return _ARRAY_OF_8 + b"".join(packed)
 
     @classmethod
     def unpack(cls, row: list[Any]) -> Schedule:
@@ -134,3 +140,13 @@ def shared(value: Any) -> Any:
 
 def _shared(kind: Any, members: Mapping[str, Any]) -> Any:
     return shared(kind(**members))
+
+
+@lru_cache(maxsize=_KNOWN_MAX)
+def _packed_rules(timing: Timing, rules: Rules) -> tuple[bytes, bytes]:
+    """A timing and rules, packed: a checkpoint packs every schedule, and many have equal ones."""
+    return _PACK(timing.as_dict()), _PACK(rules.as_dict())
+
+
+_PACK: Final = msgpack.Packer().pack
+_ARRAY_OF_8: Final = b"\x98"
