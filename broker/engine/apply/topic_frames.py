@@ -88,6 +88,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.hours.counts.count_guests(group.guests, -1, end)
     state.leases.drop(topic.number, group.number)
     state.claims.drop(topic.number, group.number)
+    state.schedules.purged(topic.number)
     state.series.leave_group(group)
     group.forget_ready()
     if not state.replaying:
@@ -123,6 +124,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     if members.get("erase"):
         topic.erased = position
         state.marks.erasing.add(topic.number)
+    state.schedules.purged(topic.number)
     group.forget_ready()
     if group.made_gate is not None:
         group.gate.purge(origins.tolist())

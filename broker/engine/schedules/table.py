@@ -143,6 +143,15 @@ class ScheduleTable:
                 self._woken.add(number)
                 heappush(self._wakes, number)
 
+    def purged(self, topic: int) -> None:
+        """Messages of a topic have ended at once."""
+        waiting = self.awaited.items()
+        self.ended([o for o, number in waiting if self._topic_of(number) == topic])
+
+    def _topic_of(self, number: int) -> int | None:
+        one = self.by_number.get(number)
+        return None if one is None else one.topic
+
     def next_wake_ms(self) -> int | None:
         """When something may be due; never later than it is."""
         return self._wakes[0] >> _NUMBER_BITS if self._wakes else None

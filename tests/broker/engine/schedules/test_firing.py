@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from delaylog.broker.engine.schedules import commands
@@ -129,6 +131,37 @@ def test_a_buffered_firing_survives_a_restart(host: ScheduleHost) -> None:
     assert host.take() == [f"b@{waiting}"]
 
 
+@pytest.mark.parametrize("how", ["purge", "drop_group", "cancel"])
+def test_a_buffered_firing_follows_whatever_ends_the_message(host: ScheduleHost, how: str) -> None:
+    """The schedule has no further instant that would look at it."""
+    end_ms = host.now_ms + 3 * HOUR
+    if how == "drop_group":
+        host.configure(default_group=False)
+        host.put_group("g")
+        host.put_group("other")
+    host.put("b", cron="0 * * * *", overlap="buffer_one", end_ms=end_ms)
+    host.advance(4 * HOUR)
+    waiting, last = host.one("b").progress.buffered_ms, host.one("b").progress.fired_ms
+    assert waiting == last + HOUR
+    if how == "purge":
+        host.purge()
+    elif how == "cancel":
+        host.cancel([f"b@{last}"])
+    else:
+        host.drop_group("g")
+        assert host.one("b").progress.n == 1
+        host.drop_group("other")
+    assert host.one("b").progress.n == 2
+    assert host.one("b").progress.buffered_ms == 0
+
+
+def test_a_message_that_has_expired_is_not_open(host: ScheduleHost) -> None:
+    """Nobody receives; each message lives for half a minute."""
+    host.put("s", cron="* * * * *", overlap="skip", ttl_ms=30_000)
+    host.advance(10 * MINUTE)
+    assert host.one("s").progress.n == 10
+
+
 def test_replace_ends_the_last_message(host: ScheduleHost) -> None:
     """A message that nobody has received, and one under a lease."""
     host.put("r", cron="* * * * *", overlap="replace")
@@ -206,6 +239,19 @@ def test_a_clock_that_is_set_back_repeats_no_instant(host: ScheduleHost) -> None
     assert host.take() == []
     host.advance(3 * HOUR)
     assert len(host.take()) == 3
+
+
+def test_a_full_disk_delays_firings(host: ScheduleHost) -> None:
+    """Nothing fires below the reserve, and all of it when there is room, under `none` too."""
+    host.put("h", cron="0 * * * *", catch_up="none")
+    limits = host.engine.state.limits
+    host.engine.state.limits = replace(limits, disk_reserve_bytes=1 << 53)
+    host.now_ms += 5 * HOUR
+    host.turn()
+    assert host.take() == []
+    host.engine.state.limits = limits
+    host.advance(1_000)
+    assert len(host.take()) == 5
 
 
 def test_a_firing_needs_neither_quota_nor_room_for_its_id(host: ScheduleHost) -> None:
