@@ -121,7 +121,7 @@ class ScheduleRunner:
             wait_for(one, progress, progress.next_ms or None, self._zones)
             return
         instant = progress.next_ms
-        if not instant or progress.due_ms > now_ms:
+        if not instant or one.wake_ms(progress) > now_ms:
             self._await(one, progress, open_last)
             return
         kept = self._after_outage(one, instant)

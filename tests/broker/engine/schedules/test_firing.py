@@ -30,6 +30,20 @@ def test_each_instant_fires_at_its_millisecond(host: ScheduleHost) -> None:
     assert host.one("tick").progress.next_ms == 0
 
 
+def test_a_firing_is_an_ordinary_message_before_it_is_due(host: ScheduleHost) -> None:
+    """A second ahead it waits in the wheel, so its lateness is that of any message."""
+    one = host.put("s", cron="0 9 * * *")
+    instant = one.progress.next_ms
+    host.advance(instant - 1_001 - host.now_ms)
+    assert host.topic.default.counts.living == 0
+    host.advance(1)
+    assert host.topic.default.counts.living == 1
+    assert host.receive() == []
+    host.advance(1_000)
+    (message,) = host.receive()
+    assert (message.deliver_at_ms, host.now_ms) == (instant, instant)
+
+
 def test_a_firing_has_what_the_schedule_says(host: ScheduleHost) -> None:
     """Body, key and own headers with their words replaced, and the three headers."""
     own = {"about": "{n} of {schedule} at {due} {x}", "n": "mine"}

@@ -10,8 +10,8 @@ from delaylog.broker.schedules.timing import Timing
 
 
 def row(number: int, name: str, due_ms: int, topic: int = 1, note: str | None = None) -> bytes:
-    """A packed schedule."""
-    spec = Spec(Timing(cron="* * * * *"), Rules(), b"")
+    """A packed schedule, which is decided at its due time."""
+    spec = Spec(Timing(cron="* * * * *"), Rules(overlap="skip"), b"")
     one = Schedule(number, topic, name, spec, note)
     one.progress = Progress(due_ms, due_ms)
     return one.pack()
