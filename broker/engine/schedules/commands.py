@@ -26,6 +26,7 @@ from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule,
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
+from delaylog.broker.schedules.local_time import LocalTime, local_time
 from delaylog.broker.schedules.timing import FORMS, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import NAME, NOTE, RULES, TIMING
@@ -40,10 +41,11 @@ _TRIES: Final = 16
 
 
 class Coming(NamedTuple):
-    """An instant to come, and when it fires."""
+    """An instant to come, when it fires, and how it looks in the zone of its schedule."""
 
     instant_ms: int
     due_ms: int
+    local: LocalTime
 
 
 def the_schedule(state: EngineState, topic: Topic, name: str) -> Schedule:
@@ -184,7 +186,8 @@ def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> 
     key = f"{one.topic}/{one.name}".encode()
     while at is not None and len(out) < left:
         following = next_instant(timing, at, zones)
-        out.append(Coming(at, due_ms(key, at, following, rules.jitter_ms)))
+        due = due_ms(key, at, following, rules.jitter_ms)
+        out.append(Coming(at, due, local_time(timing, at, zones)))
         at = following
     return out
 
