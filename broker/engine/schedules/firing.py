@@ -58,8 +58,9 @@ class ScheduleRunner:
         table.lead()
         self._outage_ms = now_ms
         newer = self._zones.version > table.zones
-        if len(table) and (newer or (table.mixed and self._zones.version == table.zones)):
-            self._recompute = deque(table.by_number)
+        again = newer or (table.mixed and self._zones.version == table.zones)
+        # An earlier leadership may have left some, which another leader has computed since.
+        self._recompute = deque(table.by_number if again else ())
 
     def clock_stepped(self, now_ms: int) -> None:
         """The clock jumped ahead, which is an outage, or was set back, after which none was."""
