@@ -20,7 +20,7 @@ from delaylog.broker.engine.errors import (
 )
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.firing import append_firings, append_schedule
-from delaylog.broker.engine.schedules.instants import begin_after, wait_for
+from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
@@ -153,9 +153,9 @@ def run_now(state: EngineState, one: Schedule, now_ms: int, zones: Zones = PACKA
     It is a firing like any other. Its instant is the present, or the first millisecond from then on
     that no other firing has; the next instant stays.
     """
-    count = one.spec.timing.count
-    if count is not None and one.progress.n >= count:
-        raise ConflictError(f"schedule {one.name!r} has fired {count} times, which is its count")
+    if is_spent(one, one.progress):
+        times = one.progress.n
+        raise ConflictError(f"schedule {one.name!r} has fired {times} times, which is its count")
     instant_ms = _free_instant(one, max(now_ms, one.progress.fired_ms + 1), zones)
     progress = replace(one.progress, n=one.progress.n + 1, fired_ms=instant_ms)
     if progress.next_ms:

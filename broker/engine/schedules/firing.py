@@ -16,7 +16,7 @@ from delaylog.broker.engine.apply.send_frames import Logged, apply_send
 from delaylog.broker.engine.control.changes import cancel
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
-from delaylog.broker.engine.schedules.instants import begin_after, recomputed, wait_for
+from delaylog.broker.engine.schedules.instants import begin_after, is_spent, recomputed, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, batch_of
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
 from delaylog.broker.engine.schedules.table import moved_rows
@@ -116,7 +116,8 @@ class ScheduleRunner:
             [] if rules.overlap == "allow" else living_last(self._state, one, progress, now_ms)
         )
         if progress.buffered_ms and not open_last:
-            one_slice.fire(one, progress, progress.buffered_ms, now_ms)
+            if not is_spent(one, progress):
+                one_slice.fire(one, progress, progress.buffered_ms, now_ms)
             progress.buffered_ms = 0
             # It may have been the last one.
             wait_for(one, progress, progress.next_ms or None, self._zones)

@@ -145,6 +145,19 @@ def test_a_buffered_firing_survives_a_restart(host: ScheduleHost) -> None:
     assert host.take() == [f"b@{waiting}"]
 
 
+def test_a_buffered_firing_counts(host: ScheduleHost) -> None:
+    """A firing by hand was the last one of the count: what waits is given up."""
+    host.put("b", cron="0 * * * *", overlap="buffer_one", count=2)
+    host.advance(2 * HOUR)
+    assert host.one("b").progress.buffered_ms
+    host.run_now("b")
+    host.ack(host.receive())
+    host.advance(HOUR)
+    assert host.receive() == []
+    assert host.one("b").progress.n == 2
+    assert (host.one("b").progress.buffered_ms, host.one("b").progress.next_ms) == (0, 0)
+
+
 @pytest.mark.parametrize("how", ["purge", "drop_group", "cancel"])
 def test_a_buffered_firing_follows_whatever_ends_the_message(host: ScheduleHost, how: str) -> None:
     """The schedule has no further instant that would look at it."""
