@@ -18,10 +18,12 @@ from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Targe
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic, put_group, put_topic
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
+from delaylog.broker.push import pump
 from delaylog.broker.push.addresses import AddressRules, parse_networks
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import FAILURES_TO_OPEN, PAUSE_FIRST_MS
 from delaylog.broker.push.pusher import Pusher
+from delaylog.broker.push.requests import make_request
 from delaylog.broker.push.signing import make_secret
 from tests.broker.host.running_node import RunningNode, running
 from tests.broker.push.receivers import Receiver, answer, hang
@@ -283,6 +285,26 @@ async def test_a_stop_returns_messages_in_flight(tmp_path: Path) -> None:
         async with pushing(tmp_path, receiver) as push:
             # Not after the lease, which is longer than this test.
             await push.counts(acked=1)
+
+
+async def test_an_error_of_the_broker_costs_an_attempt_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter(range(2))
+
+    def broken(*given: Any) -> Any:
+        if next(failures, None) is not None:
+            raise RuntimeError("a mistake of ours")
+        return make_request(*given)
+
+    monkeypatch.setattr(pump, "make_request", broken)
+    async with Receiver(answer(200)) as receiver, pushing(tmp_path, receiver) as push:
+        push.topic()
+        push.target(receiver)
+        push.it.send(2)
+        await push.counts(acked=2)
+    assert "a mistake of ours" in caplog.text
+    assert len(receiver.requests) == 2
 
 
 async def test_rate_and_concurrency(tmp_path: Path) -> None:
