@@ -91,7 +91,11 @@ def test_calls_of_servers_are_refused(open_embedded: Any, name: str) -> None:
     call = BY_NAME[name]
     body = None if call.takes is None else {}
     with pytest.raises(errors.ApiError, match="an embedded broker has no principals"):
-        broker.call(json_call(call.method, call.path.format(principal="p"), body))
+        broker.call(
+            json_call(
+                call.method, call.path.format(principal="p", topic="t", group="default"), body
+            )
+        )
 
 
 def test_a_path_that_is_not_there_is_refused_as_over_http(open_embedded: Any) -> None:

@@ -18,6 +18,7 @@ NEEDS = {
     **dict.fromkeys(("listMessages", "listDead", "getMessage", "getGroup"), "read"),
     **dict.fromkeys(("putTopic", "updateTopic", "deleteTopic"), "admin"),
     **dict.fromkeys(("putGroup", "deleteGroup"), "admin"),
+    **dict.fromkeys(("getTarget", "putTarget", "updateTarget", "deleteTarget"), "admin"),
     **dict.fromkeys(("send",), "send"),
     **dict.fromkeys(
         ("receive", "ack", "nack", "reject", "extend", "beginAttempts", "ackAndReceive"), "receive"
@@ -84,6 +85,7 @@ BODIES: dict[str, Any] = {
     **{name: {"ids": ["known-id"]} for name in ("cancelMany", "replayMany")},
     "rescheduleMany": {"ids": ["known-id"], "delay_ms": 1},
     "reschedule": {"delay_ms": 1},
+    "putTarget": {"url": "https://example.com/"},
     "acceptClock": {"accept": True},
     "commit": {"winners": []},
     "putPrincipal": {"grants": ["admin"]},
