@@ -32,7 +32,8 @@ _APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELA
 """Members of a message that are not in the table of fields."""
 
 
-def _take_body(members: Mapping[str, Any], item: int | None) -> bytes:
+def take_body(members: Mapping[str, Any], item: int | None = None) -> bytes:
+    """The body, which must be given in one of its forms. Raises a Problem or MemberError."""
     body, found = members.get("body"), None
     if body is not None:
         if members.get("body_base64") is not None:
@@ -50,7 +51,7 @@ def _take_body(members: Mapping[str, Any], item: int | None) -> bytes:
 def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None = None) -> Single:
     """One message of a send. Raises a Problem or MemberError that names what is wrong."""
     values = MESSAGE.check(members, item)
-    body = _take_body(values, item)
+    body = take_body(values, item)
     if len(body) > limits.body_bytes_max:
         raise Problem(
             "too_large",

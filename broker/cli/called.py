@@ -187,9 +187,14 @@ def arguments(verb: str, parser: argparse.ArgumentParser) -> None:
     if isinstance(found, Called):
         add_examples(parser, *found.examples)
         _add_call(parser, found)
-        return
+    else:
+        declare(parser, found)
+
+
+def declare(parser: argparse.ArgumentParser, calls: Mapping[str, Called]) -> None:
+    """Arguments of a verb whose actions are calls."""
     actions = add_actions(parser)
-    for action, each in found.items():
+    for action, each in calls.items():
         _add_call(add_action(actions, action, each.help, *each.examples), each)
 
 
@@ -214,7 +219,11 @@ def _add_call(parser: argparse.ArgumentParser, called: Called) -> None:
 async def command(verb: str, args: argparse.Namespace) -> int:
     """Carry out a verb of `CALLED`."""
     found = CALLED[verb]
-    called = found if isinstance(found, Called) else found[args.action]
+    return await carry_out(found if isinstance(found, Called) else found[args.action], args)
+
+
+async def carry_out(called: Called, args: argparse.Namespace) -> int:
+    """Make a call and print its answer."""
     place = {each: getattr(args, each) for each in called.place}
     members = given(args, *called.members)
     for each in called.members:

@@ -35,6 +35,7 @@ _TIMES: Final = frozenset(
     {
         *("at", "now", "due", "until", "through", "wall", "from", "oldest"),
         *("begun", "ended", "created", "used"),
+        *("start", "end", "next", "fired", "buffered", "instant"),
     }
 )
 """Last words of the names of times; other names that end with `_ms` are of durations."""

@@ -68,6 +68,7 @@ _ALL: Final = (
     Verb("forecast", "topics", "topics.looking", "show how many messages become due, and when"),
     Verb("groups", "topics", "called", "list, show, make or drop consumer groups"),
     Verb("target", "topics", "called", "show, set, change or drop the push target of a group"),
+    Verb("schedule", "topics", "topics.schedules", "put, show, preview or pause schedules"),
     Verb("purge", "topics", "called", "end all waiting and ready messages of a topic"),
     Verb("pause", "topics", "called", "stop deliveries of a topic; sends and settles go on"),
     Verb("resume", "topics", "called", "start deliveries of a topic again"),

@@ -1,4 +1,4 @@
-"""The calls of AsyncPlainClient about topics, groups, jobs, transactions, clock and cluster.
+"""The calls of AsyncPlainClient about topics, groups, schedules, jobs, transactions and clusters.
 
 They return the API's JSON unchanged. Each call is carried out once, or raises its failure.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.client._async.carried import carried, carried_anywhere
 from delaylog.client.calls import control
+from delaylog.client.calls import schedules as schedule_calls
 from delaylog.client.calls import targets as target_calls
 from delaylog.client.calls import topics as topic_calls
 from delaylog.client.calls import transactions as transaction_calls
@@ -95,6 +96,19 @@ class AsyncBrokerCalls:
     purge = carried(topic_calls.purge)
     pause = carried(topic_calls.pause)
     resume = carried(topic_calls.resume)
+
+    # Recurring schedules
+
+    schedules = carried(schedule_calls.schedules)
+    schedule = carried(schedule_calls.schedule)
+    put_schedule = carried(schedule_calls.put_schedule)
+    update_schedule = carried(schedule_calls.update_schedule)
+    drop_schedule = carried(schedule_calls.drop_schedule)
+    pause_schedule = carried(schedule_calls.pause_schedule)
+    resume_schedule = carried(schedule_calls.resume_schedule)
+    run_schedule = carried(schedule_calls.run_schedule)
+    preview_schedule = carried(schedule_calls.preview_schedule)
+    try_schedule = carried(schedule_calls.try_schedule)
 
     # Push targets
 

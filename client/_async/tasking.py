@@ -13,15 +13,18 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from delaylog.client._async.workers.shift import check_handler
+from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
 from delaylog.client.keywords import DueKeywords, MessageKeywords, OneSendKeywords
 from delaylog.client.models import Sent
 from delaylog.client.wire.checks import check_keywords, check_text, check_topic, check_whole
 from delaylog.client.workers.consumer import TaskOptions
 from delaylog.client.workers.declaring import Declaring
+from delaylog.client.workers.repeats import Repeat
 from delaylog.client.workers.task_calls import TaskCall
 
 if TYPE_CHECKING:
     from delaylog.client._async.message import AsyncMessage
+    from delaylog.client._async.plain_client import AsyncPlainClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,17 +87,75 @@ class AsyncTask(Generic[P, R]):
         return f"<task {self.name} of topic {self.topic}>"
 
 
+class AsyncTaskDecorator:
+    """What `task` returns: makes a task of a function, and may have it called again and again."""
+
+    def __init__(
+        self,
+        tasks: AsyncTasking,
+        topic: str,
+        name: str | None,
+        options: TaskOptions,
+        fields: MessageKeywords,
+    ) -> None:
+        self._tasks = tasks
+        self._topic = topic
+        self._name = name
+        self._options = options
+        self._fields = fields
+        self._repeats: list[Repeat] = []
+
+    def every(
+        self,
+        when: str | timedelta,
+        *,
+        tz: str | None = None,
+        name: str | None = None,
+        shard: str | None = None,
+        **rules: Unpack[RuleKeywords],
+    ) -> AsyncTaskDecorator:
+        """Have the task called, without arguments, by a schedule that each start of a worker puts.
+
+        `when`: a cron expression in the zone `tz` (UTC), or an interval. `name`: that of the
+        schedule; None: that of the task. Equal schedules stay as they are, so any number of workers
+        may start. A schedule that the program no longer has stays until it is deleted. `shard`: the
+        broker that has the schedule, if there are several. `rules` are those of `put_schedule`.
+        """
+        check_text("name", name)
+        self._repeats.append(Repeat.of(when, tz, name, shard, rules))
+        return self
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> AsyncTask[P, R]:
+        """Make a task of the function."""
+        name = self._name or getattr(function, "__name__", "")
+        if not name:
+            raise ValueError(f"{function!r} has no name: give the task one, name=…")
+        check_handler(f"task {name}", function)
+        task = AsyncTask(self._tasks, self._topic, name, function, self._fields)
+        schedules = [(repeat, task._body()) for repeat in self._repeats]  # type: ignore[call-arg]
+        self._tasks._add_task(self._topic, name, function, self._options)
+        for repeat, body in schedules:
+            self._tasks._add_schedule(self._topic, name, body, self._fields, repeat)
+        return task
+
+
 class AsyncTasking(Declaring):
     """The `task` decorator, as a mixin; the inheriting class sends and runs consumers."""
 
     _task_topics: dict[str, _TaskTopic]
     """The functions of each topic that has tasks."""
+    _beginnings: list[Callable[[], Awaitable[object]]]
+    """What the worker does at each start."""
 
     @abstractmethod
     async def send(
         self, topic: str, body: bytes | str | None = None, **fields: Unpack[OneSendKeywords]
     ) -> Sent:
         """Send one message."""
+
+    @abstractmethod
+    def broker(self, shard: str | None = None) -> AsyncPlainClient:
+        """A plain client of one broker."""
 
     def task(
         self,
@@ -103,7 +164,7 @@ class AsyncTasking(Declaring):
         name: str | None = None,
         retries: int | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Callable[[Callable[P, Awaitable[R]]], AsyncTask[P, R]]:
+    ) -> AsyncTaskDecorator:
         """Make a task of the decorated function: its calls are messages of the topic.
 
         `name`: the name of the task in messages; None: the name of the function. `retries`: how
@@ -115,17 +176,8 @@ class AsyncTasking(Declaring):
         check_text("name", name)
         if retries is not None:
             check_whole("retries", retries, 0)
-
-        def declare(function: Callable[P, Awaitable[R]]) -> AsyncTask[P, R]:
-            task_name = name or getattr(function, "__name__", "")
-            if not task_name:
-                raise ValueError(f"{function!r} has no name: give the task one, name=…")
-            check_handler(f"task {task_name}", function)
-            self._add_task(topic, task_name, function, options)
-            fields: MessageKeywords = {} if retries is None else {"max_retry": retries}
-            return AsyncTask(self, topic, task_name, function, fields)
-
-        return declare
+        fields: MessageKeywords = {} if retries is None else {"max_retry": retries}
+        return AsyncTaskDecorator(self, topic, name, options, fields)
 
     def _add_task(
         self, topic: str, name: str, function: Callable[..., Awaitable[Any]], options: TaskOptions
@@ -143,6 +195,18 @@ class AsyncTasking(Declaring):
         if name in known.functions:
             raise ValueError(f"topic {topic!r} has a task {name!r} already: give this one a name=")
         known.functions[name] = function
+
+    def _add_schedule(
+        self, topic: str, task: str, body: bytes, fields: MessageKeywords, repeat: Repeat
+    ) -> None:
+        """Have each start of the worker put a schedule."""
+        said: ScheduleKeywords = {**repeat.said, "max_retry": fields.get("max_retry")}
+
+        async def put() -> object:
+            broker = self.broker(repeat.shard)
+            return await broker.put_schedule(topic, repeat.name or task, body.decode(), **said)
+
+        self._beginnings.append(put)
 
 
 class _TaskTopic:

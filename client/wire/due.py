@@ -40,7 +40,7 @@ def due_of(
     if delay_ms is not None:
         return max(_whole("delay_ms", delay_ms), 0), True
     if at is not None:
-        due_ms = _unix_ms("at", "deliver_at_ms", at)
+        due_ms = unix_ms("at", "deliver_at_ms", at)
         return (due_ms if due_ms >= UNIX_MS_MIN else 0), False
     assert delay is not None, "the only one that is left"
     return max(span_ms("delay_ms", delay), 0), True
@@ -73,7 +73,7 @@ def list_query(filter: ListKeywords) -> dict[str, Any]:
         if at is not None and ms is not None:
             raise ValueError(f"give {name} or {name}_ms, not both")
         if at is not None:
-            query[name] = max(_unix_ms(name, f"{name}_ms", at), 0)
+            query[name] = max(unix_ms(name, f"{name}_ms", at), 0)
         elif ms is not None:
             query[name] = _time_ms(name, f"{name}_ms", ms)
     return query
@@ -93,7 +93,8 @@ def _time_ms(name: str, field: str, value: int) -> int:
     return ms
 
 
-def _unix_ms(name: str, field: str, at: datetime) -> int:
+def unix_ms(name: str, field: str, at: datetime) -> int:
+    """A datetime in Unix ms, rounded up. TypeError and ValueError without a time zone."""
     if not isinstance(at, datetime):
         raise TypeError(
             f"{name} is a datetime with a time zone, not {type(at).__name__}: "

@@ -6,6 +6,7 @@ from typing import Final
 
 from delaylog.storage.calls import shapes, streams
 from delaylog.storage.calls.call import ApiCall, Takes
+from delaylog.storage.calls.of_schedules import OF_SCHEDULES
 from delaylog.storage.calls.of_targets import OF_TARGETS
 
 TOPICS: Final = "/v1/topics"
@@ -19,6 +20,7 @@ CLAIM: Final = "/v1/topics/{topic}/claims/{claim}"
 
 IN_NAMESPACES: Final = (
     *OF_TARGETS,
+    *OF_SCHEDULES,
     ApiCall(
         "listTopics",
         f"GET {TOPICS}",

@@ -21,6 +21,7 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "HTTP.md").read_text()
 LETTERS: Final = {
     "topic": "t",
     "group": "g",
+    "schedule": "s",
     "claim": "c",
     "job": "j",
     "transaction": "x",

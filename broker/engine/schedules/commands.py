@@ -93,7 +93,7 @@ def put_schedule(
         # The anchor of an interval or a rule: put again, it stays where it was.
         start_ms = None if known is None else known.spec.timing.start_ms
         members["start_ms"] = now_ms if start_ms is None else start_ms
-    return _store(state, topic, name, _spec_of(state, name, members, body, zones), now_ms, zones)
+    return _store(state, topic, name, spec_of(state, name, members, body, zones), now_ms, zones)
 
 
 def patch_schedule(
@@ -112,7 +112,7 @@ def patch_schedule(
         if changes.get(form) is not None:
             members |= {other: None for other in FORMS if other != form and other not in changes}
     old_body, _ = unpack_message(one.spec.message)
-    spec = _spec_of(state, one.name, members, old_body if body is None else body, zones)
+    spec = spec_of(state, one.name, members, old_body if body is None else body, zones)
     return _store(state, topic, one.name, spec, now_ms, zones)
 
 
@@ -199,7 +199,7 @@ def _check_level(state: EngineState) -> None:
         )
 
 
-def _spec_of(
+def spec_of(
     state: EngineState, name: str, members: Mapping[str, Any], body: bytes, zones: Zones
 ) -> Spec:
     """The checked members. Raises MemberError."""

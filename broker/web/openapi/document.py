@@ -16,9 +16,11 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.openapi.answers import answer_schemas
+from delaylog.broker.web.openapi.schedule_answer import OF_SCHEDULES
 from delaylog.broker.web.request_checks import REFUSALS
 from delaylog.storage.calls.call import ApiCall, Right, Takes
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
+from delaylog.storage.calls.schedule_members import NAME as SCHEDULE_NAME
 from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
 from delaylog.storage.calls.table import ALL
 from delaylog.storage.messages.members import Schema
@@ -55,7 +57,7 @@ content type and schema.
 
 def openapi_document(limits: Limits) -> dict[str, Any]:
     """The OpenAPI 3.1 document of a node with these limits."""
-    schemas = answer_schemas(limits)
+    schemas = answer_schemas(limits) | OF_SCHEDULES
     paths: dict[str, Any] = {}
     within = [
         replace(
@@ -128,6 +130,10 @@ _PATH_NAMES: Final[dict[str, tuple[str, Schema]]] = {
     "topic": ("Name of the topic.", _NAME),
     "group": ("Name of the group.", _NAME),
     "ns": ("Namespace.", _NAME),
+    "schedule": (
+        "Name of the schedule.",
+        {"type": "string", "maxLength": 200, "pattern": SCHEDULE_NAME.pattern},
+    ),
     "claim": ("Name of the claim.", _ID),
     "id": (
         f"Id of the message: your own ({ID_PATTERN}) or one made by the server.",

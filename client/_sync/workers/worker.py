@@ -36,6 +36,7 @@ class ThreadWorker(Declaring):
         self._hooks = hooks or NO_HOOKS
         self._consumers: list[Consumer] = []
         self._shifts: list[tuple[Consumer, ThreadShift]] = []
+        self._beginnings: list[Callable[[], object]] = []
         self._end = Event()
         self._process_id = os.getpid()
 
@@ -59,12 +60,15 @@ class ThreadWorker(Declaring):
     def start(self) -> None:
         """Start to handle messages, for programs that handle signals themselves; see `stop`.
 
-        RuntimeError if no handler was declared, or if the worker is already running.
+        RuntimeError if no handler was declared, or if the worker is already running. If tasks have
+        schedules, the errors of `put_schedule`.
         """
         if not self._consumers:
             raise NothingToRun("there is nothing to run: declare a handler with @….consumer(topic)")
         if self._running():
             raise RuntimeError("the worker is running already")
+        for act in self._beginnings:
+            act()
         # A new event for each run: the client may outlive the event loop of the first one.
         self._end = Event()
         gates: dict[tuple[str, str | None], SharedGate] = {}

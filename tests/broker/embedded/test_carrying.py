@@ -32,11 +32,13 @@ BODIES: Final[dict[str, Any]] = {
     "begin": {"transaction": "x"},
     "commit": {"winners": []},
     "makeClaim": {"max": 1},
+    "putSchedule": {"cron": "0 9 * * *", "body": "x"},
+    "trySchedule": {"cron": "0 9 * * *"},
 }
 QUERIES: Final = {"stage": "?topic=t&part=0", "readClaim": "?from=0&to=1"}
-ORDER: Final = ("begin", "stage", "makeClaim", "putGroup")
+ORDER: Final = ("begin", "stage", "makeClaim", "putGroup", "putSchedule")
 """What others need goes first."""
-LAST: Final = ("deleteGroup", "cancel", "purge", "deleteTopic")
+LAST: Final = ("deleteSchedule", "deleteGroup", "cancel", "purge", "deleteTopic")
 NOT_HERE: Final = {"handOver", "changeMembers", *OF_SERVERS}
 REFUSED: Final = {
     "reschedule": "too_late",
@@ -63,7 +65,15 @@ def test_every_call_is_answered(open_embedded: Any) -> None:
     broker.put_topic("t")
     broker.send("t", "x", id="m", delay_ms=60_000)
     broker.send("t", "due")
-    names = {"topic": "t", "id": "m", "group": "g", "claim": "c", "job": "j1", "transaction": "x"}
+    names = {
+        "topic": "t",
+        "id": "m",
+        "group": "g",
+        "claim": "c",
+        "schedule": "s",
+        "job": "j1",
+        "transaction": "x",
+    }
     broker.broker().begin_job("t", "cancel", {"key": "nobody"})
     asked = []
     for operation in calls():

@@ -19,6 +19,9 @@ NEEDS = {
     **dict.fromkeys(("putTopic", "updateTopic", "deleteTopic"), "admin"),
     **dict.fromkeys(("putGroup", "deleteGroup"), "admin"),
     **dict.fromkeys(("getTarget", "putTarget", "updateTarget", "deleteTarget"), "admin"),
+    **dict.fromkeys(("listSchedules", "getSchedule", "previewSchedule", "trySchedule"), "read"),
+    **dict.fromkeys(("putSchedule", "updateSchedule", "deleteSchedule"), "admin"),
+    **dict.fromkeys(("pauseSchedule", "resumeSchedule", "runSchedule"), "change"),
     **dict.fromkeys(("send",), "send"),
     **dict.fromkeys(
         ("receive", "ack", "nack", "reject", "extend", "beginAttempts", "ackAndReceive"), "receive"
@@ -89,12 +92,16 @@ BODIES: dict[str, Any] = {
     "acceptClock": {"accept": True},
     "commit": {"winners": []},
     "putPrincipal": {"grants": ["admin"]},
+    "putTarget": {"url": "https://example.com/"},
+    "putSchedule": {"cron": "0 9 * * *", "body": "x"},
+    "trySchedule": {"cron": "0 9 * * *"},
     "releaseArchive": {"upto": "2020-01-01T00Z"},
     "changeMembers": {"action": "remove", "nodes": ["1"]},
 }
 NAMES = {
     "group": "default",
     "claim": "known-claim",
+    "schedule": "known-schedule",
     "id": "known-id",
     "job": "j1",
     "transaction": "known-transaction",
@@ -126,6 +133,7 @@ def state(secured: Secured) -> Any:
             *(f"/v1/topics/{topic}/groups" for topic in ("mine", "theirs")),
             *(f"/v1/topics/{topic}/messages" for topic in ("mine", "theirs")),
             "/v1/topics/theirs/claims",
+            *(f"/v1/topics/{topic}/schedules" for topic in ("mine", "theirs")),
             "/v1/transactions",
         )
     ] + [

@@ -32,6 +32,9 @@ def tokens(secured: Secured) -> dict[str, str]:
     for topic in ("mine", "theirs"):
         body = {"id": "known-id", "body": "secret-body", "delay_ms": 3_600_000}
         assert secured.call("POST", f"/v1/topics/{topic}/messages", body).status == 200
+        yearly = {"cron": "0 0 29 2 *", "body": "secret-body"}
+        place = f"/v1/topics/{topic}/schedules/known-schedule"
+        assert secured.call("PUT", place, yearly).status == 201
     assert secured.call("POST", "/v1/ns/else/topics/mine/messages", body).status == 200
     assert secured.call("POST", "/v1/topics/theirs/claims/known-claim", {}).status == 200
     begun = secured.call("POST", "/v1/transactions", {"transaction": "known-transaction"})

@@ -163,6 +163,7 @@ def filled(template: str) -> str:
         .replace("{group}", "g")
         .replace("{ns}", "n")
         .replace("{id}", "x")
+        .replace("{schedule}", "s")
         .replace("{job}", "j1")
         .replace("{claim}", "c")
         .replace("{transaction}", "x")

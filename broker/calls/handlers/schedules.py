@@ -1,0 +1,227 @@
+"""Handlers of recurring schedules: list, read, put, change, drop, pause, resume, run, preview.
+
+The engine checks members and decides. Bodies and headers of a schedule are shown as those of
+messages are: to callers with the right for bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Context
+from delaylog.broker.calls.forms.deliveries import body_members
+from delaylog.broker.calls.places import the_topic
+from delaylog.broker.calls.shapes import take_body
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.schedules.commands import (
+    Coming,
+    drop_schedule,
+    list_schedules,
+    patch_schedule,
+    pause_schedule,
+    preview,
+    put_schedule,
+    resume_schedule,
+    run_now,
+    spec_of,
+    the_schedule,
+)
+from delaylog.broker.engine.schedules.instants import begin_after
+from delaylog.broker.engine.schedules.messages import unpack_message
+from delaylog.broker.engine.schedules.schedule import Schedule
+from delaylog.broker.schedules.explain import explain
+from delaylog.broker.schedules.marks import local_time, mark_of
+from delaylog.broker.schedules.zones import PACKAGED
+from delaylog.storage.calls.of_schedules import (
+    MESSAGE_FIELDS,
+    PUT_SCHEDULE,
+    TRY_SCHEDULE,
+    UPDATE_SCHEDULE,
+)
+from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
+from delaylog.storage.messages.shape import Shape
+
+_BODIES: Final = ("body", "body_base64")
+
+
+async def list_schedules_(ctx: Context) -> Answer:
+    """GET …/schedules: a page, by name."""
+    values = ctx.query_values()
+    state, limit = ctx.node.engine.state, values["limit"]
+    topic = the_topic(ctx)
+    after = (values["cursor"] or b"").decode()
+    found = list_schedules(state, topic, after=after, limit=limit + 1)
+    cursor = found[limit - 1].name if len(found) > limit else None
+    page = [_describe(ctx, topic, one) for one in found[:limit]]
+    return ctx.answer({"schedules": page, "cursor": cursor})
+
+
+async def get_schedule(ctx: Context) -> Answer:
+    """GET …/schedules/{s}."""
+    return ctx.answer(_describe(ctx, *_the_schedule(ctx)))
+
+
+async def put_schedule_(ctx: Context) -> Answer:
+    """PUT …/schedules/{s}: create a schedule, or replace it."""
+    members, body = await _given(ctx, PUT_SCHEDULE, body_needed=True)
+    node, key, name = ctx.node, ctx.topic_key, ctx.params["schedule"]
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    topic = state.topics.get(key)
+    if topic is None:
+        # A refused schedule makes no topic.
+        NAME.check(name)
+        anchor = {} if members.get("cron") is not None else {"start_ms": now_ms}
+        spec_of(state, name, anchor | members, body or b"", PACKAGED)
+        topic = node.engine.make_topic(key[1], now_ms, key[0])
+    known = state.schedules.find(topic.number, name)
+    one = put_schedule(state, topic, name, members, body or b"", now_ms)
+    return await _changed(ctx, topic, one, status=200 if known else 201)
+
+
+async def update_schedule(ctx: Context) -> Answer:
+    """PATCH …/schedules/{s}."""
+    members, body = await _given(ctx, UPDATE_SCHEDULE)
+    topic, one = _the_schedule(ctx)
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
+
+
+async def delete_schedule(ctx: Context) -> Answer:
+    """DELETE …/schedules/{s}."""
+    _, one = _the_schedule(ctx)
+    drop_schedule(ctx.node.engine.state, one, ctx.node.clock.now_ms())
+    return await ctx.durable_answer({"result": "done"})
+
+
+async def pause_schedule_(ctx: Context) -> Answer:
+    """POST …/schedules/{s}/pause."""
+    note = ((await ctx.values())["note"] or b"").decode()
+    topic, one = _the_schedule(ctx)
+    one = pause_schedule(ctx.node.engine.state, one, note, ctx.node.clock.now_ms())
+    return await _changed(ctx, topic, one)
+
+
+async def resume_schedule_(ctx: Context) -> Answer:
+    """POST …/schedules/{s}/resume."""
+    await ctx.values()
+    topic, one = _the_schedule(ctx)
+    one = resume_schedule(ctx.node.engine.state, one, ctx.node.clock.now_ms())
+    return await _changed(ctx, topic, one)
+
+
+async def run_schedule(ctx: Context) -> Answer:
+    """POST …/schedules/{s}/run."""
+    await ctx.values()
+    topic, one = _the_schedule(ctx)
+    state = ctx.node.engine.state
+    message_id = run_now(state, one, ctx.node.clock.now_ms())
+    ctx.count = 1
+    one = state.schedules.by_number[one.number]
+    return await ctx.durable_answer({**_place(topic, one), "id": message_id, "n": one.progress.n})
+
+
+async def preview_schedule(ctx: Context) -> Answer:
+    """GET …/schedules/{s}/preview."""
+    count = ctx.query_values()["n"]
+    topic, one = _the_schedule(ctx)
+    return _preview(ctx, topic, one, preview(one, count, ctx.node.clock.now_ms()))
+
+
+async def try_schedule(ctx: Context) -> Answer:
+    """POST …/schedules/{s}/preview: as if it were put now; nothing is stored.
+
+    A topic that does not exist reads as a blank one. Jitter depends on the topic's number, so the
+    due times of such a preview are an example.
+    """
+    count = ctx.query_values()["n"]
+    members, _ = await _given(ctx, TRY_SCHEDULE)
+    state, now_ms, name = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["schedule"]
+    NAME.check(name)
+    if members.get("cron") is None and members.get("start_ms") is None:
+        members["start_ms"] = now_ms
+    spec = spec_of(state, name, members, b"", PACKAGED)
+    topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
+    one = Schedule(0, topic.number, name, spec, None)
+    begin_after(one, one.progress, now_ms - 1, PACKAGED)
+    return _preview(ctx, topic, one, preview(one, count, now_ms))
+
+
+def _the_schedule(ctx: Context) -> tuple[Topic, Schedule]:
+    """The topic and the schedule of the path, or 404."""
+    topic = the_topic(ctx)
+    return topic, the_schedule(ctx.node.engine.state, topic, ctx.params["schedule"])
+
+
+async def _given(
+    ctx: Context, shape: Shape, *, body_needed: bool = False
+) -> tuple[dict[str, Any], bytes | None]:
+    """(members that the engine checks, the body of the message)."""
+    raw = shape.check(await ctx.members(ctx.node.engine.limits.json_values_max))
+    members = {name: value for name, value in raw.items() if name not in _BODIES}
+    body = None
+    if body_needed or any(raw.get(name) is not None for name in _BODIES):
+        body = take_body(raw)
+    ctx.note({name: value for name, value in members.items() if name != "headers"})
+    return members, body
+
+
+async def _changed(ctx: Context, topic: Topic, one: Schedule, status: int = 200) -> Answer:
+    return await ctx.durable_answer(_describe(ctx, topic, one), status=status)
+
+
+def _place(topic: Topic, one: Schedule) -> dict[str, Any]:
+    return {"topic": topic.name, "namespace": topic.namespace, "schedule": one.name}
+
+
+def _describe(ctx: Context, topic: Topic, one: Schedule) -> dict[str, Any]:
+    """The members of a schedule in an answer."""
+    timing, progress = one.spec.timing, one.progress
+    state = "paused" if one.paused else "running" if progress.next_ms else "ended"
+    runs = state == "running"
+    return {
+        **_place(topic, one),
+        "state": state,
+        "note": one.note,
+        **{member.name: getattr(timing, member.name) for member in TIMING_MEMBERS},
+        **one.spec.rules.as_dict(),
+        **_message(ctx, one),
+        "explain": explain(timing),
+        "next_ms": progress.next_ms if runs else None,
+        "due_ms": progress.due_ms if runs else None,
+        "n": progress.n,
+        "fired_ms": progress.fired_ms or None,
+        "buffered_ms": progress.buffered_ms or None,
+        "skipped": progress.skipped,
+    }
+
+
+def _message(ctx: Context, one: Schedule) -> dict[str, Any]:
+    """What the caller may see of the messages of a schedule."""
+    body, fields = unpack_message(one.spec.message)
+    shown: Mapping[str, Any] = {field.name: fields.get(field.name) for field in MESSAGE_FIELDS}
+    if ctx.caller.may("bodies", ctx.topic_key):
+        return {**shown, **body_members(body, packed=ctx.packed)}
+    return {**shown, "headers": None}
+
+
+def _preview(ctx: Context, topic: Topic, one: Schedule, coming: list[Coming]) -> Answer:
+    timing = one.spec.timing
+    firings = [
+        {
+            "instant_ms": each.instant_ms,
+            "due_ms": each.due_ms,
+            "local": local_time(timing, each.instant_ms),
+            "change": mark_of(timing, each.instant_ms),
+        }
+        for each in coming
+    ]
+    return ctx.answer(
+        {
+            **_place(topic, one),
+            "zone": timing.zone,
+            "explain": explain(timing),
+            "firings": firings,
+        }
+    )

@@ -1,0 +1,101 @@
+"""`delaylog schedule`: recurring schedules, each action one call of the table of calls."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Final
+
+from delaylog.broker.cli.called import Called, carry_out, declare
+
+_LISTED: Final = ("schedule", "state", "cron", "interval_ms", "rrule", "zone", "next_ms", "n")
+_FIRINGS: Final = ("local", "instant_ms", "due_ms", "change")
+
+_HELPS: Final = (
+    ("interval_ms", "elapsed time between instants, from --start"),
+    ("rrule", "a recurrence rule (RFC 5545), from --start; local time"),
+    ("zone", "zone of --cron and --rrule, such as Europe/Berlin (default: UTC)"),
+    ("start_ms", "no instant is before this time (default for --interval and --rrule: now)"),
+    ("end_ms", "instants are before this time"),
+    ("body", "the body of each message"),
+    ("body_base64", "the body, if it is not text"),
+)
+
+ACTIONS: Final[Mapping[str, Called]] = {
+    "put": Called(
+        "putSchedule",
+        "create a schedule, or replace it",
+        (
+            "schedule put reminders digest --cron '0 9 * * 1-5' --zone Europe/Berlin --body '{}'",
+            "schedule put reminders probe --interval 30s --overlap skip --body ping",
+        ),
+        helps=_HELPS,
+    ),
+    "change": Called(
+        "updateSchedule",
+        "change some members of a schedule",
+        ("schedule change reminders digest --cron '0 8 * * 1-5'",),
+        helps=_HELPS,
+    ),
+    "show": Called(
+        "getSchedule",
+        "show a schedule, what it means and when it fires next",
+        ("schedule show reminders digest",),
+    ),
+    "list": Called(
+        "listSchedules",
+        "list the schedules of a topic",
+        ("schedule list reminders", "schedule list reminders --limit 1000 --json"),
+        rows="schedules",
+        columns=_LISTED,
+    ),
+    "pause": Called(
+        "pauseSchedule",
+        "fire nothing until the schedule is resumed",
+        ("schedule pause reminders digest --note 'until the office is open again'",),
+        text="{schedule} is paused".format_map,
+    ),
+    "resume": Called(
+        "resumeSchedule",
+        "fire again, from the first instant from now on",
+        ("schedule resume reminders digest",),
+        text="{schedule} is {state}".format_map,
+    ),
+    "run": Called(
+        "runSchedule",
+        "fire once at once, also while paused; prints the id of the message",
+        ("schedule run reminders digest",),
+        text="{id}".format_map,
+    ),
+    "preview": Called(
+        "previewSchedule",
+        "show the next firings of a schedule, with what clock changes do to them",
+        ("schedule preview reminders digest --n 5",),
+        rows="firings",
+        columns=_FIRINGS,
+    ),
+    "try": Called(
+        "trySchedule",
+        "show the firings that a schedule would have; nothing is stored",
+        ("schedule try reminders digest --cron '30 2 * * *' --zone Europe/Berlin --n 3",),
+        rows="firings",
+        columns=_FIRINGS,
+        helps=_HELPS,
+    ),
+    "delete": Called(
+        "deleteSchedule",
+        "delete a schedule; messages that it has sent stay",
+        ("schedule delete reminders digest",),
+        text="{schedule} deleted".format_map,
+    ),
+}
+
+
+def schedule_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog schedule`."""
+    declare(parser, ACTIONS)
+
+
+async def schedule_command(args: argparse.Namespace) -> int:
+    """`delaylog schedule`."""
+    return await carry_out(ACTIONS[args.action], args)

@@ -1,0 +1,223 @@
+"""Calls about recurring schedules: what a topic is sent again and again, and when."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+
+from delaylog.client.calls.call import Call, json_call
+from delaylog.client.calls.places import Places
+from delaylog.client.calls.requests import path_of, request
+from delaylog.client.keywords import TimeLimit
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.due import unix_ms
+from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
+
+Gap: TypeAlias = Literal["next", "skip"]
+Fold: TypeAlias = Literal["first", "second", "both"]
+CatchUp: TypeAlias = Literal["none", "latest", "all"]
+Overlap: TypeAlias = Literal["allow", "skip", "buffer_one", "replace"]
+_SPANS: Final = ("interval_ms", "jitter_ms", "catch_up_window_ms")
+_TIMES: Final = ("start", "end")
+
+
+class RuleKeywords(TypedDict, total=False):
+    """How a schedule fires. None: as the broker's defaults say."""
+
+    gap: Gap | None
+    """A time that the clocks skip: fire right after (`next`), or not."""
+    fold: Fold | None
+    """Which pass counts for a time that the clocks repeat."""
+    start: datetime | None
+    start_ms: int | None
+    end: datetime | None
+    end_ms: int | None
+    count: int | None
+    jitter: timedelta | None
+    jitter_ms: int | None
+    catch_up: CatchUp | None
+    """Which instants of an outage fire after it, if within `catch_up_window`."""
+    catch_up_window: timedelta | None
+    catch_up_window_ms: int | None
+    overlap: Overlap | None
+    """What a firing does while the message of the last one is open."""
+
+
+class TryKeywords(RuleKeywords, TimeLimit, total=False):
+    """When a schedule fires: one of `cron`, `interval` (or `interval_ms`) and `rrule`, and how."""
+
+    cron: str | None
+    interval: timedelta | None
+    interval_ms: int | None
+    rrule: str | None
+    zone: str | None
+
+
+class ScheduleKeywords(TryKeywords, total=False):
+    """When a schedule fires, and the fields of its messages."""
+
+    key: str | None
+    tags: Sequence[str] | None
+    headers: Mapping[str, str] | None
+    priority: int | None
+    ttl: timedelta | None
+    ttl_ms: int | None
+    max_retry: int | None
+    backoff: Mapping[str, float] | None
+
+
+class UpdateScheduleKeywords(ScheduleKeywords, total=False):
+    """What a change of a schedule names; None: back to the default."""
+
+    body: bytes | str | None
+
+
+def schedules(
+    places: Places,
+    /,
+    topic: str,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    **limits: Unpack[TimeLimit],
+) -> Call[dict[str, Any]]:
+    """Return a page of the schedules of a topic, by name, starting after `cursor`."""
+    return request(
+        "listSchedules",
+        places,
+        topic,
+        limit=limit,
+        cursor=cursor,
+        limit_s=limit_of("schedules", limits),
+    )
+
+
+def schedule(
+    places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
+    """Return a schedule: its members, what they mean, and when it fires next. Raises NotFound."""
+    return request("getSchedule", places, topic, schedule, limit_s=limit_of("schedule", limits))
+
+
+def put_schedule(
+    places: Places,
+    /,
+    topic: str,
+    schedule: str,
+    body: bytes | str,
+    **said: Unpack[ScheduleKeywords],
+) -> Call[dict[str, Any]]:
+    """Create a schedule, or replace it; an equal one stays as it is. `interval` and `rrule` count
+    from `start`, which is the time of the first call if it is absent.
+    """
+    check_keywords("put_schedule", said, ScheduleKeywords)
+    limit_s, members = _members(said)
+    return request(
+        "putSchedule", places, topic, schedule, limit_s=limit_s, **_body(body), **members
+    )
+
+
+def update_schedule(
+    places: Places, /, topic: str, schedule: str, **said: Unpack[UpdateScheduleKeywords]
+) -> Call[dict[str, Any]]:
+    """Change what is named of a schedule, and nothing else; None: back to the default. Another form
+    of timing replaces the present one. Raises NotFound.
+    """
+    check_keywords("update_schedule", said, UpdateScheduleKeywords)
+    # Not `request`, which leaves None out.
+    limit_s, members = _members(said)
+    body = members.pop("body", None)
+    if body is not None:
+        members |= _body(body)
+    path = path_of("updateSchedule", places, topic, schedule)
+    return json_call("PATCH", path, members, limit_s=limit_s)
+
+
+def drop_schedule(
+    places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
+    """Delete a schedule; messages that it has sent stay. Raises NotFound."""
+    limit_s = limit_of("drop_schedule", limits)
+    return request("deleteSchedule", places, topic, schedule, limit_s=limit_s)
+
+
+def pause_schedule(
+    places: Places,
+    /,
+    topic: str,
+    schedule: str,
+    note: str | None = None,
+    **limits: Unpack[TimeLimit],
+) -> Call[dict[str, Any]]:
+    """Fire nothing until the schedule is resumed; `note` says why. Raises NotFound."""
+    limit_s = limit_of("pause_schedule", limits)
+    return request("pauseSchedule", places, topic, schedule, note=note, limit_s=limit_s)
+
+
+def resume_schedule(
+    places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
+    """Fire again, from the first instant from now on. Raises NotFound."""
+    limit_s = limit_of("resume_schedule", limits)
+    return request("resumeSchedule", places, topic, schedule, limit_s=limit_s)
+
+
+def run_schedule(
+    places: Places, /, topic: str, schedule: str, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
+    """Fire once at once, also while paused; returns the `id` of the message. Raises NotFound."""
+    limit_s = limit_of("run_schedule", limits)
+    return request("runSchedule", places, topic, schedule, limit_s=limit_s)
+
+
+def preview_schedule(
+    places: Places, /, topic: str, schedule: str, n: int = 10, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
+    """Return the next `n` firings, with what clock changes do to them. Raises NotFound."""
+    limit_s = limit_of("preview_schedule", limits)
+    return request("previewSchedule", places, topic, schedule, n=n, limit_s=limit_s)
+
+
+def try_schedule(
+    places: Places, /, topic: str, schedule: str, n: int = 10, **said: Unpack[TryKeywords]
+) -> Call[dict[str, Any]]:
+    """Return the firings that a schedule would have; nothing is stored."""
+    check_keywords("try_schedule", said, TryKeywords)
+    limit_s, members = _members(said)
+    return request("trySchedule", places, topic, schedule, n=n, limit_s=limit_s, **members)
+
+
+def _members(said: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
+    """The time limit, and the members of the API. TypeError and ValueError as for other times."""
+    limit_s, given = split_limit(said)
+    spans = (*_SPANS, "ttl_ms")
+    unset = {
+        f"{name}_ms": None
+        for name in (*_TIMES, *(span.removesuffix("_ms") for span in spans))
+        if name in given and given[name] is None
+    }
+    members = unset | in_numbers(given, *spans)
+    for name in _TIMES:
+        at = members.pop(name, None)
+        if at is None:
+            continue
+        if members.get(f"{name}_ms") is not None:
+            raise ValueError(f"give {name} or {name}_ms, not both")
+        members[f"{name}_ms"] = unix_ms(name, f"{name}_ms", at)
+    if members.get("tags") is not None:
+        members["tags"] = list(members["tags"])
+    for name in ("headers", "backoff"):
+        if members.get(name) is not None:
+            members[name] = dict(members[name])
+    return limit_s, members
+
+
+def _body(body: bytes | str) -> dict[str, str]:
+    """The body's member. TypeError for what is neither text nor bytes."""
+    if isinstance(body, str):
+        return {"body": body}
+    if isinstance(body, bytes):
+        return {"body_base64": base64.b64encode(body).decode()}
+    raise TypeError(f"body is bytes or str, not {type(body).__name__}")

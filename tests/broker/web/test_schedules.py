@@ -1,0 +1,206 @@
+"""Recurring schedules over HTTP: members, refusals that name them, previews, and firings."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+DAILY = {"cron": "30 2 * * *", "zone": "Europe/Berlin", "body": "x"}
+
+
+def url_of(topic: str, schedule: str = "daily", verb: str = "") -> str:
+    return f"/v1/topics/{topic}/schedules/{quote(schedule, safe='')}{verb}"
+
+
+def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) -> None:
+    path = url_of(topic, "each day")
+    said = {
+        **DAILY,
+        "headers": {"n": "{n}"},
+        "tags": ["a"],
+        "key": "k",
+        "priority": 3,
+        "ttl_ms": 5_000,
+        "max_retry": 2,
+        "backoff": {"first_ms": 10},
+        "jitter_ms": 60_000,
+        "overlap": "skip",
+        "catch_up": "all",
+        "catch_up_window_ms": 7_000,
+        "gap": "skip",
+        "fold": "both",
+        "count": 9,
+        "end_ms": 100_000_000_000_000,
+    }
+    made = broker.call("PUT", path, said)
+    assert made.status == 201
+    shown = broker.call("GET", path).json
+    assert shown == made.json
+    assert shown == said | {
+        "topic": topic,
+        "namespace": "default",
+        "schedule": "each day",
+        "state": "running",
+        "note": None,
+        "interval_ms": None,
+        "rrule": None,
+        "start_ms": None,
+        "explain": shown["explain"],
+        "next_ms": shown["next_ms"],
+        "due_ms": shown["due_ms"],
+        "n": 0,
+        "fired_ms": None,
+        "buffered_ms": None,
+        "skipped": 0,
+    }
+    assert "02:30" in shown["explain"]
+    assert time.time() * 1_000 < shown["next_ms"] <= shown["due_ms"] < shown["next_ms"] + 60_001
+    changed = broker.call("PATCH", path, {"interval_ms": 7_200_000, "start_ms": 0, "key": None})
+    assert changed.status == 200
+    assert (changed.json["cron"], changed.json["interval_ms"]) == (None, 7_200_000)
+    assert changed.json["key"] is None
+    assert changed.json["body"] == "x"
+    assert broker.call("PATCH", path, {"body_base64": "/w=="}).json["body_base64"] == "/w=="
+    # PUT replaces all of it.
+    again = broker.call("PUT", path, DAILY)
+    assert again.status == 200
+    assert (again.json["overlap"], again.json["tags"], again.json["body"]) == ("allow", None, "x")
+    assert broker.call("DELETE", path).json == {"result": "done"}
+    assert broker.call("GET", path).status == 404
+    assert broker.call("DELETE", path).status == 404
+
+
+@pytest.mark.parametrize(
+    ("members", "field", "why"),
+    [
+        ({"body": "x"}, "rrule", "exactly one of cron, interval_ms, rrule"),
+        ({"cron": "* * * * *"}, "body", "missing"),
+        ({"cron": "* * * * *", "body": 5}, "body", "text"),
+        ({"cron": "* * * *", "body": "x"}, "cron", "'* * * *' is not valid"),
+        ({"cron": "* * * * *", "body": "x", "body_base64": ""}, "body", "not both"),
+        ({**DAILY, "zone": "Europe/Berln"}, "zone", "Europe/Berln"),
+        ({**DAILY, "overlap": "queue"}, "overlap", "buffer_one"),
+        ({**DAILY, "jitter_ms": -1}, "jitter_ms", "0"),
+        ({**DAILY, "tags": ["a\nb"]}, "tags", "newlines"),
+        ({**DAILY, "id": "mine"}, "id", "unknown member"),
+        ({**DAILY, "deliver_at_ms": 0}, "deliver_at_ms", "unknown member"),
+        ({**DAILY, "headers": {"x": "y" * 20_000}}, "headers", "16384"),
+    ],
+)
+def test_what_is_refused(
+    broker: Any, topic: str, assert_problem: Any, members: Any, field: str, why: str
+) -> None:
+    problem = assert_problem(broker.call("PUT", url_of(topic), members), 400, "bad_request", field)
+    assert why in problem["detail"]
+    # A refused schedule makes no topic.
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+
+
+def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_problem: Any) -> None:
+    for name in ("~own", "a\x01", "x" * 201):
+        answer = broker.call("PUT", url_of(topic, name), DAILY)
+        assert_problem(answer, 400, "bad_request", "schedule")
+    assert_problem(broker.call("GET", f"/v1/topics/{topic}/schedules"), 404, "unknown")
+    broker.call("PUT", f"/v1/topics/{topic}")
+    for method, verb, body in (
+        ("GET", "", None),
+        ("PATCH", "", {}),
+        ("POST", "/pause", {}),
+        ("POST", "/resume", {}),
+        ("POST", "/run", {}),
+        ("GET", "/preview", None),
+    ):
+        answer = broker.call(method, url_of(topic, "none", verb), body)
+        assert_problem(answer, 404, "unknown", "schedule")
+    past = {"cron": "* * * * *", "end_ms": 1_000, "body": "x"}
+    problem = assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
+    assert "never fires" in problem["detail"]
+
+
+def test_pages(broker: Any, topic: str) -> None:
+    for name in ("c", "a", "b", "a b"):
+        assert broker.call("PUT", url_of(topic, name), DAILY).status == 201
+    path, cursor, names = f"/v1/topics/{topic}/schedules?limit=2", "", []
+    for _ in range(2):
+        page = broker.call("GET", path + cursor).json
+        names += [each["schedule"] for each in page["schedules"]]
+        cursor = f"&cursor={quote(page['cursor'] or '')}"
+    assert (names, page["cursor"]) == (["a", "a b", "b", "c"], None)
+
+
+def test_pause_resume_and_run(broker: Any, topic: str) -> None:
+    broker.call("PUT", url_of(topic), {**DAILY, "headers": {"what": "{schedule} {n}"}})
+    paused = broker.call("POST", url_of(topic, verb="/pause"), {"note": "a move"}).json
+    assert (paused["state"], paused["note"], paused["next_ms"]) == ("paused", "a move", None)
+    ran = broker.call("POST", url_of(topic, verb="/run")).json
+    assert ran["n"] == 1
+    assert ran["id"].startswith("daily@")
+    (got,) = broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 9_000})["messages"]
+    assert (got["id"], got["body"], got["headers"]["what"]) == (ran["id"], "x", "daily 1")
+    assert got["headers"]["due"] == ran["id"].partition("@")[2]
+    resumed = broker.call("POST", url_of(topic, verb="/resume")).json
+    assert (resumed["state"], resumed["note"], resumed["n"]) == ("running", None, 1)
+    assert broker.call("POST", url_of(topic, verb="/pause"), {"note": 5}).status == 400
+
+
+def test_a_firing_over_a_restart(sound_broker: Any, topic: str) -> None:
+    """An interval fires by itself, and goes on where it was."""
+    own = sound_broker()
+    path = url_of(topic, "tick")
+    assert own.call("PUT", path, {"interval_ms": 200, "body": "x"}).status == 201
+    receive = f"/v1/topics/{topic}/receive"
+    (first,) = own.post(receive, {"wait_ms": 9_000})["messages"]
+    assert own.stop() == 0
+    own.start()
+    shown = own.call("GET", path).json
+    assert shown["state"] == "running"
+    (later,) = own.post(receive, {"wait_ms": 9_000})["messages"]
+    instants = [int(each["id"].partition("@")[2]) for each in (first, later)]
+    assert instants[0] < instants[1]
+    assert (instants[1] - instants[0]) % 200 == 0
+
+
+def test_previews_show_clock_changes(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Of a schedule that is stored, and of one that is not: also in a topic that is not there."""
+    members = {
+        "cron": "30 2 * 3,10 0",
+        "zone": "Europe/Berlin",
+        "fold": "both",
+        "start_ms": 1_805_850_000_000,
+    }
+    tried = broker.call("POST", url_of(topic, verb="/preview?n=2"), members)
+    assert tried.status == 200
+    assert [(each["local"], each["change"]) for each in tried.json["firings"]] == [
+        ("2027-03-28T03:00:00+02:00", "gap"),
+        ("2027-10-03T02:30:00+02:00", None),
+    ]
+    assert "second pass" in tried.json["explain"] or "both passes" in tried.json["explain"]
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+    broker.call("PUT", url_of(topic), {**members, "body": "x"})
+    stored = broker.call("GET", url_of(topic, verb="/preview?n=7")).json
+    assert stored["firings"][:2] == tried.json["firings"]
+    assert [each["change"] for each in stored["firings"]][-2:] == ["first", "second"]
+    assert len(broker.call("GET", url_of(topic, verb="/preview")).json["firings"]) == 10
+    for n in ("0", "1001", "x"):
+        answer = broker.call("GET", url_of(topic, verb=f"/preview?n={n}"))
+        assert_problem(answer, 400, "bad_request", "n")
+    answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "x"})
+    assert_problem(answer, 400, "bad_request", "cron")
+    answer = broker.call("POST", url_of(topic, verb="/preview"), {"interval_ms": 1_000})
+    assert answer.status == 200
+
+
+def test_who_may_not_read_bodies_sees_none(secured: Any) -> None:
+    path = "/v1/topics/hidden/schedules/s"
+    secret = {"cron": "0 0 29 2 *", "body": "secret-body", "headers": {"h": "secret-header"}}
+    assert secured.call("PUT", path, secret).status == 201
+    viewer, reader = secured.token("viewer:hidden"), secured.token("read,bodies:hidden")
+    for place in (path, "/v1/topics/hidden/schedules"):
+        assert b"secret" not in secured.call("GET", place, None, viewer).body
+        assert b"secret-body" in secured.call("GET", place, None, reader).body
+    lines = secured.broker.audit_lines()
+    assert any(line["call"] == "putSchedule" for line in lines)
+    assert "secret" not in str([line for line in lines if line["call"] == "putSchedule"])

@@ -1,0 +1,152 @@
+"""Schedules in the SDK: the calls of plain clients, and tasks that are called again and again."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from delaylog.client import NotFound
+from delaylog.client.calls import schedules
+from delaylog.client.calls.places import Places
+from tests.client.any_queue import Queue, got, on_a_queue
+from tests.client.test_tasks import of_kind, worked
+
+PLACES = Places("default")
+
+
+def said(call: Any) -> Any:
+    """The members of a call."""
+    return json.loads(call.body)
+
+
+@on_a_queue
+async def test_every_call(queue: Queue) -> None:
+    """On clients and embedded brokers of both kinds."""
+    plain, topic = queue.client.broker(), queue.topic
+    made = await got(plain.put_schedule(topic, "s", "x", cron="30 2 * * *", zone="Europe/Berlin"))
+    assert (made["schedule"], made["state"], made["body"]) == ("s", "running", "x")
+    page = await got(plain.schedules(topic, limit=5))
+    assert page == {"schedules": [made], "cursor": None}
+    changed = await got(plain.update_schedule(topic, "s", overlap="skip", body=b"\xff"))
+    assert (changed["overlap"], changed["body_base64"]) == ("skip", "/w==")
+    reset = await got(plain.update_schedule(topic, "s", overlap=None, zone=None))
+    assert (reset["overlap"], reset["zone"]) == ("allow", "UTC")
+    paused = await got(plain.pause_schedule(topic, "s", "a move"))
+    assert (paused["state"], paused["note"]) == ("paused", "a move")
+    assert (await got(plain.run_schedule(topic, "s")))["n"] == 1
+    assert (await got(plain.resume_schedule(topic, "s")))["state"] == "running"
+    coming = await got(plain.preview_schedule(topic, "s", n=3))
+    assert len(coming["firings"]) == 3
+    start = datetime(2027, 1, 1, tzinfo=UTC)
+    tried = await got(plain.try_schedule(topic, "t", 2, interval=timedelta(days=1), start=start))
+    assert [each["local"][:10] for each in tried["firings"]] == ["2027-01-01", "2027-01-02"]
+    assert await got(plain.drop_schedule(topic, "s")) == {"result": "done"}
+    with pytest.raises(NotFound, match="no schedule 's'"):
+        await got(plain.schedule(topic, "s"))
+
+
+def test_times_and_durations() -> None:
+    """timedelta and datetime, or numbers with their units."""
+    at = datetime(2027, 1, 1, tzinfo=UTC)
+    call = schedules.put_schedule(
+        PLACES,
+        "t",
+        "s",
+        b"x",
+        interval=timedelta(seconds=1.5),
+        start=at,
+        jitter_ms=5,
+        catch_up_window=timedelta(days=1),
+        ttl=timedelta(hours=1),
+        tags=("a",),
+    )
+    assert said(call) == {
+        "body_base64": "eA==",
+        "interval_ms": 1_500,
+        "start_ms": int(at.timestamp() * 1_000),
+        "jitter_ms": 5,
+        "catch_up_window_ms": 86_400_000,
+        "ttl_ms": 3_600_000,
+        "tags": ["a"],
+    }
+    assert said(schedules.update_schedule(PLACES, "t", "s", start=None, interval_ms=9)) == {
+        "start_ms": None,
+        "interval_ms": 9,
+    }
+
+
+@pytest.mark.parametrize(
+    ("members", "error", "why"),
+    [
+        ({"interval": 5}, TypeError, "interval is a timedelta"),
+        ({"interval": timedelta(1), "interval_ms": 5}, ValueError, "interval or interval_ms"),
+        ({"start": datetime(2027, 1, 1)}, ValueError, "start has no time zone"),  # noqa: DTZ001
+        ({"start": datetime(2027, 1, 1, tzinfo=UTC), "start_ms": 5}, ValueError, "start or"),
+        ({"crown": "* * * * *"}, TypeError, "no argument 'crown'"),
+    ],
+)
+def test_wrong_arguments(members: Any, error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        schedules.put_schedule(PLACES, "t", "s", "x", **members)
+    with pytest.raises(TypeError, match="body is bytes or str, not int"):
+        schedules.put_schedule(PLACES, "t", "s", 5, cron="* * * * *")  # type: ignore[arg-type]
+
+
+@on_a_queue
+async def test_a_task_is_called_again_and_again(queue: Queue) -> None:
+    """The start of a worker declares the schedule; another start leaves it as it is."""
+    called: list[int] = []
+
+    def tick() -> None:
+        called.append(1)
+
+    made = queue.client.task(queue.topic, wait_ms=500, retries=4).every(
+        timedelta(milliseconds=100), name="often"
+    )(of_kind(queue, tick))
+    assert made.__name__ == "tick"
+    await worked(queue, lambda: len(called) >= 2)
+    plain = queue.client.broker()
+    first = await got(plain.schedule(queue.topic, "often"))
+    assert (first["interval_ms"], first["max_retry"]) == (100, 4)
+    assert json.loads(first["body"]) == {"task": "tick", "args": [], "kwargs": {}}
+    count = len(called)
+    await worked(queue, lambda: len(called) > count)
+    again = await got(plain.schedule(queue.topic, "often"))
+    assert again["start_ms"] == first["start_ms"]
+    assert again["n"] > first["n"]
+
+
+@on_a_queue
+async def test_a_cron_expression_in_a_zone(queue: Queue) -> None:
+    def digest() -> None:
+        pass
+
+    queue.client.task(queue.topic, wait_ms=500).every(
+        "0 9 * * 1-5", tz="Europe/Berlin", overlap="skip"
+    )(of_kind(queue, digest))
+    await worked(queue, lambda: True)
+    shown = await got(queue.client.broker().schedule(queue.topic, "digest"))
+    assert (shown["cron"], shown["zone"], shown["overlap"]) == (
+        "0 9 * * 1-5",
+        "Europe/Berlin",
+        "skip",
+    )
+
+
+@on_a_queue
+async def test_what_every_refuses(queue: Queue) -> None:
+    def takes(text: str) -> None:
+        pass
+
+    decorator = queue.client.task(queue.topic)
+    with pytest.raises(TypeError, match="a cron expression or a timedelta"):
+        decorator.every(5)
+    with pytest.raises(ValueError, match="leave tz out"):
+        decorator.every(timedelta(1), tz="UTC")
+    with pytest.raises(TypeError, match="no argument 'cron'"):
+        decorator.every("* * * * *", cron="x")
+    with pytest.raises(TypeError, match="task takes: missing"):
+        decorator.every("* * * * *")(of_kind(queue, takes))
