@@ -92,7 +92,6 @@ BODIES: dict[str, Any] = {
     "acceptClock": {"accept": True},
     "commit": {"winners": []},
     "putPrincipal": {"grants": ["admin"]},
-    "putTarget": {"url": "https://example.com/"},
     "putSchedule": {"cron": "0 9 * * *", "body": "x"},
     "trySchedule": {"cron": "0 9 * * *"},
     "releaseArchive": {"upto": "2020-01-01T00Z"},
