@@ -91,7 +91,9 @@ class ReceiveKeywords(PeekKeywords, total=False):
     lease_ms: int | None
     exact_tags: bool
     begin: int | None
-    """At how many messages, the first ones, an attempt begins at once; None: at all of them."""
+    """At how many messages, the first ones, an attempt begins at once if it is their first; None:
+    at all of them.
+    """
     consumer: str | None
     """A name that is stored with the attempts; None: host name and process id."""
 

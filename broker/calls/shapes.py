@@ -92,7 +92,7 @@ class ReceiveCall:
     only: TagFilter | None = None
     ids: tuple[str, ...] | None = None
     begin: int | None = None
-    """At how many messages an attempt begins at once; None: at all."""
+    """At how many messages an attempt begins at once if it is their first; None: at all."""
     consumer: str = ""
     """The name of the consumer; "" = it says none."""
     bytes_max: int | None = None

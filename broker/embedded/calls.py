@@ -25,7 +25,7 @@ from delaylog.client.hooks import headers_with, overridden
 from delaylog.client.keywords import ManySendKeywords, OneSendKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
-from delaylog.client.sending.row import Row, check_several, make_row, row_of
+from delaylog.client.sending.row import Row, check_several, checked_row, row_of
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import Verb
 from delaylog.client.wire.bulk import Texts, encode_send, or_now
@@ -70,7 +70,7 @@ class EmbeddedCalls:
         key = hot.checked_key(self.namespace, topic)
         if self._hooks is not None:
             given["headers"] = headers_with(self._hooks, topic, given.get("headers"))
-        return self._send_one(key, make_row(body, codec=self.codec, **given), wait)
+        return self._send_one(key, checked_row(body, given, self.codec), wait)
 
     async def _send_one(self, key: tuple[str, str], row: Row, wait: bool) -> Sent:
         sent = (await self._rows_sent(key, [row], wait=wait))[0]

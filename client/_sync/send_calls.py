@@ -28,7 +28,7 @@ from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.sending.many import all_sent, split_send_limit
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row, check_several, make_row, row_of
+from delaylog.client.sending.row import Row, check_several, checked_row, row_of
 from delaylog.client.sending.sending import ThreadSending
 from delaylog.client.sending.thread_sender import ThreadSender
 from delaylog.client.wire.checks import check_topic
@@ -80,7 +80,7 @@ class SendCalls(Choosing[ThreadSender]):
         check_topic(topic)
         if self._outbox.hooks is not None:
             given["headers"] = self._outbox.headers(topic, given.get("headers"))
-        row = make_row(body, codec=self._codec, **given)
+        row = checked_row(body, given, self._codec)
         if self._outbox.limits.linger_ms:
             sending = self._put(topic, row, fields.get("id"), fields.get("key"), limit_s)
             return _waited_for(sending, limit_s)
@@ -102,7 +102,7 @@ class SendCalls(Choosing[ThreadSender]):
         """
         if self._outbox.hooks is not None:
             fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = make_row(body, codec=self._codec, **fields)
+        row = checked_row(body, fields, self._codec)
         return self._put(topic, row, fields.get("id"), fields.get("key"), None)
 
     def send_many(

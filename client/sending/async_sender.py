@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import Any, Final, Protocol
 
 from delaylog.client.errors import ClientError
@@ -82,6 +83,8 @@ class AsyncSender:
         _senders.add(self)
 
     def _begin(self) -> None:
+        self._thread_id = 0
+        """The thread that ran the loop last; 0 in a forked child, where the loop does not run."""
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._lingering: dict[Lane, asyncio.Future[None]] = {}
 
@@ -112,7 +115,9 @@ class AsyncSender:
         """
         if self._closed:
             raise ClientError("the client is closed")
-        self._check_loop(asyncio.get_running_loop())
+        loop = self._loop
+        if loop is None or not loop.is_running() or get_ident() != self._thread_id:
+            self._check_loop()
         batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         return AsyncSending(batch, number)
 
@@ -120,9 +125,9 @@ class AsyncSender:
         """Queue a message for a caller that waits, or raise OutboxFull. Cheaper than a sending."""
         if self._closed:
             raise ClientError("the client is closed")
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._check_loop(loop)
+        loop = self._loop
+        if loop is None or not loop.is_running() or get_ident() != self._thread_id:
+            loop = self._check_loop()
         batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         waiter: asyncio.Future[Sent] = loop.create_future()
         batch.waiters[waiter] = number
@@ -167,17 +172,23 @@ class AsyncSender:
         for _, task in tasks:
             await asyncio.wait([task])
 
-    def _check_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """RuntimeError if another loop used the sender first: its tasks would send nothing."""
+    def _check_loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop. RuntimeError if another one used the sender first.
+
+        The tasks of that one would send nothing. A send checks that its own loop runs in this
+        thread before it calls this, since `get_running_loop` of Python 3.11 makes a system call.
+        """
+        loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
             raise RuntimeError(OTHER_LOOP)
+        self._thread_id = get_ident()
+        return loop
 
     def _work(self, lane: Lane) -> None:
         if lane not in self._tasks:
-            loop = asyncio.get_running_loop()
-            self._check_loop(loop)
+            loop = self._check_loop()
             task = loop.create_task(self._drive(lane))
             self._tasks[lane] = task
             task.add_done_callback(lambda task: self._never_began(lane, task))

@@ -1,8 +1,7 @@
 """Checks one message and converts it to a row of a batch, in the caller.
 
 Everything that can be checked without the broker is checked here against the broker's limits, so
-that the caller gets the error, and no other message of the batch fails. A message with only a body
-and a time costs two type checks.
+that the caller gets the error, and no other message of the batch fails.
 """
 
 from __future__ import annotations
@@ -12,7 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, Unpack
 
 from delaylog.client.codec import JSON, Codec
-from delaylog.client.keywords import ContentKeywords, OneMessageKeywords, SendKeywords
+from delaylog.client.keywords import (
+    ContentKeywords,
+    OneMessageKeywords,
+    QueuedSendKeywords,
+    SendKeywords,
+)
 from delaylog.client.models import NewMessage
 from delaylog.client.wire.checks import INT64_MAX
 from delaylog.client.wire.due import due_of
@@ -38,6 +42,19 @@ Row: TypeAlias = tuple[bytes, Kind, int, Packed | None]
 """One checked message: body, kind, milliseconds, and its other fields if it has any. A plain tuple,
 since one is made for each send.
 """
+
+
+def checked_row(body: bytes | str | None, fields: QueuedSendKeywords, codec: Codec) -> Row:
+    """The message of a send with these keywords; errors are those of `make_row`."""
+    # Bytes and one number, the usual forms, take a quarter of the time of the general call.
+    if type(body) is bytes and len(fields) == 1:
+        delay_ms = fields.get("delay_ms")
+        if type(delay_ms) is int and 0 <= delay_ms <= INT64_MAX:
+            return body, _RELATIVE, delay_ms, None
+        due_ms = fields.get("deliver_at_ms")
+        if type(due_ms) is int and UNIX_MS_MIN <= due_ms <= INT64_MAX:
+            return body, 0, due_ms, None
+    return make_row(body, codec=codec, **fields)
 
 
 def make_row(
@@ -108,22 +125,7 @@ def due_kind(
     deliver_at_ms: int | None, delay_ms: int | None, at: datetime | None, delay: timedelta | None
 ) -> tuple[Kind, int]:
     """(kind, milliseconds) of the due time; without any it is now."""
-    # The two usual forms are decided here; others, and errors, go through `due_of`.
-    if at is None and delay is None:
-        if deliver_at_ms is None:
-            if delay_ms is None:
-                return _RELATIVE, 0
-            if type(delay_ms) is int and 0 <= delay_ms <= INT64_MAX:
-                return _RELATIVE, delay_ms
-        elif (
-            delay_ms is None
-            and type(deliver_at_ms) is int
-            and UNIX_MS_MIN <= deliver_at_ms <= INT64_MAX
-        ):
-            return 0, deliver_at_ms
-    due = due_of(deliver_at_ms, delay_ms, at, delay)
-    assert due is not None, "at least one of the four is given"
-    time_ms, relative = due
+    time_ms, relative = due_of(deliver_at_ms, delay_ms, at, delay) or (0, True)
     if time_ms > INT64_MAX:
         raise ValueError(f"{time_ms} ms exceed what a broker can store")
     return (_RELATIVE if relative else 0), time_ms

@@ -63,7 +63,9 @@ class Wanted:
     exact_tags: bool = False
     ids: tuple[str, ...] = ()
     begin: int | None = None
-    """At how many messages of a receive an attempt begins at once; None: at all."""
+    """At how many messages of a receive an attempt begins at once if it is their first; None: at
+    all.
+    """
     consumer: str | None = None
     """The name that is stored with the attempts; None: that of this process."""
 

@@ -67,12 +67,13 @@ def _column_of_numpy(name: str, values: Any, kind: str, n: int | None) -> array[
         raise ValueError(f"{name} holds {values.size} values for {n} rows")
     if values.dtype.kind not in "iub" and len(values):
         raise TypeError(f"{name} must be whole numbers, not {values.dtype}")
-    # Most columns have the type already, and one that has it cannot exceed it.
-    if values.dtype != kind and len(values):
-        least, most = bounds_of(kind)
-        if not (least <= int(values.min()) and int(values.max()) <= most):
+    # Most columns have the type already. Names of types are compared, since NumPy would parse them.
+    if values.dtype.str[1:] != kind[1:] or not values.dtype.isnative:
+        found = values.astype(kind)
+        if (found != values).any():
             raise _outside(name, kind)
-    return array(ARRAY_CODES[kind], values.astype(kind, copy=False).tobytes())
+        values = found
+    return array(ARRAY_CODES[kind], values.tobytes())
 
 
 def all_of(value: int, kind: str, n: int) -> array[int]:

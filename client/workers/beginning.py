@@ -22,6 +22,22 @@ def do_nothing(_: int) -> None:
     """The default callback."""
 
 
+def split(fresh: list[Held], begun: int | None) -> tuple[Sequence[Held], Sequence[Held]]:
+    """The messages of one receive, which began `begun` attempts: those at which, and the others.
+
+    The broker counted its own rows, of which the client may have left out some.
+    """
+    attempts = fresh[0].message.batch.attempts
+    if begun is None or (begun >= len(attempts) and max(attempts) == 1):
+        return fresh, ()
+    ready: list[Held] = []
+    others: list[Held] = []
+    for held in fresh:
+        message = held.message
+        (ready if message.row < begun and message.attempts == 1 else others).append(held)
+    return ready, others
+
+
 class Untried:
     """The messages that wait, and those of the calls in progress that begin attempts."""
 
@@ -30,6 +46,11 @@ class Untried:
         self._asked: list[Sequence[Held]] = [() for _ in range(ports)]
         self.free: set[int] = set()
         """Shards that have waiting messages and no call in progress."""
+
+    @property
+    def any(self) -> bool:
+        """Whether messages wait, or a call begins attempts."""
+        return any(self._waiting) or any(self._asked)
 
     def add(self, port: int, fresh: Iterable[Held]) -> None:
         """Add fetched messages of a shard."""
@@ -109,9 +130,17 @@ class BeginningDesk(ABC):
         return sum(self._waiting)
 
     def begin_at_once(self, n: int) -> int | None:
-        """At how many of `n` messages a receive begins the attempt; None: at all of them."""
-        idle = self._intake.idle(waiting=self.waiting, running=self.running)
-        return None if n <= idle else idle
+        """At how many of `n` messages a receive begins the attempt; None: at all of them.
+
+        Attempts begin at once if their handlers start as soon as those that a call would begin,
+        which spares the call; but not at a message that was tried before, see `to_begin`.
+        """
+        waiting = self.waiting
+        idle = self._intake.idle(waiting=waiting, running=self.running)
+        if n <= idle:
+            return None
+        soon = 0 if self._untried.any else self._intake.soon(running=self.running) - waiting
+        return min(n, max(idle, soon))
 
     def to_begin(self, port: int, now_s: float) -> Sequence[Held]:
         """The messages of a shard whose attempts begin now; none: wait for `on_begin`.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from delaylog.client.errors import NotReached
 from delaylog.client.hooks import Hooks, overridden
 from delaylog.client.models import Settled
-from delaylog.client.workers.beginning import BeginningDesk, do_nothing
+from delaylog.client.workers.beginning import BeginningDesk, do_nothing, split
 from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.failing import is_refusal
 from delaylog.client.workers.held import Held, HeldState, Hold
@@ -110,7 +110,7 @@ class Desk(BeginningDesk):
     ) -> None:
         """Add the messages of a receive that was answered at `now_s`.
 
-        Attempts have begun at the first `begun` of them; None: at all of them.
+        Attempts have begun at the first `begun` of them, if they are the first ones; None: at all.
         """
         if not messages:
             return
@@ -121,14 +121,14 @@ class Desk(BeginningDesk):
             fresh = [Held(each, hold, (port, each.ref)) for each in messages]
         hold.open.update(fresh)
         self._waiting[port] += len(fresh)
-        ready = fresh[:begun]
+        ready, untried = split(fresh, begun)
         self._ready.extend(ready)
         if self._on_received:
             self._on_received(self.consumer.topic, len(fresh))
         self.on_lease(port)
         self.on_ready(len(ready))
-        if len(ready) < len(fresh):
-            self._untried.add(port, fresh[len(ready) :])
+        if untried:
+            self._untried.add(port, untried)
             self.on_begin(port)
 
     # Handlers run

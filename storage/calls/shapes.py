@@ -80,8 +80,9 @@ RECEIVE: Final = Shape(
     TextList("ids", "Only these messages.", 1, "receive_max"),
     Int(
         "begin",
-        "At how many messages, the first ones, an attempt begins at once; absent: at all. At the "
-        "others it begins with a call of begin, or when they are settled.",
+        "Attempts begin at once only at this many messages, the first ones, and only if it is "
+        "their first attempt; absent: at all. At the others they begin with a call of begin, or "
+        "when they are settled.",
         0,
         "receive_max",
     ),

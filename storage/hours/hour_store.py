@@ -188,8 +188,10 @@ class HourStore:
         """Mask of the refs whose rows are in the far tier; None if there are none."""
         if len(refs) == 0:
             return None
-        greatest = refs[0] if len(refs) == 1 else refs.max()
-        if int(greatest) >> HOUR_SHIFT < self.counts.far_from:
+        only = self._where.of(refs).hour
+        if only is not None:
+            return np.ones(len(refs), np.bool_) if self.counts.is_far(only) else None
+        if int(refs.max()) >> HOUR_SHIFT < self.counts.far_from:
             return None
         far = self.counts.far_mask(refs >> HOUR_SHIFT)
         return far if some(far) else None

@@ -153,3 +153,13 @@ async def test_the_attempt_begins_when_the_message_is_yielded(queue: Queue) -> N
     begun = ["a", "b"] if streamed else ["b"]
     assert [name for name, events in life.items() if "begun" in events] == begun
     assert "nacked" in life["c"], "released"
+
+
+@on_a_queue
+async def test_each_further_attempt_counts_too(queue: Queue) -> None:
+    """That of a message which comes first in its receive, and is left to the end of its lease."""
+    await queue.call("put_topic", {"backoff": {"first_ms": 0}})
+    await queue.call("send", "a")
+    for number in (1, 2, 3):
+        (message,) = await looped(queue, 1, lease_ms=200)
+        assert message.attempts == number

@@ -23,7 +23,7 @@ from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
 from delaylog.broker.cluster.peers.tls import tls_failure
-from delaylog.broker.host.accepting import accept_all
+from delaylog.broker.host.accepting import Acceptor
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
@@ -81,7 +81,7 @@ class PeerTransport:
         self._diallers: dict[int, asyncio.Task[None]] = {}
         self._looker: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
-        self._socket: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
         self._running = False
         self._log = QuietLog(_LOGGER)
         self._strangers = Strangers(self._limits, self.counts, server_tls)
@@ -92,15 +92,13 @@ class PeerTransport:
         """Listen and dial; returns the bound port. Raises OSError if it cannot listen."""
         assert not self._running
         loop = asyncio.get_running_loop()
-        self._socket = socket.create_server(self._listen, backlog=_BACKLOG)
-        self._socket.setblocking(False)
+        listener = socket.create_server(self._listen, backlog=_BACKLOG)
+        self._acceptor = Acceptor(listener, self._accept, self._accept_failed)
         self._running = True
-        self._spawn(accept_all(self._socket, self._accept, self._accept_failed))
         self._dial()
         self._looked_at = loop.time()
         self._looker = loop.call_later(self._limits.look_ms / 1000, self._look)
-        port: int = self._socket.getsockname()[1]
-        return port
+        return self._acceptor.port
 
     async def stop(self) -> None:
         """End all connections. Sent messages have `stop_ms` to drain; then sockets are closed."""
@@ -108,14 +106,14 @@ class PeerTransport:
             return
         self.flush()
         self._running = False
+        if self._acceptor is not None:
+            self._acceptor.close()
         if self._looker is not None:
             self._looker.cancel()
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._socket is not None:
-            self._socket.close()
         left = [*self._alive]
         for connection in left:
             connection.close(None, "this node stops", gently=True)

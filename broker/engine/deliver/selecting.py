@@ -49,8 +49,8 @@ class ReceiveRequest(NamedTuple):
     shares: Sequence[int] = ()
     """Several consumers that share the request: the maximum of each. `count_max` is the sum."""
     begin: Sequence[int | None] = ()
-    """For each of these consumers: at how many messages, the first ones, an attempt begins at once.
-    None = at all.
+    """For each of these consumers: at how many messages, the first ones, an attempt begins at once
+    if it is their first. None = at all.
     """
     consumers: Sequence[str] = ()
     """The name of each of these consumers; "" = it says none."""
@@ -69,18 +69,22 @@ def _shared_out(n: int, shares: Sequence[int]) -> list[int]:
     return counts if len(counts) > 1 else []
 
 
-def _untried(n: int, counts: Sequence[int], begin: Sequence[int | None]) -> Column:
-    """1 for each of `n` messages whose attempt does not begin at once; 0 = there are none.
+def _untried(attempts: Int64Array, counts: Sequence[int], begin: Sequence[int | None]) -> Column:
+    """1 for each message whose attempt does not begin at once; 0 = there are none.
 
-    `counts` is how many each consumer gets; empty if the first one gets all.
+    `attempts` has the number of each message's attempt. `counts` is how many messages each consumer
+    gets; empty if the first one gets all.
     """
     if all(begun is None for begun in begin):
         return 0
-    untried, start = np.zeros(n, np.uint8), 0
+    n, start = len(attempts), 0
+    untried = np.zeros(n, np.uint8)
     for count, begun in zip(counts or [n], begin, strict=False):
+        end = start + count
         if begun is not None:
-            untried[start + min(begun, count) : start + count] = 1
-        start += count
+            untried[start:end] = attempts[start:end] > 1
+            untried[start + min(begun, count) : end] = 1
+        start = end
     return untried if some(untried) else 0
 
 
@@ -360,7 +364,7 @@ class Selection:
             attempts=attempts if same is None else same,
             claim=self.claim,
             counts=counts,
-            untried=_untried(len(refs), counts, self.begin),
+            untried=_untried(attempts, counts, self.begin),
             consumers=list(self.consumers[: max(len(counts), 1)]),
         )
         if records is None:

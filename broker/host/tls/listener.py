@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from delaylog.broker.host.accepting import accept_all
+from delaylog.broker.host.accepting import Acceptor
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.tls.wrong_port import is_plain
 from delaylog.broker.host.watch.quiet_log import QuietLog
@@ -57,7 +57,7 @@ class TlsListener:
         self._make = make
         self._is_full = is_full
         self._transports = transports
-        self._listening: list[tuple[socket.socket, asyncio.Task[None]]] = []
+        self._acceptors: list[Acceptor] = []
         self._handshakes: dict[asyncio.Task[None], None] = {}
         """The connections that are in their handshake, oldest first."""
         self._log = QuietLog(log)
@@ -76,17 +76,15 @@ class TlsListener:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for listener in _bind_all(dict.fromkeys(found), port, backlog):
-            listener.setblocking(False)
-            port = listener.getsockname()[1]
-            task = loop.create_task(accept_all(listener, self._accept, self._log_accept_error))
-            self._listening.append((listener, task))
+            acceptor = Acceptor(listener, self._accept, self._log_accept_error)
+            self._acceptors.append(acceptor)
+            port = acceptor.port
         return port
 
     def close(self) -> None:
         """Stop accepting and close the connections that are in their handshake."""
-        for listener, task in self._listening:
-            task.cancel()
-            listener.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for handshake in self._handshakes:
             handshake.cancel()
 

@@ -137,8 +137,13 @@ class ThreadShift(Calls):
         thread = threading.current_thread()
         with self._lock:
             self._begun[thread] = begun
+        now_s = ended_s = clock()
         while True:
             with self._lock:
+                # One turn of the lock for the end of a batch and the start of the next one.
+                if begun:
+                    desk.batch_done(begun, ended_s - now_s, ended_s)
+                    begun.clear()
                 while not self._stopping.is_set() and not begun:
                     now_s = clock()
                     begun += desk.begin_batch(now_s)
@@ -155,13 +160,11 @@ class ThreadShift(Calls):
             except BaseException as error:
                 # The thread must not end. `stop` raises a SystemExit or KeyboardInterrupt.
                 self._failed(begun, error, clock() - now_s)
+                with self._lock:
+                    begun.clear()
             else:
                 ended_s = clock()
-                with self._lock:
-                    desk.batch_done(begun, ended_s - now_s, ended_s)
                 self._report_handled(messages, ended_s - now_s)
-            with self._lock:
-                begun.clear()
             HANDLED.set(())
 
     def _watch_limit(self, limit_s: float) -> None:

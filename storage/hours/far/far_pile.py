@@ -212,14 +212,17 @@ def sorted_part(blocks: list[FarBlock], first_key: int, end_key: int) -> RunRows
         if a < b:
             parts.append((block, slice(a, b)))
     keys = np.concatenate([block.keys[span] for block, span in parts])
-    order = np.argsort(keys, kind="stable")
-    rows = take_rows(concat_rows([block.rows[span] for block, span in parts]), order)
-    data = b"".join([_records(block, span) for block, span in parts])
-    sizes = np.concatenate([block.rows["size"][span] for block, span in parts]).astype(np.int64)
-    starts = np.cumsum(sizes) - sizes
-    records = gather(data, starts[order], sizes[order])
-    rows["offset"] = np.cumsum(sizes[order]) - sizes[order]
-    return RunRows(keys[order], rows, records)
+    rows = concat_rows([block.rows[span] for block, span in parts])
+    records = b"".join([_records(block, span) for block, span in parts])
+    sizes = rows["size"].astype(np.int64)
+    # Rows of one hour are in order already, as where all messages have the same delay.
+    if some(keys[1:] < keys[:-1]):
+        order = np.argsort(keys, kind="stable")
+        starts = np.cumsum(sizes) - sizes
+        keys, rows, sizes = keys[order], take_rows(rows, order), sizes[order]
+        records = gather(records, starts[order], sizes)
+    rows["offset"] = np.cumsum(sizes) - sizes
+    return RunRows(keys, rows, records)
 
 
 def _records(block: FarBlock, span: slice) -> bytes:
@@ -234,10 +237,11 @@ def _merged(blocks: list[FarBlock]) -> FarBlock:
     rows["offset"] += np.repeat(bases, lengths).astype(np.uint64)
     keys = np.concatenate([block.keys for block in blocks])
     positions = np.concatenate([block.positions for block in blocks])
-    order = np.argsort(keys, kind="stable")
+    if some(keys[1:] < keys[:-1]):
+        order = np.argsort(keys, kind="stable")
+        keys, rows, positions = keys[order], take_rows(rows, order), positions[order]
     data = b"".join([block.data for block in blocks])
-    rows = take_rows(rows, order)
-    return FarBlock(keys[order], rows, data, positions[order], level=blocks[-1].level + 1)
+    return FarBlock(keys, rows, data, positions, level=blocks[-1].level + 1)
 
 
 def _fitting(blocks: list[FarBlock]) -> int:

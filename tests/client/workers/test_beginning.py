@@ -25,6 +25,39 @@ def test_only_what_idle_handlers_take_begins_with_the_receive() -> None:
     assert desk.begin_at_once(10) == 2
 
 
+def test_fast_handlers_begin_attempts_with_the_receive() -> None:
+    """As many as start within a fiftieth of a second, while no others wait for a call."""
+    desk = make_desk(concurrency=1, prefetch=1_000)
+    desk.take_in(0, received([1]), 0.0)
+    desk.done(begin(desk), 0.001, 0.001)
+    desk.ask(0)
+    assert desk.begin_at_once(100) == 20
+    assert desk.begin_at_once(10) == 10
+    desk.take_in(0, received(range(2, 7)), 0.0, 5)
+    assert (refs(desk), desk.begin_at_once(100)) == ([], 15)
+    desk.take_in(0, received(range(7, 12)), 0.0, 1)
+    assert desk.begin_at_once(100) == 0
+    assert [begin(desk).message.ref for _ in range(6)] == [2, 3, 4, 5, 6, 7]
+
+
+def test_what_was_tried_before_does_not_begin_with_the_receive() -> None:
+    desk = make_desk(concurrency=4)
+    again = received([1, 2, 3], attempts=2)
+    again[1].batch.attempts[1] = 1
+    desk.take_in(0, again, 0.0, 2)
+    assert begin(desk).message.ref == 2
+    assert desk.begin(0.0) is None
+    assert refs(desk) == [1, 3]
+
+
+def test_rows_that_the_client_leaves_out_do_not_shift_what_has_begun() -> None:
+    desk = make_desk(concurrency=1)
+    desk.take_in(0, received([1, 2, 3])[1:], 0.0, 2)
+    assert begin(desk).message.ref == 2
+    assert refs(desk) == []
+    assert desk.waiting == 1
+
+
 def test_a_fetched_message_begins_when_a_handler_is_free() -> None:
     desk = make_desk(concurrency=1)
     asked: list[int] = []

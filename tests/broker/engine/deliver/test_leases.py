@@ -144,6 +144,20 @@ def test_an_attempt_counts_once_it_has_begun(host, how: str) -> None:
     host.check_counts()
 
 
+def test_only_a_first_attempt_begins_with_the_receive(host) -> None:
+    """A message that was tried before may end its consumer, with all that had begun beside it."""
+    host.configure(backoff=Backoff(first_ms=1, jitter=0))
+    host.send(1)
+    host.nack(host.receive())
+    host.send(1)
+    host.advance(1 + BUCKET)
+    got = host.receive(lease=1_000, begin=2)
+    assert sorted(each.attempts for each in got) == [1, 2]
+    host.advance(1_000 + BUCKET)
+    assert sorted(each.attempts for each in host.receive()) == [2, 2]
+    host.check_counts()
+
+
 def test_an_extension_begins_no_attempt(host) -> None:
     """Not even for a message without retries, however often its consumers end."""
     host.send(2, max_retry=0)

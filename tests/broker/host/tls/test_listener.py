@@ -39,7 +39,7 @@ def start(monkeypatch: pytest.MonkeyPatch, found: list[Any], create: Any = None)
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
         listener = _listener()
         port = await listener.start("name", 0, 5)
-        bound = [sock.getsockname() for sock, _ in listener._listening]
+        bound = [each._listener.getsockname() for each in listener._acceptors]
         assert {address[1] for address in bound} == {port}
         listener.close()
         return bound
@@ -108,14 +108,15 @@ def test_a_second_address_that_is_taken_closes_the_first(monkeypatch: pytest.Mon
 def test_failed_accepts_are_logged_once_in_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(*_: object) -> NoReturn:
+    def fail(*_: object) -> NoReturn:
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def main() -> None:
-        monkeypatch.setattr(asyncio.get_running_loop(), "sock_accept", fail)
+        monkeypatch.setattr(socket.socket, "accept", fail)
         listener = _listener()
-        await listener.start("127.0.0.1", 0, 5)
-        await asyncio.sleep(0.3)
+        port = await listener.start("127.0.0.1", 0, 5)
+        with socket.create_connection(("127.0.0.1", port)):
+            await asyncio.sleep(0.3)
         listener.close()
 
     with caplog.at_level(logging.WARNING):
