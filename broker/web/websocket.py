@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Final
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.streams.flow import Flow
@@ -32,6 +32,12 @@ CLOSE_SECONDS: Final = 2.0
 """How long a closing handshake may take; then the connection is aborted."""
 REASON_BYTES_MAX: Final = 123
 """A close frame has no room for more."""
+_REASONS: Final[dict[int, bytes]] = {
+    WSCloseCode.PROTOCOL_ERROR: b"this is no frame of a WebSocket",
+    WSCloseCode.INVALID_TEXT: b"a text frame is not UTF-8",
+    WSCloseCode.MESSAGE_TOO_BIG: b"a frame has at most %d bytes" % CLIENT_FRAME_BYTES_MAX,
+}
+"""The reasons of what aiohttp refuses, which gives none."""
 _NO_CODE: Final = 0
 """aiohttp's code of a close frame without one, as of `close()` in a browser."""
 
@@ -83,7 +89,8 @@ class Socket(web.WebSocketResponse):
         """Close; a client that reads nothing any more is not waited for."""
         try:
             async with asyncio.timeout(2 * CLOSE_SECONDS):
-                return await super().close(code=code, message=message, drain=drain)
+                reason = message or _REASONS.get(code, b"")
+                return await super().close(code=code, message=reason, drain=drain)
         except TimeoutError:
             if self._req is not None and self._req.transport is not None:
                 self._req.transport.abort()

@@ -119,7 +119,7 @@ class AsyncSubscribing:
                     continue
                 outages.answered()
                 leased_at_s = time.monotonic()
-                begun = deliveries.begins_first and bool(waiting) and waiting[0].attempts == 1
+                first = deliveries.begins_first
                 while waiting:
                     waiting.extend(await deliveries.arrived(len(waiting)))
                     now_s = time.monotonic()
@@ -128,10 +128,11 @@ class AsyncSubscribing:
                         leased_at_s = now_s
                         continue
                     message = waiting.popleft()
+                    begun = first and message.attempts == 1
                     if begun or await self._begun(message, lease_ms):
                         yield message
                         waiting.forget_inherited()
-                    begun = False
+                    first = False
         finally:
             try:
                 await self._end_loop(waiting)

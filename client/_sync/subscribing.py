@@ -117,7 +117,7 @@ class Subscribing:
                     continue
                 outages.answered()
                 leased_at_s = time.monotonic()
-                begun = deliveries.begins_first and bool(waiting) and waiting[0].attempts == 1
+                first = deliveries.begins_first
                 while waiting:
                     waiting.extend(deliveries.arrived(len(waiting)))
                     now_s = time.monotonic()
@@ -126,10 +126,11 @@ class Subscribing:
                         leased_at_s = now_s
                         continue
                     message = waiting.popleft()
+                    begun = first and message.attempts == 1
                     if begun or self._begun(message, lease_ms):
                         yield message
                         waiting.forget_inherited()
-                    begun = False
+                    first = False
         finally:
             try:
                 self._end_loop(waiting)

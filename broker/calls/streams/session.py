@@ -63,7 +63,7 @@ class Session:
         with flow.opened():
             tasks = [
                 asyncio.create_task(work)
-                for work in (self._read(), self._deliver(), self._tell_settled())
+                for work in (self._deliver(), self._read(), self._tell_settled())
             ]
             try:
                 first: list[asyncio.Future[Any]] = [*tasks, flow.ended]

@@ -89,10 +89,11 @@ class Raw:
             self.next()
 
     def close_code(self) -> int:
-        """The code of the broker's close frame."""
+        """The code of the broker's close frame, which has a reason too."""
         while True:
             opcode, payload = self.next()
             if opcode == CLOSE:
+                assert payload[2:].decode()
                 return int.from_bytes(payload[:2], "big")
 
 
