@@ -148,5 +148,8 @@ async def test_what_every_refuses(queue: Queue) -> None:
         decorator.every(timedelta(1), tz="UTC")
     with pytest.raises(TypeError, match="no argument 'cron'"):
         decorator.every("* * * * *", cron="x")
+    twice = queue.client.task(queue.topic, name="two").every("* * * * *").every("0 * * * *")
+    with pytest.raises(ValueError, match="have a schedule 'two' already"):
+        twice(of_kind(queue, lambda: None))
     with pytest.raises(TypeError, match="task takes: missing"):
         decorator.every("* * * * *")(of_kind(queue, takes))
