@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from delaylog.broker.calls.access.access import Access
 from delaylog.broker.calls.turn.turn import Turn
 from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.push.targets import GroupKey, Health
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
@@ -34,6 +35,8 @@ class ServingNode(Node):
         """Reads configured files again; `serve` sets the one with this process's files."""
         self.push_ports: Collection[int] = PORTS
         """Ports that a URL of a push target may name; `serve` sets those of the configuration."""
+        self.push_health: Callable[[GroupKey], Health | None] = lambda _: None
+        """What pushes have learned of a target, if this node makes them."""
         self._checks = PeriodicChecks(self, on_fatal)
 
     def start(self) -> None:

@@ -2,8 +2,7 @@
 
 Every connection passes `_socket`, the socket factory of aiohttp's connector, which judges the
 resolved address. Nothing is taken from the environment, no redirect is followed, no cookie is kept,
-nothing is decompressed, and of an answer at most 64 KiB are read. Names are resolved on threads of
-the client's own: names whose servers do not answer occupy no thread that anything else needs.
+nothing is decompressed, and of an answer at most 64 KiB are read.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Collection
-from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Final
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from delaylog.broker.push.addresses import AddressRules
 from delaylog.broker.push.outcomes import ACKED, EXCERPT_BYTES, Outcome, fault, judge
 from delaylog.broker.push.requests import PushRequest
+from delaylog.broker.push.resolver import Resolver
 
 CONNECT_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 1.0
@@ -29,9 +27,6 @@ decides nothing; it is read so that the connection can be used again."""
 ANSWER_BYTES_MAX: Final = 65_536
 KEPT_SECONDS: Final = 30.0
 NAMES_KEPT_SECONDS: Final = 30
-RESOLVER_THREADS: Final = 64
-"""Threads are made when they are needed. More than a resolver's default: a name that nobody answers
-for occupies one for as long as the system's resolver tries."""
 
 
 class RefusedAddressError(OSError):
@@ -51,14 +46,13 @@ class Attempts:
     ) -> None:
         """`own_ports`: ports that this process listens on; no push reaches them here."""
         self._rules, self._now_ms, self._own_ports = rules, now_ms, own_ports
-        self._threads = ThreadPoolExecutor(RESOLVER_THREADS, "push-resolver")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 # Targets have limits of their own; a shared one would let dead ones block all.
                 limit=0,
                 keepalive_timeout=KEPT_SECONDS,
                 ssl=True if tls is None else tls,
-                resolver=_Resolver(self._threads),
+                resolver=Resolver(),
                 ttl_dns_cache=NAMES_KEPT_SECONDS,
                 socket_factory=self._socket,
             ),
@@ -72,7 +66,6 @@ class Attempts:
     async def close(self) -> None:
         """Close all connections. Attempts under way end as failed."""
         await self._session.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def post(self, url: str, request: PushRequest, timeout_ms: int) -> Outcome:
         """Send one message; raises nothing but CancelledError."""
@@ -140,35 +133,3 @@ def _is_here(made: socket.socket, host: str) -> bool:
         except OSError:
             return False
     return True
-
-
-class _Resolver(AbstractResolver):
-    """Names by the system's resolver, on threads of its own."""
-
-    def __init__(self, threads: Executor) -> None:
-        self._threads = threads
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        def look() -> list[tuple[Any, ...]]:
-            return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, _FLAGS)
-
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, look)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address[0],
-                port=address[1],
-                family=kind,
-                proto=protocol,
-                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-            )
-            for kind, _, protocol, _, address in found
-        ]
-
-    async def close(self) -> None:
-        """Nothing: the threads belong to the client."""
-
-
-_FLAGS: Final = socket.AI_ADDRCONFIG

@@ -2,9 +2,9 @@
 
 A breaker is closed, open or half-open. Failed attempts open it: a target that fails gets one probe
 at the end of each pause, and pauses double. One success closes it. A target that is disabled gets
-nothing. The number of attempts in flight begins small, grows with successes and halves with each
-failure, so that a thousand targets that hang hold two thousand connections at most. Time is an
-argument; what must survive a restart is in `Health`.
+nothing. The number of attempts in flight begins with one, grows with successes and halves with each
+failure, so that a thousand targets that hang hold a thousand connections. Time is an argument; what
+must survive a restart is in `Health`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ WINDOW_MS: Final = 60_000
 WINDOW_ATTEMPTS_MIN: Final = 20
 WINDOW_FAILED_SHARE: Final = 0.5
 """So many attempts in a window, of which this share failed, open it too."""
-WINDOW_FIRST: Final = 2
-"""Attempts in flight at a target of which nothing is known, if it may have as many."""
 PAUSE_FIRST_MS: Final = 5_000
 PAUSE_MS_MAX: Final = 600_000
 THROTTLE_MS: Final = 1_000
@@ -42,7 +40,7 @@ class Breaker:
         self.health = health
         self.in_flight = 0
         self._concurrency = concurrency
-        self._window = min(WINDOW_FIRST, concurrency)
+        self._window = 1
         """Attempts that may be in flight now."""
         self._bucket = None
         if per_second is not None:
@@ -100,7 +98,7 @@ class Breaker:
         if outcome.verdict is Verdict.THROTTLED:
             wait_ms = THROTTLE_MS if outcome.retry_after_ms is None else outcome.retry_after_ms
             until_ms = max(self.health.throttled_until_ms, now_ms + wait_ms)
-            self.health = replace(self.health, throttled_until_ms=until_ms)
+            self.health = replace(self.health, throttled_until_ms=until_ms, reason=outcome.reason)
         self._count(outcome.unwell, now_ms)
         if outcome.unwell:
             self._window = max(self._window // 2, 1)
@@ -108,12 +106,13 @@ class Breaker:
             return
         if outcome.verdict is Verdict.ACKED:
             self._window = min(self._window + 1, self._concurrency)
-        if self.health.failing_since_ms and outcome.verdict is not Verdict.THROTTLED:
+        if outcome.verdict is not Verdict.THROTTLED and self.health is not WELL:
             # The window goes on, so that a target that fails half of the time opens it too.
             if self.health.open_until_ms:
                 self._attempts = self._failed = 0
             self._row = 0
-            self.health = Health(throttled_until_ms=self.health.throttled_until_ms)
+            until_ms = self.health.throttled_until_ms
+            self.health = WELL if until_ms <= now_ms else replace(WELL, throttled_until_ms=until_ms)
 
     def _room(self) -> int:
         return (1 if self.health.open_until_ms else self._window) - self.in_flight

@@ -31,6 +31,7 @@ from delaylog.broker.push.outcomes import Outcome, Verdict, fault
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
 from delaylog.broker.push.share import FIRST_SECONDS, Share
 from delaylog.broker.push.signing import parse_secret, signature_headers
+from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.records import split_records
 
@@ -108,7 +109,7 @@ class Pump:
             self._task.cancel()
 
     @property
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """Whether the group still has this target, and the node this state."""
         state = self._node.engine.state
         current = state.targets.targets.get(self._place.key)
@@ -117,6 +118,20 @@ class Pump:
     # ------------------------------------------------------------------ leasing
 
     async def _run(self) -> None:
+        while True:
+            try:
+                await self._push()
+            except DISTRUSTED:
+                raise
+            except Exception:
+                # One message must not end the broker again and again.
+                log.exception("pushing from group %r failed; it begins again", self._place.group)
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                return
+
+    async def _push(self) -> None:
+        """Lease and attempt until the target is not current any more."""
         while True:
             now_ms = self._node.clock.now_ms()
             count = self.breaker.permitted(now_ms, max(self._share.room, 0))
@@ -138,7 +153,7 @@ class Pump:
                 self.breaker.unused(count - found)
             if delivery is None:
                 continue
-            if not self._is_current:
+            if not self.is_current:
                 # The target changed while this receive waited. The next pump gets the messages.
                 await self._settle(_UNTRIED, [Receipts(delivery.lease)])
                 return
@@ -250,7 +265,7 @@ class Pump:
         if health is self._stored or not _is_news(self._stored, health, now_ms):
             return
         before, self._stored = self._stored, health
-        if self._is_current:
+        if self.is_current:
             try:
                 note_health(self._state, self._place.key, health, now_ms)
             except NotLeadingError:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.engine.push.targets import GroupKey
+from delaylog.broker.engine.push.targets import GroupKey, Health
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.pump import Place, Pump
@@ -61,6 +61,11 @@ class Pusher:
         while self.share.running:
             await asyncio.gather(*self.share.running, return_exceptions=True)
         await self._attempts.close()
+
+    def health(self, key: GroupKey) -> Health | None:
+        """What pushes have learned of a target, stored or not; None if none are made here."""
+        pump = self.pumps.get(key)
+        return pump.breaker.health if pump is not None and pump.is_current else None
 
     async def _follow(self) -> None:
         while True:

@@ -9,6 +9,7 @@ from delaylog.broker.schedules.catch_up import CatchUp, instants_after_outage
 from delaylog.broker.schedules.explain import explain
 from delaylog.broker.schedules.instants import next_instant, next_instant_after_change
 from delaylog.broker.schedules.jitter import due_ms
+from delaylog.broker.schedules.local_time import LocalTime, local_time
 from delaylog.broker.schedules.overlap import Action, decide_overlap
 from delaylog.broker.schedules.timing import Timing, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
@@ -17,6 +18,7 @@ __all__ = [
     "PACKAGED",
     "Action",
     "CatchUp",
+    "LocalTime",
     "Timing",
     "Zones",
     "check_timing",
@@ -24,6 +26,7 @@ __all__ = [
     "due_ms",
     "explain",
     "instants_after_outage",
+    "local_time",
     "next_instant",
     "next_instant_after_change",
 ]

@@ -62,11 +62,12 @@ def wall_s(timing: Timing, instant_ms: int, zones: Zones) -> int:
 
 def _on_the_clock(timing: Timing, clock: WallClock, after_s: int) -> int | None:
     gap, fold = ("skip", "both") if timing.elapsed else (timing.gap, timing.fold)
-    found = clock.next_instant(_walls(timing, clock), after_s, gap=gap, fold=fold)
+    found = clock.next_instant(walls_of(timing, clock), after_s, gap=gap, fold=fold)
     return None if found is None else found * _S
 
 
-def _walls(timing: Timing, clock: WallClock) -> NextWall:
+def walls_of(timing: Timing, clock: WallClock) -> NextWall:
+    """The wall times of a cron expression or a rule."""
     if timing.cron is not None:
         return parsed_cron(timing.cron).next_wall
     assert timing.rrule is not None

@@ -29,6 +29,11 @@ class WallClock:
         """The naive wall time at an instant."""
         return (EPOCH + timedelta(seconds=instant_s) + self._offset(instant_s)).replace(fold=0)
 
+    def repeats(self, wall: datetime) -> bool:
+        """Whether the clock shows this time twice."""
+        before, after = self._offsets(wall)
+        return before > after
+
     def next_instant(self, next_wall: NextWall, after_s: int, *, gap: str, fold: str) -> int | None:
         """The first instant after another, in seconds, or None.
 

@@ -6,6 +6,8 @@ request is written directly; all others use aiohttp's Response, which also waits
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -15,6 +17,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 
 from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.storage.calls.streams import HEARTBEAT_SECONDS
 from delaylog.storage.errors import DISTRUSTED
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ def response_to(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
     return LeanResponse(answer) if lean else response_of(answer)
 
 
+UNHEARD_SECONDS: Final = 2 * HEARTBEAT_SECONDS
+"""How long a client of server-sent events may acknowledge nothing of what is sent."""
 NAMED: Final = {"Server": "delaylog"}
 """Replaces aiohttp's header, which tells strangers the versions of Python and aiohttp."""
 
@@ -102,6 +107,8 @@ async def send_pieces(
     request: web.BaseRequest, answer: Stream, node: ServingNode
 ) -> web.StreamResponse:
     """Send a body piece by piece. If it fails midway, the connection is aborted."""
+    if answer.flow is not None and request.transport is not None:
+        _end_unheard(request.transport)
     headers = {"Content-Type": answer.kind, **NAMED, **answer.headers}
     response = web.StreamResponse(headers=headers)
     try:
@@ -122,3 +129,15 @@ async def send_pieces(
         return response
     await response.write_eof()
     return response
+
+
+def _end_unheard(transport: asyncio.Transport) -> None:
+    """Have the kernel end a connection whose client acknowledges nothing.
+
+    A client of server-sent events sends nothing, so a half-open connection would lease messages
+    again and again until the kernel gives up, a quarter of an hour later.
+    """
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    peer = transport.get_extra_info("socket")
+    if option is not None and peer is not None:
+        peer.setsockopt(socket.IPPROTO_TCP, option, round(UNHEARD_SECONDS * 1000))

@@ -231,11 +231,10 @@ class HttpFace:
                 answer = await self._carry_camellia(ctx, handler, path)
             else:
                 answer = await self._carry(ctx, handler, request.raw_path)
-            if isinstance(answer, Duplex):
+            if isinstance(answer, (Stream, Duplex)):
                 connection.flow = answer.flow
-                return await carry_stream(request, answer.flow)
-            if isinstance(answer, Stream):
-                connection.flow = answer.flow
+                if isinstance(answer, Duplex):
+                    return await carry_stream(request, answer.flow)
                 return await send_pieces(request, answer, self._node)
             return response_to(request, answer)
         except asyncio.CancelledError:
@@ -246,6 +245,7 @@ class HttpFace:
                 response.force_close()
             return response
         finally:
+            connection.flow = None
             if ctx.bytes_held:
                 self._budget.give_back(ctx.bytes_held)
 

@@ -39,6 +39,8 @@ AGAIN_WAIT_MS: Final = 1_000
 OFFERED_AGAIN_S: Final = 300.0
 """When a stream is tried again where none was offered: the broker may have been upgraded."""
 CLOSE_S: Final = 2.0
+BROKEN: Final = 1_006
+"""What aiohttp calls the end of a connection without a close frame."""
 _LATER: Final = frozenset({301, 302, 303, 307, 308, 401, 403, 429, 503})
 """Statuses that say nothing about whether streams are offered: the long poll deals with them."""
 
@@ -88,7 +90,9 @@ class _Streamed(AsyncPolls):
             await self._stream.close(CLOSED_OK)
             if self._stream.is_unreadable:
                 self._not_before_s = time.monotonic() + OFFERED_AGAIN_S
-            self._stream, self._poll_first = None, True
+            # A connection that broke off is made again at once.
+            self._poll_first = not self._stream.broke_off
+            self._stream = None
             return []
         members = {**self.members, "begin": 0}
         if time.monotonic() >= self._not_before_s:
@@ -146,15 +150,25 @@ class AsyncStream:
         self._answers: dict[int, asyncio.Future[None]] = {}
         self.is_unreadable = False
         """Whether it has ended since a frame makes no sense."""
+        self._has_spoken = False
+        """Whether a frame has arrived."""
 
     @property
     def is_open(self) -> bool:
         """Whether frames can be sent and may arrive."""
         return self._reading is not None and not self._reading.done()
 
+    @property
+    def broke_off(self) -> bool:
+        """Whether it has ended without a word of the broker why, after it had begun well."""
+        code = None if self._socket is None else self._socket.close_code
+        return self._has_spoken and not self.is_unreadable and code in (None, BROKEN)
+
     async def open(self, lease_ms: int) -> None:
         """Connect. Raises what aiohttp raises."""
         transport, wanted = self._link.transport, self._wanted
+        # Refuses another event loop, and a client that is closed.
+        transport.open()
         asked = request(
             "stream",
             self._link.places,
@@ -272,6 +286,7 @@ class AsyncStream:
             async for message in socket:
                 if message.type is not WSMsgType.BINARY:
                     return
+                self._has_spoken = True
                 batch = self._state.read(message.data)
                 if batch is not None:
                     self._inbox += await self._link.messages_of(batch, self._wanted, self)

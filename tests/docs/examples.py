@@ -17,6 +17,7 @@ PAGES: Final = (
     "docs/SDK.md",
     "docs/COMMANDS.md",
     "docs/SCHEDULES.md",
+    "docs/STREAMS.md",
     "docs/TESTING_PROGRAMS.md",
     "docs/COMING-FROM.md",
 )

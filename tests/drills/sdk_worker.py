@@ -95,7 +95,7 @@ def main(kind: str, url: str, journal: str, lease_ms: str, seed: str, plant: str
     """Work until a signal comes."""
     consumer = {"concurrency": 6, "lease_ms": int(lease_ms), "wait_ms": 500}
     if plant == COUNT_ALL:
-        BeginningDesk.begin_at_once = lambda _, n: n  # type: ignore[method-assign]
+        BeginningDesk.begin_at_once = lambda _, n: None  # type: ignore[method-assign]
     with SdkHistory(Path(journal), at_once=True) as history:
         work = Work(history, int(lease_ms), seed)
         if kind == "threads":

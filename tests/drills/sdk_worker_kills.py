@@ -47,8 +47,9 @@ BURST: Final = 10
 POISONED: Final = 4
 """Which message of a burst always fails."""
 RETRIES: Final = 2
-COUNTED_SHARE_MAX: Final = 0.5
-"""Of leases that ended without a handler, those whose attempts counted."""
+COUNTED_A_KILL_MAX: Final = 6
+"""Leases of a killed worker that ended without a handler, and whose attempts counted: as many as it
+has handlers. How many began ahead depends on how long calls take."""
 MOMENT_S: Final = (0.0, 0.4)
 SPARED_EVERY: Final = 10
 """One worker in so many lives on until leases of slow messages are extended."""
@@ -227,7 +228,7 @@ class SdkWorkerKills:
         if not self.cut_off or not self.kinds["lease_expired"] or not self.kinds["lease_extended"]:
             wrong.append("no worker was killed with a message in hand, or none extended a lease")
         counted, uncounted = self.unhandled["counted"], self.unhandled["uncounted"]
-        if not uncounted or counted > COUNTED_SHARE_MAX * (counted + uncounted):
+        if not uncounted or counted > COUNTED_A_KILL_MAX * self.kills:
             wrong.append("attempts at messages that waited in a killed worker were counted")
         lines = [
             f"{self.kills} workers killed, {self.cut_off} handlers cut off; the lives of "

@@ -31,7 +31,8 @@ _PLAIN: Final = ("mode", "timeout_ms", "concurrency", "per_second")
 async def get_target(ctx: Context) -> Answer:
     """GET …/groups/{g}/target."""
     topic, group = _place(ctx)
-    target, health = the_target(ctx.node.engine.state, topic, group)
+    target, stored = the_target(ctx.node.engine.state, topic, group)
+    health = ctx.node.push_health((topic.number, group.number)) or stored
     return ctx.answer(_describe(ctx, topic, group, target, health))
 
 

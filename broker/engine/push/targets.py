@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
+import msgpack
+
 GroupKey: TypeAlias = "tuple[int, int]"
 """Numbers of a topic and of a group in it."""
 BY_OPERATOR: Final = "operator"
@@ -76,6 +78,8 @@ class TargetTable:
     def __init__(self) -> None:
         self.targets: dict[GroupKey, Target] = {}
         self.healths: dict[GroupKey, Health] = {}
+        self._packed: dict[GroupKey, bytes] = {}
+        """Each as a checkpoint stores it."""
         self.changes = 0
         """Number of changes to targets in this process; not state."""
 
@@ -88,24 +92,23 @@ class TargetTable:
                 self.drop(*key)
                 return
             self.targets[key] = Target.from_dict(members["target"])
-        if key in self.targets:
-            self.healths[key] = Health(**members["health"])
+        target = self.targets.get(key)
+        if target is not None:
+            health = self.healths[key] = Health(**members["health"])
+            parts = {"target": asdict(target), "health": health.as_dict()}
+            self._packed[key] = msgpack.packb({"topic": key[0], "group": key[1], **parts})
 
     def drop(self, topic: int, group: int) -> None:
         """A group is gone, or its target."""
         if self.targets.pop((topic, group), None) is not None:
-            del self.healths[topic, group]
+            del self.healths[topic, group], self._packed[topic, group]
             self.changes += 1
 
-    def snapshot(self) -> list[dict[str, Any]]:
+    def snapshot(self) -> list[bytes]:
         """All targets, for a checkpoint."""
-        return [
-            {"topic": key[0], "group": key[1], "target": asdict(target)}
-            | {"health": self.healths[key].as_dict()}
-            for key, target in self.targets.items()
-        ]
+        return list(self._packed.values())
 
-    def restore(self, saved: list[dict[str, Any]]) -> None:
+    def restore(self, saved: list[bytes]) -> None:
         """Fill an empty table from a checkpoint."""
-        for members in saved:
-            self.apply(members)
+        for packed in saved:
+            self.apply(msgpack.unpackb(packed))

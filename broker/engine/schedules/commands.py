@@ -20,12 +20,13 @@ from delaylog.broker.engine.errors import (
 )
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.firing import append_firings, append_schedule
-from delaylog.broker.engine.schedules.instants import begin_after, wait_for
+from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
+from delaylog.broker.schedules.local_time import LocalTime, local_time
 from delaylog.broker.schedules.timing import FORMS, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import NAME, NOTE, RULES, TIMING
@@ -35,13 +36,16 @@ from delaylog.storage.messages.message_fields import BY_NAME, check_id
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
 """Members of a send that a schedule may have; id and merging are its own."""
 PREVIEW_MAX: Final = 1_000
+_TRIES: Final = 16
+"""Milliseconds that are tried for a firing by hand."""
 
 
 class Coming(NamedTuple):
-    """An instant to come, and when it fires."""
+    """An instant to come, when it fires, and how it looks in the zone of its schedule."""
 
     instant_ms: int
     due_ms: int
+    local: LocalTime
 
 
 def the_schedule(state: EngineState, topic: Topic, name: str) -> Schedule:
@@ -146,17 +150,27 @@ def drop_schedule(state: EngineState, one: Schedule, now_ms: int) -> int:
 def run_now(state: EngineState, one: Schedule, now_ms: int, zones: Zones = PACKAGED) -> str:
     """Fire once at once, paused or not, whatever is open; returns the id of the message.
 
-    It is a firing like any other, with the present time as its instant; the next instant stays.
+    It is a firing like any other. Its instant is the present, or the first millisecond from then on
+    that no other firing has; the next instant stays.
     """
-    count = one.spec.timing.count
-    if count is not None and one.progress.n >= count:
-        raise ConflictError(f"schedule {one.name!r} has fired {count} times, which is its count")
-    progress = replace(one.progress, n=one.progress.n + 1, fired_ms=now_ms)
+    if is_spent(one, one.progress):
+        times = one.progress.n
+        raise ConflictError(f"schedule {one.name!r} has fired {times} times, which is its count")
+    instant_ms = _free_instant(one, max(now_ms, one.progress.fired_ms + 1), zones)
+    progress = replace(one.progress, n=one.progress.n + 1, fired_ms=instant_ms)
     if progress.next_ms:
         wait_for(one, progress, progress.next_ms, zones)
-    firing = Firing(one, now_ms, now_ms, progress.n)
+    firing = Firing(one, instant_ms, now_ms, progress.n)
     append_firings(state, [firing], {one.number: progress}, now_ms, by=zones.version)
-    return one.id_at(now_ms)
+    return one.id_at(instant_ms)
+
+
+def _free_instant(one: Schedule, first_ms: int, zones: Zones) -> int:
+    """The first millisecond that is no instant of the timing."""
+    for at in range(first_ms, first_ms + _TRIES):
+        if next_instant(one.spec.timing, at - 1, zones) != at:
+            return at
+    raise ConflictError(f"schedule {one.name!r} fires all the time: wait for its next firing")
 
 
 def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> list[Coming]:
@@ -172,7 +186,8 @@ def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> 
     key = f"{one.topic}/{one.name}".encode()
     while at is not None and len(out) < left:
         following = next_instant(timing, at, zones)
-        out.append(Coming(at, due_ms(key, at, following, rules.jitter_ms)))
+        due = due_ms(key, at, following, rules.jitter_ms)
+        out.append(Coming(at, due, local_time(timing, at, zones)))
         at = following
     return out
 
@@ -228,11 +243,11 @@ def _store(
 
 
 def _newest(progress: Progress) -> int:
-    """The newest instant that has fired or been decided: a change goes on behind it.
+    """The newest instant that has fired or was skipped: a change goes on behind it.
 
-    An instant that was asked for by hand may lie ahead of those of the timing.
+    It may lie a second ahead, since messages are sent ahead of their due times.
     """
-    return 0 if progress.n == 0 else max(progress.fired_ms, progress.buffered_ms)
+    return progress.last_ms if progress.n or progress.skipped else 0
 
 
 def _put(

@@ -16,7 +16,7 @@ from delaylog.broker.engine.apply.send_frames import Logged, apply_send
 from delaylog.broker.engine.control.changes import cancel
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
-from delaylog.broker.engine.schedules.instants import begin_after, recomputed, wait_for
+from delaylog.broker.engine.schedules.instants import begin_after, is_spent, recomputed, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, batch_of
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
 from delaylog.broker.engine.schedules.table import moved_rows
@@ -27,7 +27,7 @@ from delaylog.broker.schedules.catch_up import instants_after_outage
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.overlap import Action, decide_overlap
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.layout import STATE_ENDED_FIRST, FrameKind
+from delaylog.storage.layout import STATE_ENDED_FIRST, FrameKind, MessageState
 from delaylog.storage.log.multi_frames import encode_multi
 from delaylog.storage.messages.batch import Block
 
@@ -37,6 +37,8 @@ SLICE_STEPS: Final = 4 * SLICE_FIRINGS
 """Schedules looked at in one slice."""
 SLICE_BYTES: Final = 4 << 20
 """Bodies of one frame, after the first one."""
+FULL_RETRY_MS: Final = 1_000
+"""Time between looks at a full disk."""
 
 
 class ScheduleRunner:
@@ -47,6 +49,7 @@ class ScheduleRunner:
         self._zones = zones
         self._outage_ms = 0
         """Instants well before this time belong to an outage, and obey the catch-up rule."""
+        self._held_until_ms = 0
         self._recompute: deque[int] = deque()
 
     def start(self, now_ms: int) -> None:
@@ -55,21 +58,28 @@ class ScheduleRunner:
         table.lead()
         self._outage_ms = now_ms
         newer = self._zones.version > table.zones
-        if len(table) and (newer or (table.mixed and self._zones.version == table.zones)):
-            self._recompute = deque(table.by_number)
+        again = newer or (table.mixed and self._zones.version == table.zones)
+        # An earlier leadership may have left some, which another leader has computed since.
+        self._recompute = deque(table.by_number if again else ())
 
     def clock_stepped(self, now_ms: int) -> None:
         """The clock jumped ahead, which is an outage, or was set back, after which none was."""
         self._outage_ms = now_ms
+        self._held_until_ms = 0
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None: nothing is known to come."""
-        return 0 if self._recompute else self._state.schedules.next_wake_ms()
+        wake = 0 if self._recompute else self._state.schedules.next_wake_ms()
+        return None if wake is None else max(wake, self._held_until_ms)
 
     def run_due(self, now_ms: int) -> None:
         """Fire what is due, one bounded slice."""
         wake = self.next_wake_ms()
         if wake is None or wake > now_ms or not self._state.may_append():
+            return
+        if self._state.short_of_space:
+            # As sends are refused then. What is due fires when there is room: it is no outage.
+            self._held_until_ms = now_ms + FULL_RETRY_MS
             return
         if self._recompute:
             # Nothing fires by instants that may be those of an older release.
@@ -102,15 +112,18 @@ class ScheduleRunner:
 
     def _judge(self, one: Schedule, progress: Progress, one_slice: _Slice, now_ms: int) -> None:
         rules = one.spec.rules
-        open_last = [] if rules.overlap == "allow" else living_last(self._state, one, progress)
+        open_last = (
+            [] if rules.overlap == "allow" else living_last(self._state, one, progress, now_ms)
+        )
         if progress.buffered_ms and not open_last:
-            one_slice.fire(one, progress, progress.buffered_ms, now_ms)
+            if not is_spent(one, progress):
+                one_slice.fire(one, progress, progress.buffered_ms, now_ms)
             progress.buffered_ms = 0
             # It may have been the last one.
             wait_for(one, progress, progress.next_ms or None, self._zones)
             return
         instant = progress.next_ms
-        if not instant or progress.due_ms > now_ms:
+        if not instant or one.wake_ms(progress) > now_ms:
             self._await(one, progress, open_last)
             return
         kept = self._after_outage(one, instant)
@@ -188,13 +201,19 @@ class _Slice:
         self._bytes += len(one.spec.message)
 
 
-def living_last(state: EngineState, one: Schedule, progress: Progress) -> list[FoundMessages]:
+def living_last(
+    state: EngineState, one: Schedule, progress: Progress, now_ms: int
+) -> list[FoundMessages]:
     """The message of the newest firing in each group where it is pending or leased."""
     topic, out = state.by_number[one.topic], []
     if progress.fired_ms:
         for group in topic.groups.values():
             found = find_ids(state, topic, [one.id_at(progress.fired_ms)], group=group)
-            if found.known[0] and found.states[0] < STATE_ENDED_FIRST:
+            if not found.known[0] or found.states[0] >= STATE_ENDED_FIRST:
+                continue
+            # One that nobody has received ends at its expiry, which is written later.
+            leased = found.states[0] == MessageState.LEASED
+            if leased or found.rows["expires_at"][0] > now_ms:
                 out.append(found)
     return out
 

@@ -12,6 +12,12 @@ from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.zones import Zones
 
 
+def is_spent(one: Schedule, progress: Progress) -> bool:
+    """Whether it has fired as often as its count says."""
+    count = one.spec.timing.count
+    return count is not None and progress.n >= count
+
+
 def begin_after(one: Schedule, progress: Progress, after_ms: int, zones: Zones) -> None:
     """Wait for the first instant after a time: an instant, or when a call changed the schedule."""
     timing = one.spec.timing
@@ -22,8 +28,7 @@ def begin_after(one: Schedule, progress: Progress, after_ms: int, zones: Zones) 
 
 def wait_for(one: Schedule, progress: Progress, instant_ms: int | None, zones: Zones) -> None:
     """Wait for an instant; for none if there is none, or the schedule has fired `count` times."""
-    count = one.spec.timing.count
-    if instant_ms is None or (count is not None and progress.n >= count):
+    if instant_ms is None or is_spent(one, progress):
         progress.next_ms = progress.due_ms = 0
         return
     progress.next_ms = progress.due_ms = instant_ms

@@ -19,6 +19,9 @@ from delaylog.broker.schedules.catch_up import WINDOW_MS, CatchUp
 from delaylog.broker.schedules.timing import Timing
 from delaylog.storage.calls.schedule_members import RULES
 
+AHEAD_MS: Final = 1_000
+"""How long before its due time a firing becomes a message: longer than a commit takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -103,6 +106,15 @@ class Schedule(SnapshotNode):
     def paused(self) -> bool:
         """Whether it fires nothing until it is resumed."""
         return self.note is not None
+
+    def wake_ms(self, progress: Progress) -> int:
+        """When the next instant is to be decided: at its due time, or a little ahead of it.
+
+        A message that is sent ahead is released by the wheel at its millisecond. Overlap can be
+        judged at the due time only.
+        """
+        ahead_ms = AHEAD_MS if self.spec.rules.overlap == "allow" else 0
+        return max(progress.due_ms - ahead_ms, 0)
 
     def id_at(self, instant_ms: int) -> str:
         """The id of the message of an instant."""

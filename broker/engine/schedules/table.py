@@ -117,7 +117,7 @@ class ScheduleTable:
         self.awaited.clear()
         self._wakes = list(self._woken)
         self._wakes += [
-            one.progress.due_ms << _NUMBER_BITS | number
+            one.wake_ms(one.progress) << _NUMBER_BITS | number
             for number, one in self.by_number.items()
             if one.progress.next_ms and not one.paused
         ]
@@ -133,7 +133,7 @@ class ScheduleTable:
         """Enter the due time of a schedule. `progress` = what a frame will store soon."""
         progress = progress or one.progress
         if self._wakes is not None and progress.next_ms and not one.paused:
-            heappush(self._wakes, progress.due_ms << _NUMBER_BITS | one.number)
+            heappush(self._wakes, one.wake_ms(progress) << _NUMBER_BITS | one.number)
 
     def ended(self, origins: Sequence[int]) -> None:
         """Messages that buffered firings wait for may have ended: look at those at once."""
@@ -142,6 +142,15 @@ class ScheduleTable:
             if self._wakes is not None:
                 self._woken.add(number)
                 heappush(self._wakes, number)
+
+    def purged(self, topic: int) -> None:
+        """Messages of a topic have ended at once."""
+        waiting = self.awaited.items()
+        self.ended([o for o, number in waiting if self._topic_of(number) == topic])
+
+    def _topic_of(self, number: int) -> int | None:
+        one = self.by_number.get(number)
+        return None if one is None else one.topic
 
     def next_wake_ms(self) -> int | None:
         """When something may be due; never later than it is."""
@@ -158,7 +167,7 @@ class ScheduleTable:
                 self._woken.discard(one.number)
                 return one
             progress = moved.get(one.number, one.progress)
-            if progress.next_ms and progress.due_ms == entry >> _NUMBER_BITS:
+            if progress.next_ms and one.wake_ms(progress) == entry >> _NUMBER_BITS:
                 return one
         return None
 

@@ -95,15 +95,16 @@ def test_every_call_is_answered(open_embedded: Any) -> None:
     assert len(asked) == len(ALL) - len(NOT_HERE)
 
 
+NAMES = {"principal": "p", "topic": "t", "group": "g"}
+
+
 @pytest.mark.parametrize("name", sorted(OF_SERVERS))
 def test_calls_of_servers_are_refused(open_embedded: Any, name: str) -> None:
     broker = open_embedded(clock=ManualClock(), fsync="never")
     call = BY_NAME[name]
     body = None if call.takes is None else {}
     with pytest.raises(errors.ApiError, match="an embedded broker has no principals"):
-        broker.call(
-            json_call(call.method, call.path.format(principal="p", topic="t", group="g"), body)
-        )
+        broker.call(json_call(call.method, call.path.format(**NAMES), body))
 
 
 def test_a_path_that_is_not_there_is_refused_as_over_http(open_embedded: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from delaylog.broker.host.audit.settings import AuditSettings
 from delaylog.broker.host.config import Config, TlsConfig, load_config, parse_address
 from delaylog.broker.host.settings.options import OPTIONS, ConfigError
+from delaylog.broker.push.addresses import AddressRules
 
 
 def write(folder: Path, text: str | bytes) -> str:
@@ -285,3 +286,29 @@ def test_names_and_origins(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=name):
             load_config({name.replace("-", "_"): text}, {})
+
+
+def test_what_pushes_may_reach() -> None:
+    """Nothing inside unless networks are named; the ports of the web unless others are."""
+    assert load_config({}, {}).push == AddressRules()
+    said = {"push_allow": "10.1.0.0/16, fd00:1::/32", "push_ports": "443,8443"}
+    config = load_config(said, {})
+    assert [str(network) for network in config.push.allowed] == ["10.1.0.0/16", "fd00:1::/32"]
+    assert config.push.ports == {443, 8443}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("push-allow", "10.0.0.1/8"),
+        ("push-allow", "example.com"),
+        ("push-ports", ""),
+        ("push-ports", "0"),
+        ("push-ports", "65536"),
+        ("push-ports", "http"),
+    ],
+)
+def test_bad_rules_of_pushes(name: str, text: str) -> None:
+    """The error names the setting and the value."""
+    with pytest.raises(ConfigError, match=f"(?s){name}.*{text}"):
+        load_config({name.replace("-", "_"): text}, {})

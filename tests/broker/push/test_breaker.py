@@ -50,8 +50,9 @@ def grown(concurrency: int) -> Breaker:
 
 def test_attempts_in_flight_grow_with_successes_and_halve_with_failures() -> None:
     breaker = Breaker(concurrency=10)
-    assert breaker.permitted(NOW, 99) == 2
-    for _ in range(2):
+    for before in range(1, 4):
+        assert breaker.permitted(NOW, 99) == before
+        breaker.unused(before - 1)
         breaker.ended(ACKED, NOW)
     assert breaker.permitted(NOW, 99) == 4
     for _ in range(4):
@@ -80,6 +81,7 @@ def test_failures_in_a_row_open_it_and_a_probe_closes_it() -> None:
     breaker.ended(ACKED, later)
     assert breaker.health == WELL
     assert breaker.permitted(later, 99) == 2
+    breaker.unused(2)
 
 
 def test_pauses_double_up_to_a_bound() -> None:
@@ -137,12 +139,14 @@ def test_410_disables_until_an_operator_enables() -> None:
 def test_a_throttle_waits_as_long_as_was_asked() -> None:
     breaker = Breaker(concurrency=10)
     attempt(breaker, throttled(None), NOW)
+    assert breaker.health.reason == "answer 429"
     assert breaker.ready_at_ms(NOW) == NOW + THROTTLE_MS
     attempt(breaker, throttled(60_000), NOW + THROTTLE_MS)
     assert breaker.health.state(NOW + THROTTLE_MS) == "throttled"
     assert breaker.ready_at_ms(NOW) == NOW + THROTTLE_MS + 60_000
     assert breaker.permitted(NOW + 60_999, 1) == 0
-    assert breaker.permitted(NOW + 61_000, 1) == 1
+    attempt(breaker, ACKED, NOW + 61_000)
+    assert breaker.health == WELL
 
 
 def test_a_gateway_that_never_finds_its_server_opens_it_too() -> None:
@@ -155,8 +159,8 @@ def test_a_gateway_that_never_finds_its_server_opens_it_too() -> None:
 
 def test_rate_and_concurrency_are_both_kept() -> None:
     breaker = Breaker(concurrency=4, per_second=2)
-    attempt(breaker, ACKED, NOW - 2_000)
-    attempt(breaker, ACKED, NOW - 1_500)
+    for ago_ms in (4_000, 3_000, 2_000):
+        attempt(breaker, ACKED, NOW - ago_ms)
     assert breaker.permitted(NOW, 10) == 2
     assert breaker.ready_at_ms(NOW) == NOW + 500
     assert breaker.permitted(NOW + 1_000, 10) == 2

@@ -18,10 +18,12 @@ from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Targe
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic, put_group, put_topic
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
+from delaylog.broker.push import pump
 from delaylog.broker.push.addresses import AddressRules, parse_networks
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import FAILURES_TO_OPEN, PAUSE_FIRST_MS
 from delaylog.broker.push.pusher import Pusher
+from delaylog.broker.push.requests import make_request
 from delaylog.broker.push.signing import make_secret
 from tests.broker.host.running_node import RunningNode, running
 from tests.broker.push.receivers import Receiver, answer, hang
@@ -190,6 +192,8 @@ async def test_an_open_breaker_uses_up_no_retries_and_survives_a_restart(tmp_pat
             push.it.send(20)
             await push.it.until(lambda: push.health().open_until_ms > 0)
             opened = push.health()
+            assert push.pusher.health((1, 1)) == opened
+            assert push.pusher.health((1, 2)) is None
             assert opened.reason == "answer 500 Internal Server Error"
             await push.counts(leased=0, living=20)
         receiver.script = answer(200)
@@ -283,6 +287,26 @@ async def test_a_stop_returns_messages_in_flight(tmp_path: Path) -> None:
             await push.counts(acked=1)
 
 
+async def test_an_error_of_the_broker_costs_an_attempt_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter(range(2))
+
+    def broken(*given: Any) -> Any:
+        if next(failures, None) is not None:
+            raise RuntimeError("a mistake of ours")
+        return make_request(*given)
+
+    monkeypatch.setattr(pump, "make_request", broken)
+    async with Receiver(answer(200)) as receiver, pushing(tmp_path, receiver) as push:
+        push.topic()
+        push.target(receiver)
+        push.it.send(2)
+        await push.counts(acked=2)
+    assert "a mistake of ours" in caplog.text
+    assert len(receiver.requests) == 2
+
+
 async def test_rate_and_concurrency(tmp_path: Path) -> None:
     most = running_now = 0
 
@@ -327,4 +351,4 @@ async def test_targets_that_hang_delay_no_others(tmp_path: Path) -> None:
             push.it.send()
             await push.counts(acked=number + 1)
             assert asyncio.get_running_loop().time() - began < 0.8
-        assert push.pusher.share.in_flight <= 2 * 100
+        assert push.pusher.share.in_flight <= 100 + 1

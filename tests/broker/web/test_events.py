@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,9 @@ from tests.broker.web.streams import WAIT_S, path_of
 QUICK_BEATS = """
 import sys
 from delaylog.broker.calls.streams import events
+from delaylog.broker.web import answering
 events.HEARTBEAT_SECONDS = 0.2
+answering.UNHEARD_SECONDS = 2.0
 from delaylog.broker.cli.main import main
 sys.exit(main())
 """
@@ -144,3 +147,17 @@ def test_an_empty_window_is_refused(
 def test_events_are_json(broker: Any, topic: str, assert_problem: Any) -> None:
     answer = broker.call("GET", path_of(topic, form="bulk"), headers=ACCEPT)
     assert_problem(answer, 400, "bad_request", field="form")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such timeout")
+def test_a_client_that_takes_nothing_is_cut(broker: Any, topic: str) -> None:
+    """Its window of the connection stays shut, as of a page that hangs."""
+    for _ in range(20):
+        broker.post(f"/v1/topics/{topic}/messages", [{"body": "x" * 10_000}] * 100)
+    with broker.connect() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        path = path_of(topic, messages=2_000, bytes=1 << 30)
+        accept = "text/event-stream"
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n".encode())
+        broker.await_metric("delaylog_streams", 1)
+        broker.await_metric("delaylog_streams", 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,40 +13,15 @@ from standardwebhooks import Webhook
 
 from delaylog.broker.push.signing import make_secret
 from delaylog.client import PlainClient
+from tests.broker.push.sink import Sink, started_sink
 
 SECRETS = [make_secret(bytes([number]) * 32) for number in (1, 2)]
 
 
-class Sink(ThreadingHTTPServer):
-    """A receiver that keeps what it gets."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        self.arrived = threading.Semaphore(0)
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Sink
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        headers = {name.lower(): text for name, text in self.headers.items()}
-        self.server.got.append((headers, body))
-        self.send_response(204)
-        self.end_headers()
-        self.server.arrived.release()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def sink() -> Iterator[Sink]:
-    with Sink() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with started_sink() as server:
         yield server
-        server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +69,7 @@ def test_a_target_is_made_read_changed_and_dropped(broker: Any, topic: str) -> N
         "state": "disabled",
         "disabled": "operator",
     }
+    assert broker.call("GET", path).json == changed.json
     assert broker.call("PATCH", path, {"per_second": None}).json["per_second"] is None
     assert broker.call("PATCH", path, {"push": "on"}).json["state"] == "closed"
     # PUT replaces all but the secrets.

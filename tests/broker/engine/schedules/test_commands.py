@@ -28,8 +28,9 @@ def test_an_equal_put_changes_nothing(host: ScheduleHost) -> None:
     end = host.engine.state.log.end_position
     one = host.put("s", b"x", interval_ms=1_000, tags=["a"])
     assert host.engine.state.log.end_position == end
-    assert one.progress.n == 2
-    assert host.put("s", b"y", interval_ms=1_000, tags=["a"]).progress.n == 2
+    # The third is a message already, a second ahead.
+    assert one.progress.n == 3
+    assert host.put("s", b"y", interval_ms=1_000, tags=["a"]).progress.n == 3
 
 
 def test_a_patch_changes_what_it_names(host: ScheduleHost) -> None:
@@ -65,6 +66,10 @@ def test_a_change_of_the_timing_never_fires_an_instant_twice(host: ScheduleHost)
     assert host.take() == []
     host.advance(1_000)
     assert host.take() == [f"s@{host.now_ms}"]
+    # The next one is a message already, a second ahead.
+    host.patch("s", cron="*/1 * * * * *")
+    host.advance(1_000)
+    assert host.take() == [f"s@{host.now_ms}"]
 
 
 def test_a_pause_has_a_note_and_passes_instants_over(host: ScheduleHost) -> None:
@@ -94,6 +99,24 @@ def test_run_now_is_a_firing_beside_the_instants(host: ScheduleHost) -> None:
     assert host.one("s").progress.n == 2
     host.resume_one("s")
     assert host.one("s").progress.next_ms == instant
+
+
+def test_firings_by_hand_have_ids_of_their_own(host: ScheduleHost) -> None:
+    """Several in one millisecond, which is an instant of the timing, too."""
+    host.put("s", cron="* * * * * *")
+    host.advance(1_000 - host.now_ms % 1_000)
+    ids = {host.run_now("s") for _ in range(3)}
+    assert len(ids) == 3
+    host.advance(10_000)
+    assert ids < set(host.take())
+    assert len(host.fired) == 3 + 11
+
+
+def test_a_schedule_of_each_millisecond_is_not_fired_by_hand(host: ScheduleHost) -> None:
+    """There is no instant left for it."""
+    host.put("s", interval_ms=1)
+    with pytest.raises(ConflictError, match="fires all the time"):
+        host.run_now("s")
 
 
 def test_a_dropped_schedule_fires_no_more(host: ScheduleHost) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from delaylog.broker.engine.schedules import commands
@@ -26,6 +28,20 @@ def test_each_instant_fires_at_its_millisecond(host: ScheduleHost) -> None:
     host.advance(DAY)
     assert host.take() == []
     assert host.one("tick").progress.next_ms == 0
+
+
+def test_a_firing_is_an_ordinary_message_before_it_is_due(host: ScheduleHost) -> None:
+    """A second ahead it waits in the wheel, so its lateness is that of any message."""
+    one = host.put("s", cron="0 9 * * *")
+    instant = one.progress.next_ms
+    host.advance(instant - 1_001 - host.now_ms)
+    assert host.topic.default.counts.living == 0
+    host.advance(1)
+    assert host.topic.default.counts.living == 1
+    assert host.receive() == []
+    host.advance(1_000)
+    (message,) = host.receive()
+    assert (message.deliver_at_ms, host.now_ms) == (instant, instant)
 
 
 def test_a_firing_has_what_the_schedule_says(host: ScheduleHost) -> None:
@@ -129,6 +145,50 @@ def test_a_buffered_firing_survives_a_restart(host: ScheduleHost) -> None:
     assert host.take() == [f"b@{waiting}"]
 
 
+def test_a_buffered_firing_counts(host: ScheduleHost) -> None:
+    """A firing by hand was the last one of the count: what waits is given up."""
+    host.put("b", cron="0 * * * *", overlap="buffer_one", count=2)
+    host.advance(2 * HOUR)
+    assert host.one("b").progress.buffered_ms
+    host.run_now("b")
+    host.ack(host.receive())
+    host.advance(HOUR)
+    assert host.receive() == []
+    assert host.one("b").progress.n == 2
+    assert (host.one("b").progress.buffered_ms, host.one("b").progress.next_ms) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["purge", "drop_group", "cancel"])
+def test_a_buffered_firing_follows_whatever_ends_the_message(host: ScheduleHost, how: str) -> None:
+    """The schedule has no further instant that would look at it."""
+    end_ms = host.now_ms + 3 * HOUR
+    if how == "drop_group":
+        host.configure(default_group=False)
+        host.put_group("g")
+        host.put_group("other")
+    host.put("b", cron="0 * * * *", overlap="buffer_one", end_ms=end_ms)
+    host.advance(4 * HOUR)
+    waiting, last = host.one("b").progress.buffered_ms, host.one("b").progress.fired_ms
+    assert waiting == last + HOUR
+    if how == "purge":
+        host.purge()
+    elif how == "cancel":
+        host.cancel([f"b@{last}"])
+    else:
+        host.drop_group("g")
+        assert host.one("b").progress.n == 1
+        host.drop_group("other")
+    assert host.one("b").progress.n == 2
+    assert host.one("b").progress.buffered_ms == 0
+
+
+def test_a_message_that_has_expired_is_not_open(host: ScheduleHost) -> None:
+    """Nobody receives; each message lives for half a minute."""
+    host.put("s", cron="* * * * *", overlap="skip", ttl_ms=30_000)
+    host.advance(10 * MINUTE)
+    assert host.one("s").progress.n == 10
+
+
 def test_replace_ends_the_last_message(host: ScheduleHost) -> None:
     """A message that nobody has received, and one under a lease."""
     host.put("r", cron="* * * * *", overlap="replace")
@@ -206,6 +266,19 @@ def test_a_clock_that_is_set_back_repeats_no_instant(host: ScheduleHost) -> None
     assert host.take() == []
     host.advance(3 * HOUR)
     assert len(host.take()) == 3
+
+
+def test_a_full_disk_delays_firings(host: ScheduleHost) -> None:
+    """Nothing fires below the reserve, and all of it when there is room, under `none` too."""
+    host.put("h", cron="0 * * * *", catch_up="none")
+    limits = host.engine.state.limits
+    host.engine.state.limits = replace(limits, disk_reserve_bytes=1 << 53)
+    host.now_ms += 5 * HOUR
+    host.turn()
+    assert host.take() == []
+    host.engine.state.limits = limits
+    host.advance(1_000)
+    assert len(host.take()) == 5
 
 
 def test_a_firing_needs_neither_quota_nor_room_for_its_id(host: ScheduleHost) -> None:

@@ -76,3 +76,18 @@ def test_a_change_of_an_interrupted_leader_begins_again(host: ScheduleHost) -> N
     host.use_zones(newer)
     assert host.engine.state.schedules.zones == "2099a"
     assert len({host.one(f"s{n}").progress.next_ms for n in range(200)}) == 1
+
+
+def test_what_another_leader_has_computed_is_left_alone(host: ScheduleHost) -> None:
+    """A leadership ended in the middle; the next one of this node finds the work done."""
+    for n in range(200):
+        host.put(f"s{n}", cron="0 9 * * *", zone="Europe/Berlin")
+    runner, table = host.engine.schedules, host.engine.state.schedules
+    runner._zones = zones_where("Asia/Tokyo")
+    runner.start(host.now_ms)
+    host.engine.run_due(host.now_ms)
+    table.apply({"zones": "2099a"})
+    end = host.engine.state.log.end_position
+    runner.start(host.now_ms)
+    host.turn()
+    assert host.engine.state.log.end_position == end

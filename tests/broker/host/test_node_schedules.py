@@ -1,0 +1,66 @@
+"""Schedules on a running node: a real clock fires them, and a stop loses no instant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from delaylog.broker.engine.deliver import receiving, settling
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.schedules.commands import pause_schedule, put_schedule, the_schedule
+from tests.broker.host.running_node import RunningNode, running
+
+STEP_MS = 50
+
+
+def put(it: RunningNode, name: str, **members: object) -> None:
+    """As a call would."""
+    now_ms = it.clock.now_ms()
+    topic = it.engine.make_topic("t", now_ms)
+    put_schedule(it.engine.state, topic, name, members, b"x", now_ms)
+    it.node.appended()
+
+
+def received(it: RunningNode) -> list[int]:
+    """Due times of all ready messages, by how late each is received; they are acked."""
+    state, now_ms = it.engine.state, it.clock.now_ms()
+    topic = it.engine.make_topic("t", now_ms)
+    request = ReceiveRequest(count_max=1_000, now_ms=now_ms, begin=[None], consumers=[""])
+    delivery = receiving.receive(state, topic, topic.default, request, lease_ms=60_000)
+    if delivery is None:
+        return []
+    receipts = settling.Receipts(delivery.lease, delivery.origins.astype(np.int64))
+    settling.ack(state, topic, receipts, now_ms)
+    it.node.appended()
+    due: list[int] = delivery.rows["deliver_at"].tolist()
+    assert max(due) <= now_ms, "no firing is early"
+    return due
+
+
+async def test_the_clock_fires_each_instant_of_two_lives(tmp_path: Path) -> None:
+    """Twenty firings a second, over a stop and a start, each once and at its instant."""
+    dues: list[int] = []
+    for life in range(2):
+        async with running(tmp_path / "folder") as it:
+            if life == 0:
+                put(it, "s", interval_ms=STEP_MS)
+            wanted = len(dues) + 30
+
+            def enough(it: RunningNode = it, wanted: int = wanted) -> bool:
+                dues.extend(received(it))
+                return len(dues) >= wanted
+
+            await it.until(enough)
+    async with running(tmp_path / "folder") as it:
+        topic = it.engine.make_topic("t", it.clock.now_ms())
+        one = the_schedule(it.engine.state, topic, "s")
+        pause_schedule(it.engine.state, one, "enough", it.clock.now_ms())
+        it.node.appended()
+        await it.until(lambda: bool(dues.extend(received(it))) or topic.default.counts.living == 0)
+        progress = it.engine.state.schedules.by_number[1].progress
+    assert len(dues) == progress.n
+    start_ms = progress.fired_ms - (progress.n - 1) * STEP_MS
+    # What fired late has the time of its frame; in order and one for each instant all the same.
+    assert dues == sorted(dues)
+    assert all(due >= start_ms + k * STEP_MS for k, due in enumerate(dues))
