@@ -32,7 +32,6 @@ from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.messages import unpack_message
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.schedules.explain import explain
-from delaylog.broker.schedules.marks import local_time, mark_of
 from delaylog.broker.schedules.zones import PACKAGED
 from delaylog.storage.calls.of_schedules import (
     MESSAGE_FIELDS,
@@ -212,8 +211,8 @@ def _preview(ctx: Context, topic: Topic, one: Schedule, coming: list[Coming]) ->
         {
             "instant_ms": each.instant_ms,
             "due_ms": each.due_ms,
-            "local": local_time(timing, each.instant_ms),
-            "change": mark_of(timing, each.instant_ms),
+            "local": each.local.text,
+            "change": each.local.mark or None,
         }
         for each in coming
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.broker.schedules.marks import MARKS
+from delaylog.broker.schedules.local_time import MARKS
 from delaylog.storage.calls.of_schedules import MESSAGE_FIELDS
 from delaylog.storage.calls.schedule_members import CATCH_UPS, FOLDS, GAPS, OVERLAPS
 from delaylog.storage.messages.members import Schema

@@ -48,12 +48,12 @@ def test_a_schedule_from_put_to_delete(broker: Any, topic: str, run: Any) -> Non
 def test_previews(broker: Any, topic: str, run: Any) -> None:
     words = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin", "--start", "2027-03-27T12:00Z")
     tried = rows(run("schedule", "try", topic, "s", *words, "--n", "2", "--json"))
-    assert [each["change"] for each in tried] == ["gap", None]
+    assert [each["change"] for each in tried] == ["moved", None]
     assert rows(run("schedule", "put", topic, "s", *words, "--body", "x", "--json"))
     assert rows(run("schedule", "preview", topic, "s", "--n", "2", "--json")) == tried
     lines = run("schedule", "preview", topic, "s", "--n", "1").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["local", "2027-03-28T03:00:00+02:00"]
-    assert lines[1].endswith("gap")
+    assert lines[1].endswith("moved")
 
 
 def test_refusals(broker: Any, topic: str, run: Any) -> None:
