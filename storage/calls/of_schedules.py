@@ -54,7 +54,7 @@ OF_SCHEDULES: Final = (
         "Create a schedule, or replace it; an equal one stays as it is.",
         "Schedule",
         Takes(PUT_SCHEDULE),
-        problems=(409, 429),
+        problems=(409, 429, 507),
         other=(201, "Schedule"),
         makes=True,
         repeatable=True,
@@ -66,7 +66,7 @@ OF_SCHEDULES: Final = (
         "Change the members of a schedule that are named; null: back to the default.",
         "Schedule",
         Takes(UPDATE_SCHEDULE),
-        problems=(409,),
+        problems=(409, 507),
     ),
     ApiCall(
         "deleteSchedule",

@@ -31,6 +31,7 @@ from delaylog.broker.engine.schedules.commands import (
 from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.messages import unpack_message
 from delaylog.broker.engine.schedules.schedule import Schedule
+from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
 from delaylog.broker.schedules.zones import PACKAGED
 from delaylog.storage.calls.of_schedules import (
@@ -67,6 +68,7 @@ async def put_schedule_(ctx: Context) -> Answer:
     members, body = await _given(ctx, PUT_SCHEDULE, body_needed=True)
     node, key, name = ctx.node, ctx.topic_key, ctx.params["schedule"]
     state, now_ms = node.engine.state, node.clock.now_ms()
+    check_room(state, node.free_bytes())
     topic = state.topics.get(key)
     if topic is None:
         # A refused schedule makes no topic.
@@ -84,6 +86,7 @@ async def update_schedule(ctx: Context) -> Answer:
     members, body = await _given(ctx, UPDATE_SCHEDULE)
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    check_room(state, ctx.node.free_bytes())
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
@@ -115,6 +118,7 @@ async def run_schedule(ctx: Context) -> Answer:
     await ctx.values()
     topic, one = _the_schedule(ctx)
     state = ctx.node.engine.state
+    check_room(state, ctx.node.free_bytes())
     message_id = run_now(state, one, ctx.node.clock.now_ms())
     ctx.count = 1
     one = state.schedules.by_number[one.number]

@@ -204,3 +204,18 @@ def test_who_may_not_read_bodies_sees_none(secured: Any) -> None:
     lines = secured.broker.audit_lines()
     assert any(line["call"] == "putSchedule" for line in lines)
     assert "secret" not in str([line for line in lines if line["call"] == "putSchedule"])
+
+
+def test_on_a_full_disk_nothing_is_stored_or_fired(
+    sound_broker: Any, topic: str, assert_problem: Any
+) -> None:
+    """What waits for its instant is kept; a pause is accepted."""
+    own = sound_broker(limits="disk_reserve_bytes = 0")
+    assert own.call("PUT", url_of(topic), DAILY).status == 201
+    assert own.stop() == 0
+    config = own.data_dir.parent / "delaylog.toml"
+    config.write_text(f"[limits]\ndisk_reserve_bytes = {2**53}\n")
+    own.start()
+    for method, verb, body in (("PUT", "", DAILY), ("PATCH", "", {}), ("POST", "/run", {})):
+        assert_problem(own.call(method, url_of(topic, verb=verb), body), 507, "disk_full")
+    assert own.call("POST", url_of(topic, verb="/pause")).status == 200
