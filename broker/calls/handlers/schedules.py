@@ -15,6 +15,7 @@ from delaylog.broker.calls.forms.deliveries import body_members
 from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
     Coming,
     drop_schedule,
@@ -123,6 +124,30 @@ async def run_schedule(ctx: Context) -> Answer:
     ctx.count = 1
     one = state.schedules.by_number[one.number]
     return await ctx.durable_answer({**_place(topic, one), "id": message_id, "n": one.progress.n})
+
+
+async def backfill_schedule(ctx: Context) -> Answer:
+    """POST …/schedules/{s}/backfill."""
+    values = await ctx.values()
+    topic, one = _the_schedule(ctx)
+    node = ctx.node
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    check_room(state, node.free_bytes())
+    until_ms = now_ms if values["until_ms"] is None else values["until_ms"]
+    firings, next_from_ms = plan_backfill(
+        state,
+        one,
+        from_ms=values["from_ms"],
+        until_ms=until_ms,
+        rate=values["rate"],
+        now_ms=now_ms,
+    )
+    for _ in send_backfill(state, firings, now_ms):
+        await node.pause()
+    ctx.count = len(firings)
+    last_due_ms = firings[-1].due_ms if firings else None
+    answer = {"instants": len(firings), "next_from_ms": next_from_ms, "last_due_ms": last_due_ms}
+    return await ctx.durable_answer({**_place(topic, one), **answer})
 
 
 async def preview_schedule(ctx: Context) -> Answer:

@@ -63,6 +63,9 @@ OF_SCHEDULES: Final[dict[str, Schema]] = {
         cursor=_TEXT_OR_NULL,
     ),
     "Fired": _object(**_PLACE, id=_TEXT, n=_COUNT),
+    "Backfilled": _object(
+        **_PLACE, instants=_COUNT, next_from_ms=_COUNT_OR_NULL, last_due_ms=_COUNT_OR_NULL
+    ),
     "Coming": _object(
         **_PLACE, zone=_TEXT, explain=_TEXT, firings={"type": "array", "items": _FIRING}
     ),

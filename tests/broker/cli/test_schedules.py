@@ -28,10 +28,10 @@ def test_a_schedule_from_put_to_delete(broker: Any, topic: str, run: Any) -> Non
     assert "Europe/Berlin" in shown
     assert any(line.split()[:2] == ["state", "running"] for line in shown.splitlines())
     (changed,) = rows(
-        run("schedule", "change", topic, "s", "--interval", "1d", "--start", "2027-01-01", "--json")
+        run("schedule", "change", topic, "s", "--interval", "1d", "--start", "2061-01-01", "--json")
     )
     assert (changed["cron"], changed["interval_ms"]) == (None, 86_400_000)
-    assert changed["start_ms"] == 1_798_761_600_000
+    assert changed["start_ms"] == 2_871_763_200_000
     assert rows(run("schedule", "list", topic, "--json")) == [changed]
     table = [line.split() for line in run("schedule", "list", topic).stdout.splitlines()]
     assert table[0] == ["schedule", "state", "cron", "interval", "rrule", "zone", "next", "n"]
@@ -40,19 +40,22 @@ def test_a_schedule_from_put_to_delete(broker: Any, topic: str, run: Any) -> Non
     (got,) = rows(run("schedule", "run", topic, "s", "--json"))
     assert (got["schedule"], got["n"]) == ("s", 1)
     assert run("schedule", "run", topic, "s").stdout.startswith("s@")
+    words = ("--from", "2061-01-01", "--until", "2061-01-02")
+    refused = run("schedule", "backfill", topic, "s", *words, "--json")
+    assert error_of(refused)["field"] == "until_ms"
     assert run("schedule", "resume", topic, "s").stdout == "s is running\n"
     assert run("schedule", "delete", topic, "s").stdout == "s deleted\n"
     assert rows(run("schedule", "list", topic, "--json")) == []
 
 
 def test_previews(broker: Any, topic: str, run: Any) -> None:
-    words = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin", "--start", "2027-03-27T12:00Z")
+    words = ("--cron", "30 2 * * *", "--zone", "Europe/Berlin", "--start", "2061-03-26T12:00Z")
     tried = rows(run("schedule", "try", topic, "s", *words, "--n", "2", "--json"))
     assert [each["change"] for each in tried] == ["moved", None]
     assert rows(run("schedule", "put", topic, "s", *words, "--body", "x", "--json"))
     assert rows(run("schedule", "preview", topic, "s", "--n", "2", "--json")) == tried
     lines = run("schedule", "preview", topic, "s", "--n", "1").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["local", "2027-03-28T03:00:00+02:00"]
+    assert [line.split()[0] for line in lines] == ["local", "2061-03-27T03:00:00+02:00"]
     assert lines[1].endswith("moved")
 
 
