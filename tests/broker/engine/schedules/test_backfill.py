@@ -13,7 +13,7 @@ from tests.broker.engine.schedules.rig import ScheduleHost
 
 def test_instants_of_the_range_at_the_rate(host: ScheduleHost) -> None:
     """From is in it, until is not; progress stays."""
-    start = host.now_ms - 10 * HOUR
+    start = host.now_ms - 10 * HOUR + 60_000
     one = host.put("s", b"x", interval_ms=HOUR, start_ms=start)
     before = one.progress.copy()
     state = host.engine.state
