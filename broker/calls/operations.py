@@ -66,6 +66,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "pauseSchedule": schedules.pause_schedule_,
     "resumeSchedule": schedules.resume_schedule_,
     "runSchedule": schedules.run_schedule,
+    "backfillSchedule": schedules.backfill_schedule,
     "previewSchedule": schedules.preview_schedule,
     "trySchedule": schedules.try_schedule,
     "stream": streams.open_stream,

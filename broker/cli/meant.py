@@ -12,7 +12,7 @@ from typing import Final
 
 _WAIVERS: Final = "--insecure"
 _VERBS: Final = {
-    "send": "publish push enqueue put add schedule produce create",
+    "send": "publish push enqueue put add produce create",
     "receive": "consume pop poll fetch pull reserve lease dequeue",
     "ack": "acknowledge done complete commit finish",
     "nack": "fail unack",
@@ -26,6 +26,7 @@ _VERBS: Final = {
     "replay": "retry requeue redrive revive resurrect",
     "topics": "queues",
     "topic": "queue",
+    "schedule": "schedules cron crontab recurring every",
     "stats": "status count counts metrics",
     "config": "settings configure configuration options env",
     "purge": "clear empty flush truncate",

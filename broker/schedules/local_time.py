@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from delaylog.broker.schedules.instants import walls_of
 from delaylog.broker.schedules.timing import Timing
 from delaylog.broker.schedules.wall_clock import SECOND, WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
+
+MARKS: Final = ("moved", "repeated")
 
 
 class LocalTime(NamedTuple):

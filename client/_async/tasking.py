@@ -200,11 +200,19 @@ class AsyncTasking(Declaring):
         self, topic: str, task: str, body: bytes, fields: MessageKeywords, repeat: Repeat
     ) -> None:
         """Have each start of the worker put a schedule."""
+        name = repeat.name or task
+        known = self._task_topics[topic].schedules
+        if name in known:
+            raise ValueError(
+                f"the tasks of topic {topic!r} have a schedule {name!r} already: give this one a "
+                "name="
+            )
+        known.add(name)
         said: ScheduleKeywords = {**repeat.said, "max_retry": fields.get("max_retry")}
 
         async def put() -> object:
             broker = self.broker(repeat.shard)
-            return await broker.put_schedule(topic, repeat.name or task, body.decode(), **said)
+            return await broker.put_schedule(topic, name, body.decode(), **said)
 
         self._beginnings.append(put)
 
@@ -214,6 +222,7 @@ class _TaskTopic:
 
     def __init__(self) -> None:
         self.functions: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self.schedules: set[str] = set()
 
     async def handle(self, message: AsyncMessage) -> None:
         """Call the function that the message names."""

@@ -107,6 +107,7 @@ class BrokerCalls:
     pause_schedule = carried(schedule_calls.pause_schedule)
     resume_schedule = carried(schedule_calls.resume_schedule)
     run_schedule = carried(schedule_calls.run_schedule)
+    backfill_schedule = carried(schedule_calls.backfill_schedule)
     preview_schedule = carried(schedule_calls.preview_schedule)
     try_schedule = carried(schedule_calls.try_schedule)
 

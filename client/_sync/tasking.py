@@ -202,11 +202,19 @@ class Tasking(Declaring):
         self, topic: str, task: str, body: bytes, fields: MessageKeywords, repeat: Repeat
     ) -> None:
         """Have each start of the worker put a schedule."""
+        name = repeat.name or task
+        known = self._task_topics[topic].schedules
+        if name in known:
+            raise ValueError(
+                f"the tasks of topic {topic!r} have a schedule {name!r} already: give this one a "
+                "name="
+            )
+        known.add(name)
         said: ScheduleKeywords = {**repeat.said, "max_retry": fields.get("max_retry")}
 
         def put() -> object:
             broker = self.broker(repeat.shard)
-            return broker.put_schedule(topic, repeat.name or task, body.decode(), **said)
+            return broker.put_schedule(topic, name, body.decode(), **said)
 
         self._beginnings.append(put)
 
@@ -216,6 +224,7 @@ class _TaskTopic:
 
     def __init__(self) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
+        self.schedules: set[str] = set()
 
     def handle(self, message: Message) -> None:
         """Call the function that the message names."""

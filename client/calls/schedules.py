@@ -172,6 +172,32 @@ def run_schedule(
     return request("runSchedule", places, topic, schedule, limit_s=limit_s)
 
 
+def backfill_schedule(
+    places: Places,
+    /,
+    topic: str,
+    schedule: str,
+    *,
+    from_ms: int,
+    until_ms: int | None = None,
+    rate: int | None = None,
+    **limits: Unpack[TimeLimit],
+) -> Call[dict[str, Any]]:
+    """Send messages for instants of the past (until now), at most `rate` a second. A call sends
+    1,000; `next_from_ms` of the answer is where the next one goes on, or None. Raises NotFound.
+    """
+    return request(
+        "backfillSchedule",
+        places,
+        topic,
+        schedule,
+        from_ms=from_ms,
+        until_ms=until_ms,
+        rate=rate,
+        limit_s=limit_of("backfill_schedule", limits),
+    )
+
+
 def preview_schedule(
     places: Places, /, topic: str, schedule: str, n: int = 10, **limits: Unpack[TimeLimit]
 ) -> Call[dict[str, Any]]:

@@ -28,13 +28,16 @@ class Repeat(NamedTuple):
     ) -> Repeat:
         """From the arguments of `every`. TypeError and ValueError; the broker checks the rest."""
         check_keywords("every", rules, RuleKeywords)
+        said: ScheduleKeywords
         if isinstance(when, str):
-            return cls({**rules, "cron": when, "zone": tz}, name, shard)
-        if not isinstance(when, timedelta):
+            said = {"cron": when, "zone": tz}
+        elif not isinstance(when, timedelta):
             raise TypeError(
                 "every takes a cron expression or a timedelta as an interval, not "
                 f"{type(when).__name__}"
             )
-        if tz is not None:
+        elif tz is not None:
             raise ValueError("an interval is elapsed time, which has no zone: leave tz out")
-        return cls({**rules, "interval": when}, name, shard)
+        else:
+            said = {"interval": when}
+        return cls({**said, **rules}, name, shard)

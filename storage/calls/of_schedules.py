@@ -6,8 +6,13 @@ from typing import Any, Final
 
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.calls.schedule_members import NOTE, RULE_MEMBERS, TIMING_MEMBERS
-from delaylog.storage.messages.members import Member, QueryInt
+from delaylog.storage.calls.schedule_members import (
+    INSTANT_MS_MAX,
+    NOTE,
+    RULE_MEMBERS,
+    TIMING_MEMBERS,
+)
+from delaylog.storage.messages.members import Int, Member, QueryInt
 from delaylog.storage.messages.message_fields import BODY, BODY_BASE64, FIELDS
 from delaylog.storage.messages.shape import Shape
 
@@ -33,6 +38,13 @@ TRY_SCHEDULE: Final = Shape(
     "Schedule to try", *_WHEN, doc="a schedule to try", rules={"oneOf": _ONE_FORM}
 )
 PAUSE_SCHEDULE: Final = Shape("Pause of a schedule", NOTE)
+BACKFILL: Final = Shape(
+    "Backfill of a schedule",
+    Int("from_ms", "Instants from this time on; Unix ms.", 0, INSTANT_MS_MAX),
+    Int("until_ms", "Instants before this time; absent: until now.", 0, INSTANT_MS_MAX),
+    Int("rate", "At most this many messages a second; absent: all at once.", 1, 1_000_000),
+    rules={"required": ["from_ms"]},
+)
 _NOTHING: Final = Shape("Resume or run a schedule")
 FIRINGS: Final = QueryInt("n", "At most this many firings.", 1, PREVIEW_MAX, default=10)
 LIMIT: Final = QueryInt("limit", "At most this many schedules.", 1, "list_max", default=100)
@@ -54,7 +66,7 @@ OF_SCHEDULES: Final = (
         "Create a schedule, or replace it; an equal one stays as it is.",
         "Schedule",
         Takes(PUT_SCHEDULE),
-        problems=(409, 429),
+        problems=(409, 429, 507),
         other=(201, "Schedule"),
         makes=True,
         repeatable=True,
@@ -66,7 +78,7 @@ OF_SCHEDULES: Final = (
         "Change the members of a schedule that are named; null: back to the default.",
         "Schedule",
         Takes(UPDATE_SCHEDULE),
-        problems=(409,),
+        problems=(409, 507),
     ),
     ApiCall(
         "deleteSchedule",
@@ -101,6 +113,15 @@ OF_SCHEDULES: Final = (
         "Fire once at once, also while paused.",
         "Fired",
         Takes(_NOTHING, needed=False),
+        problems=(409, 507),
+    ),
+    ApiCall(
+        "backfillSchedule",
+        f"POST {SCHEDULE}/backfill",
+        "change",
+        "Send messages for instants of the past, at a rate.",
+        "Backfilled",
+        Takes(BACKFILL),
         problems=(409, 507),
     ),
     ApiCall(

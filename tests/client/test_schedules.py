@@ -38,11 +38,13 @@ async def test_every_call(queue: Queue) -> None:
     assert (paused["state"], paused["note"]) == ("paused", "a move")
     assert (await got(plain.run_schedule(topic, "s")))["n"] == 1
     assert (await got(plain.resume_schedule(topic, "s")))["state"] == "running"
+    filled = await got(plain.backfill_schedule(topic, "s", from_ms=0, until_ms=1, rate=5))
+    assert filled["instants"] == 0
     coming = await got(plain.preview_schedule(topic, "s", n=3))
     assert len(coming["firings"]) == 3
-    start = datetime(2027, 1, 1, tzinfo=UTC)
+    start = datetime(2061, 1, 1, tzinfo=UTC)
     tried = await got(plain.try_schedule(topic, "t", 2, interval=timedelta(days=1), start=start))
-    assert [each["local"][:10] for each in tried["firings"]] == ["2027-01-01", "2027-01-02"]
+    assert [each["local"][:10] for each in tried["firings"]] == ["2061-01-01", "2061-01-02"]
     assert await got(plain.drop_schedule(topic, "s")) == {"result": "done"}
     with pytest.raises(NotFound, match="no schedule 's'"):
         await got(plain.schedule(topic, "s"))
@@ -148,5 +150,8 @@ async def test_what_every_refuses(queue: Queue) -> None:
         decorator.every(timedelta(1), tz="UTC")
     with pytest.raises(TypeError, match="no argument 'cron'"):
         decorator.every("* * * * *", cron="x")
+    twice = queue.client.task(queue.topic, name="two").every("* * * * *").every("0 * * * *")
+    with pytest.raises(ValueError, match="have a schedule 'two' already"):
+        twice(of_kind(queue, lambda: None))
     with pytest.raises(TypeError, match="task takes: missing"):
         decorator.every("* * * * *")(of_kind(queue, takes))

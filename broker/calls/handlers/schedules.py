@@ -15,6 +15,7 @@ from delaylog.broker.calls.forms.deliveries import body_members
 from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
     Coming,
     drop_schedule,
@@ -31,8 +32,8 @@ from delaylog.broker.engine.schedules.commands import (
 from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.messages import unpack_message
 from delaylog.broker.engine.schedules.schedule import Schedule
+from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
-from delaylog.broker.schedules.marks import local_time, mark_of
 from delaylog.broker.schedules.zones import PACKAGED
 from delaylog.storage.calls.of_schedules import (
     MESSAGE_FIELDS,
@@ -68,6 +69,7 @@ async def put_schedule_(ctx: Context) -> Answer:
     members, body = await _given(ctx, PUT_SCHEDULE, body_needed=True)
     node, key, name = ctx.node, ctx.topic_key, ctx.params["schedule"]
     state, now_ms = node.engine.state, node.clock.now_ms()
+    check_room(state, node.free_bytes())
     topic = state.topics.get(key)
     if topic is None:
         # A refused schedule makes no topic.
@@ -85,6 +87,7 @@ async def update_schedule(ctx: Context) -> Answer:
     members, body = await _given(ctx, UPDATE_SCHEDULE)
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    check_room(state, ctx.node.free_bytes())
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
@@ -116,10 +119,35 @@ async def run_schedule(ctx: Context) -> Answer:
     await ctx.values()
     topic, one = _the_schedule(ctx)
     state = ctx.node.engine.state
+    check_room(state, ctx.node.free_bytes())
     message_id = run_now(state, one, ctx.node.clock.now_ms())
     ctx.count = 1
     one = state.schedules.by_number[one.number]
     return await ctx.durable_answer({**_place(topic, one), "id": message_id, "n": one.progress.n})
+
+
+async def backfill_schedule(ctx: Context) -> Answer:
+    """POST …/schedules/{s}/backfill."""
+    values = await ctx.values()
+    topic, one = _the_schedule(ctx)
+    node = ctx.node
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    check_room(state, node.free_bytes())
+    until_ms = now_ms if values["until_ms"] is None else values["until_ms"]
+    firings, next_from_ms = plan_backfill(
+        state,
+        one,
+        from_ms=values["from_ms"],
+        until_ms=until_ms,
+        rate=values["rate"],
+        now_ms=now_ms,
+    )
+    for _ in send_backfill(state, firings, now_ms):
+        await node.pause()
+    ctx.count = len(firings)
+    last_due_ms = firings[-1].due_ms if firings else None
+    answer = {"instants": len(firings), "next_from_ms": next_from_ms, "last_due_ms": last_due_ms}
+    return await ctx.durable_answer({**_place(topic, one), **answer})
 
 
 async def preview_schedule(ctx: Context) -> Answer:
@@ -212,8 +240,8 @@ def _preview(ctx: Context, topic: Topic, one: Schedule, coming: list[Coming]) ->
         {
             "instant_ms": each.instant_ms,
             "due_ms": each.due_ms,
-            "local": local_time(timing, each.instant_ms),
-            "change": mark_of(timing, each.instant_ms),
+            "local": each.local.text,
+            "change": each.local.mark or None,
         }
         for each in coming
     ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from delaylog.broker.cli.called import Called, carry_out, declare
+from delaylog.broker.cli.values import time_text
 
 _LISTED: Final = ("schedule", "state", "cron", "interval_ms", "rrule", "zone", "next_ms", "n")
 _FIRINGS: Final = ("local", "instant_ms", "due_ms", "change")
@@ -20,6 +21,13 @@ _HELPS: Final = (
     ("body", "the body of each message"),
     ("body_base64", "the body, if it is not text"),
 )
+
+
+def _backfilled(answer: Mapping[str, Any]) -> str:
+    rest = answer["next_from_ms"]
+    more = "" if rest is None else f"; the rest begins at {time_text(rest)}: call it again"
+    return f"{answer['instants']} instants of {answer['schedule']}{more}"
+
 
 ACTIONS: Final[Mapping[str, Called]] = {
     "put": Called(
@@ -66,6 +74,16 @@ ACTIONS: Final[Mapping[str, Called]] = {
         "fire once at once, also while paused; prints the id of the message",
         ("schedule run reminders digest",),
         text="{id}".format_map,
+    ),
+    "backfill": Called(
+        "backfillSchedule",
+        "send messages for instants of the past, at a rate",
+        ("schedule backfill reminders digest --from 2026-11-01 --until 2026-11-15 --rate 10",),
+        helps=(
+            ("from_ms", "instants from this time on"),
+            ("until_ms", "instants before this time (default: now)"),
+        ),
+        text=_backfilled,
     ),
     "preview": Called(
         "previewSchedule",

@@ -121,12 +121,13 @@ def topic_of_send(
     topic = state.topics.get(key)
     if topic is None:
         check_batch(state, batch, now_ms)
-        _check_room(state, free_bytes)
+        check_room(state, free_bytes)
         topic = get_or_make_topic(state, *key, now_ms)
     return topic
 
 
-def _check_room(state: EngineState, free_bytes: int) -> None:
+def check_room(state: EngineState, free_bytes: int) -> None:
+    """DiskFullRefusal if the disk has no room for more messages."""
     if free_bytes < state.limits.disk_reserve_bytes:
         raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
 
@@ -166,7 +167,7 @@ def send(
             refs, due, results = seen.unpack()
             return SendResult(refs, due, results, state.log.end_position)
     # Checked after repeated sends, which are answered even when the disk is full.
-    _check_room(state, free_bytes)
+    check_room(state, free_bytes)
     merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
     check_quota(topic, batch, merge, now_ms)
     decision = decide_send(state, topic, merge, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.broker.schedules.marks import MARKS
+from delaylog.broker.schedules.local_time import MARKS
 from delaylog.storage.calls.of_schedules import MESSAGE_FIELDS
 from delaylog.storage.calls.schedule_members import CATCH_UPS, FOLDS, GAPS, OVERLAPS
 from delaylog.storage.messages.members import Schema
@@ -63,6 +63,9 @@ OF_SCHEDULES: Final[dict[str, Schema]] = {
         cursor=_TEXT_OR_NULL,
     ),
     "Fired": _object(**_PLACE, id=_TEXT, n=_COUNT),
+    "Backfilled": _object(
+        **_PLACE, instants=_COUNT, next_from_ms=_COUNT_OR_NULL, last_due_ms=_COUNT_OR_NULL
+    ),
     "Coming": _object(
         **_PLACE, zone=_TEXT, explain=_TEXT, firings={"type": "array", "items": _FIRING}
     ),

@@ -60,6 +60,7 @@ VERBS_OF: Final = {
     "pauseSchedule": "schedule pause t s",
     "resumeSchedule": "schedule resume t s",
     "runSchedule": "schedule run t s",
+    "backfillSchedule": "schedule backfill t s --from 2026-11-01",
     "previewSchedule": "schedule preview t s",
     "trySchedule": "schedule try t s --cron *",
     "purge": "purge t",

@@ -22,6 +22,7 @@ NEEDS = {
     **dict.fromkeys(("listSchedules", "getSchedule", "previewSchedule", "trySchedule"), "read"),
     **dict.fromkeys(("putSchedule", "updateSchedule", "deleteSchedule"), "admin"),
     **dict.fromkeys(("pauseSchedule", "resumeSchedule", "runSchedule"), "change"),
+    "backfillSchedule": "change",
     **dict.fromkeys(("send",), "send"),
     **dict.fromkeys(
         ("receive", "ack", "nack", "reject", "extend", "beginAttempts", "ackAndReceive"), "receive"
@@ -93,6 +94,7 @@ BODIES: dict[str, Any] = {
     "commit": {"winners": []},
     "putPrincipal": {"grants": ["admin"]},
     "putSchedule": {"cron": "0 9 * * *", "body": "x"},
+    "backfillSchedule": {"from_ms": 0, "until_ms": 1},
     "trySchedule": {"cron": "0 9 * * *"},
     "releaseArchive": {"upto": "2020-01-01T00Z"},
     "changeMembers": {"action": "remove", "nodes": ["1"]},

@@ -351,7 +351,14 @@ def test_every_call_refuses_an_unknown_query(
     """Nobody takes a misspelt parameter for one that works; the second time by the kept route."""
     method, path = call
     path = path.format(
-        topic=topic, id="a", group="g", job="j1", claim="c", transaction="x", principal="p"
+        topic=topic,
+        id="a",
+        group="g",
+        job="j1",
+        claim="c",
+        schedule="s",
+        transaction="x",
+        principal="p",
     )
     for _ in range(2):
         assert_problem(broker.call(method, f"{path}?colour=red", b"{}"), 400, "bad_request")

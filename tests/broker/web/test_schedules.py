@@ -169,20 +169,20 @@ def test_previews_show_clock_changes(broker: Any, topic: str, assert_problem: An
         "cron": "30 2 * 3,10 0",
         "zone": "Europe/Berlin",
         "fold": "both",
-        "start_ms": 1_805_850_000_000,
+        "start_ms": 2_878_600_000_000,
     }
     tried = broker.call("POST", url_of(topic, verb="/preview?n=2"), members)
     assert tried.status == 200
     assert [(each["local"], each["change"]) for each in tried.json["firings"]] == [
-        ("2027-03-28T03:00:00+02:00", "gap"),
-        ("2027-10-03T02:30:00+02:00", None),
+        ("2061-03-27T03:00:00+02:00", "moved"),
+        ("2061-10-02T02:30:00+02:00", None),
     ]
     assert "second pass" in tried.json["explain"] or "both passes" in tried.json["explain"]
     assert broker.call("GET", f"/v1/topics/{topic}").status == 404
     broker.call("PUT", url_of(topic), {**members, "body": "x"})
     stored = broker.call("GET", url_of(topic, verb="/preview?n=7")).json
     assert stored["firings"][:2] == tried.json["firings"]
-    assert [each["change"] for each in stored["firings"]][-2:] == ["first", "second"]
+    assert [each["change"] for each in stored["firings"]][-2:] == ["repeated", "repeated"]
     assert len(broker.call("GET", url_of(topic, verb="/preview")).json["firings"]) == 10
     for n in ("0", "1001", "x"):
         answer = broker.call("GET", url_of(topic, verb=f"/preview?n={n}"))
@@ -204,3 +204,52 @@ def test_who_may_not_read_bodies_sees_none(secured: Any) -> None:
     lines = secured.broker.audit_lines()
     assert any(line["call"] == "putSchedule" for line in lines)
     assert "secret" not in str([line for line in lines if line["call"] == "putSchedule"])
+
+
+def test_on_a_full_disk_nothing_is_stored_or_fired(
+    sound_broker: Any, topic: str, assert_problem: Any
+) -> None:
+    """What waits for its instant is kept; a pause is accepted."""
+    own = sound_broker(limits="disk_reserve_bytes = 0")
+    assert own.call("PUT", url_of(topic), DAILY).status == 201
+    assert own.stop() == 0
+    config = own.data_dir.parent / "delaylog.toml"
+    config.write_text(f"[limits]\ndisk_reserve_bytes = {2**53}\n")
+    own.start()
+    for method, verb, body in (("PUT", "", DAILY), ("PATCH", "", {}), ("POST", "/run", {})):
+        assert_problem(own.call(method, url_of(topic, verb=verb), body), 507, "disk_full")
+    assert own.call("POST", url_of(topic, verb="/pause")).status == 200
+
+
+def test_backfill(broker: Any, topic: str, assert_problem: Any) -> None:
+    """Instants of a past range become messages, spread by the rate; living ones are kept."""
+    hour, start = 3_600_000, 1_798_761_600_000 - 40 * 365 * 86_400_000
+    path = url_of(topic)
+    timing = {"interval_ms": hour, "start_ms": start}
+    assert broker.call("PUT", path, {**timing, "body": "x"}).status == 201
+    fill = url_of(topic, verb="/backfill")
+    said = {"from_ms": start + 1, "until_ms": start + 3 * hour + 1, "rate": 20}
+    for _ in range(2):
+        done = broker.call("POST", fill, said)
+        assert (done.status, done.json["instants"], done.json["next_from_ms"]) == (200, 3, None)
+        found = broker.call("GET", f"/v1/topics/{topic}/messages").json["messages"]
+        ids = [f"daily@{start + k * hour}" for k in (1, 2, 3)]
+        assert [each["id"] for each in found] == ids
+    due = [each["deliver_at_ms"] for each in found]
+    assert [due[1] - due[0], due[2] - due[1]] == [50, 50]
+    assert broker.call("GET", path).json["n"] == 0
+    first = broker.call("POST", fill, {"from_ms": start, "until_ms": start + 1_200 * hour}).json
+    assert (first["instants"], first["next_from_ms"]) == (1_000, start + 1_000 * hour)
+    rest = {"from_ms": first["next_from_ms"], "until_ms": start + 1_200 * hour}
+    assert broker.call("POST", fill, rest).json["instants"] == 200
+    counts = broker.call("GET", f"/v1/topics/{topic}/stats").json["counts"]
+    assert counts["waiting"] + counts["ready"] == 1_200
+    none = broker.call("POST", fill, {"from_ms": 0, "until_ms": 1}).json
+    assert (none["instants"], none["last_due_ms"]) == (0, None)
+    for members, field in (
+        ({}, "from_ms"),
+        ({"from_ms": 5, "until_ms": 5}, "from_ms"),
+        ({"from_ms": 5, "until_ms": 9_000_000_000_000}, "until_ms"),
+        ({"from_ms": 5, "rate": 0}, "rate"),
+    ):
+        assert_problem(broker.call("POST", fill, members), 400, "bad_request", field)
