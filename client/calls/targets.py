@@ -9,9 +9,20 @@ from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import request
 from delaylog.client.keywords import TimeLimit
-from delaylog.client.wire.durations import limit_of
+from delaylog.client.wire.checks import check_keywords
+from delaylog.client.wire.durations import limit_of, split_limit
 
 PushMode: TypeAlias = Literal["binary", "structured"]
+
+
+class TargetKeywords(TimeLimit, total=False):
+    """How messages are pushed, as docs/HTTP.md describes the members of these names."""
+
+    secrets: Sequence[str] | None
+    mode: PushMode | None
+    timeout_ms: int | None
+    concurrency: int | None
+    per_second: float | None
 
 
 def target(
@@ -27,29 +38,20 @@ def put_target(
     topic: str,
     group: str,
     url: str,
-    *,
-    secrets: Sequence[str] | None = None,
-    mode: PushMode | None = None,
-    timeout_ms: int | None = None,
-    concurrency: int | None = None,
-    per_second: float | None = None,
-    **limits: Unpack[TimeLimit],
+    **said: Unpack[TargetKeywords],
 ) -> Call[dict[str, Any]]:
     """Push the messages of a group to a URL. `secret` of the answer is the one that the broker made
     if you gave none; no other answer shows it.
     """
+    limit_s, members = _members("put_target", said)
     return request(
         "putTarget",
         places,
         topic,
         group,
         url=url,
-        secrets=secrets if secrets is None else list(secrets),
-        mode=mode,
-        timeout_ms=timeout_ms,
-        concurrency=concurrency,
-        per_second=per_second,
-        limit_s=limit_of("put_target", limits),
+        limit_s=limit_s,
+        **members,
     )
 
 
@@ -60,32 +62,24 @@ def update_target(
     group: str,
     *,
     url: str | None = None,
-    secrets: Sequence[str] | None = None,
-    mode: PushMode | None = None,
-    timeout_ms: int | None = None,
-    concurrency: int | None = None,
-    per_second: float | None = None,
     push: Literal["on", "off"] | None = None,
     rotate: bool = False,
-    **limits: Unpack[TimeLimit],
+    **said: Unpack[TargetKeywords],
 ) -> Call[dict[str, Any]]:
     """Change what is given of a push target, and nothing else. `push="on"` also ends the pauses of
     its breaker; `rotate`: the answer has a new `secret`. Raises NotFound.
     """
+    limit_s, members = _members("update_target", said)
     return request(
         "updateTarget",
         places,
         topic,
         group,
         url=url,
-        secrets=secrets if secrets is None else list(secrets),
-        mode=mode,
-        timeout_ms=timeout_ms,
-        concurrency=concurrency,
-        per_second=per_second,
         push=push,
         rotate=rotate,
-        limit_s=limit_of("update_target", limits),
+        limit_s=limit_s,
+        **members,
     )
 
 
@@ -94,3 +88,12 @@ def drop_target(
 ) -> Call[dict[str, Any]]:
     """Push nothing more; messages stay in the group. Raises NotFound."""
     return request("deleteTarget", places, topic, group, limit_s=limit_of("drop_target", limits))
+
+
+def _members(call: str, said: TargetKeywords) -> tuple[float | None, dict[str, Any]]:
+    """The time limit, and the other members of a request. TypeError for another keyword."""
+    check_keywords(call, said, TargetKeywords)
+    limit_s, members = split_limit(said)
+    if members.get("secrets") is not None:
+        members = {**members, "secrets": list(members["secrets"])}
+    return limit_s, members
