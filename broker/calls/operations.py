@@ -47,6 +47,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "beginAttempts": messages.settle_messages,
     "ackAndReceive": messages.ack_and_receive,
     **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany"), control_many.control_many),
+    "countMessages": control_many.count_messages,
     "getMessage": control.get_message,
     "reschedule": control.reschedule_message,
     "cancel": control.cancel_message,

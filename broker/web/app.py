@@ -26,6 +26,7 @@ from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
+from delaylog.broker.ui import files as ui
 from delaylog.broker.web.answering import response_of, response_to, send_pieces
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.body_budget import BodyBudget
@@ -213,6 +214,9 @@ class HttpFace:
             # The end of the request's body may be ambiguous, and the sender is probably no client.
             response.force_close()
             return response
+        page = ui.answer_of(request.method, path, request.headers)
+        if page is not None:
+            return response_of(page)
         ctx.budget = self._budget
         ctx.origin = connection = cast("Connection", request.protocol)
         try:

@@ -77,6 +77,7 @@ class AsyncBrokerCalls:
     # Jobs: one change for all messages that match a filter
 
     begin_job = carried(control.begin_job)
+    count_messages = carried(control.count_messages)
     job = carried_anywhere(control.job)
     jobs = carried_anywhere(control.jobs)
     stop_job = carried_anywhere(control.stop_job)

@@ -138,6 +138,13 @@ def begin_job(
     return request(f"{action}Many", places, topic, filter=dict(filter), **members)
 
 
+def count_messages(
+    places: Places, /, topic: str, filter: Mapping[str, Any], *, cursor: str | None = None
+) -> Call[dict[str, Any]]:
+    """Count what a job with this filter would match: a piece, from `cursor` on."""
+    return request("countMessages", places, topic, cursor=cursor, **filter)
+
+
 def job(name: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the progress of a job."""
     return request("getJob", name, limit_s=limit_of("job", limits))

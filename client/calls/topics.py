@@ -12,6 +12,7 @@ from delaylog.client.keywords import SettingsSpans, TimeLimit, UpdateKeywords
 from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
 
 SPANS: Final = SettingsSpans.__annotations__.keys()
+TopicSort: TypeAlias = Literal["name", "waiting", "ready", "leased", "dead"]
 MembersAction: TypeAlias = Literal["add", "promote", "remove", "replace", "move"]
 
 
@@ -22,15 +23,22 @@ def topics(
     limit: int | None = None,
     cursor: str | None = None,
     prefix: str | None = None,
+    contains: str | None = None,
+    sort: TopicSort | None = None,
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
-    """Return a page of the topics of the namespace, by name, starting after `cursor`."""
+    """Return a page of the topics of the namespace, by name, starting after `cursor`.
+
+    With another `sort`: the topics with the most messages in that state, and no cursor.
+    """
     return request(
         "listTopics",
         places,
         limit=limit,
         cursor=cursor,
         prefix=prefix,
+        contains=contains,
+        sort=sort,
         limit_s=limit_of("topics", limits),
     )
 

@@ -27,7 +27,13 @@ IN_NAMESPACES: Final = (
         "read",
         "Topics by name, page by page.",
         "Topics",
-        query=(shapes.TOPICS_LIMIT, shapes.CURSOR, shapes.PREFIX),
+        query=(
+            shapes.TOPICS_LIMIT,
+            shapes.CURSOR,
+            shapes.PREFIX,
+            shapes.CONTAINS,
+            shapes.SORT,
+        ),
     ),
     ApiCall("getTopic", f"GET {TOPIC}", "read", "A topic.", "Topic"),
     ApiCall(
@@ -173,6 +179,21 @@ IN_NAMESPACES: Final = (
             ("reschedule", shapes.RESCHEDULE_MANY, "Change the due times of messages."),
             ("replay", shapes.REPLAY_MANY, "Revive dead messages, which become due again."),
         )
+    ),
+    ApiCall(
+        "countMessages",
+        f"GET {TOPIC}/messages:count",
+        "read",
+        "Count the messages that a job with this filter would match, piece by piece.",
+        "Counted",
+        query=(
+            shapes.FILTER_STATE,
+            shapes.LIST_DUE_FROM,
+            shapes.LIST_DUE_TO,
+            shapes.WITH_TAG,
+            shapes.WITH_KEY,
+            shapes.CURSOR,
+        ),
     ),
     ApiCall(
         "getMessage",

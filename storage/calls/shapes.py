@@ -329,6 +329,13 @@ LIST: Final = (
 )
 TOPICS_LIMIT: Final = QueryInt("limit", "At most this many topics.", 1, "list_max", default=1_000)
 PREFIX: Final = Text("prefix", "Only topics whose names begin with it.")
+CONTAINS: Final = Text("contains", "Only topics whose names contain it.", 200)
+TOPIC_SORTS: Final = ("name", "waiting", "ready", "leased", "dead")
+SORT: Final = Choice(
+    "sort",
+    "By name, page by page; or only the topics with the most messages in a state, in one page.",
+    TOPIC_SORTS,
+)
 DEAD: Final = (*LIST[1:], QueryFlag("history", "With the history of each message.", True))
 LIFE: Final = QueryFlag("life", "With the history of the message, step by step.")
 MINUTES: Final = QueryInt(

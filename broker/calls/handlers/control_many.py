@@ -22,6 +22,7 @@ from delaylog.broker.calls.turn.writes import Change, change
 from delaylog.broker.engine.control import changes
 from delaylog.broker.engine.control.changes import ControlResult
 from delaylog.broker.engine.control.in_groups import GroupedResult
+from delaylog.broker.engine.jobs.counting import MatchCount
 from delaylog.broker.engine.jobs.job_table import JobSpec
 from delaylog.broker.engine.jobs.jobs import begin_job
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins, find_texts
@@ -32,6 +33,7 @@ from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import every
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array, MessageState
 from delaylog.storage.messages.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
+from delaylog.storage.messages.members import INT64_MAX
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
 _FAR_ROWS_MAX: Final = 2_500
@@ -113,6 +115,26 @@ def _filter(action: str, members: dict[str, Any], *, force: bool) -> MessageFilt
     return MessageFilter(
         None if word is None else MessageState[word.upper()],
         *(members.get(name) for name in ("due_from", "due_to", "tag", "key")),
+    )
+
+
+async def count_messages(ctx: Context) -> Answer:
+    """GET …/messages:count: a piece of the number of messages that a job would match."""
+    values, node = ctx.query_values(), ctx.node
+    word, cursor, due_to = values["state"], values["cursor"], values["due_to"]
+    wanted = MessageFilter(
+        None if word is None else MessageState[word.upper()],
+        values["due_from"],
+        None if due_to == INT64_MAX else due_to,
+        values["tag"],
+        values["key"],
+    )
+    topic, now_ms = the_topic(ctx), node.clock.now_ms()
+    after = None if cursor is None else cursor.decode()
+    counted = MatchCount(node.engine.state, topic, wanted, now_ms=now_ms, cursor=after)
+    await node.run(counted.work(node.machine.steady_s))
+    return await ctx.durable_answer(
+        {"matched": counted.matched, "scanned": counted.scanned, "cursor": counted.cursor}
     )
 
 

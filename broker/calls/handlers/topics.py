@@ -20,11 +20,15 @@ from delaylog.broker.engine.views.counting import WaitingCounts
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
+from delaylog.storage.calls.shapes import TOPIC_SORTS
 from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import MessageState
 
 CONSUMERS_MAX: Final = 100
 """Consumers that the counts of a topic name, those with the most messages under lease."""
+_BY_NAME: Final = TOPIC_SORTS[0]
+_STEP: Final = 1_000
+"""Topics that are searched or sorted in one turn: about 1 ms."""
 _FIRST: Final = ListQuery(frozenset({MessageState.WAITING, MessageState.READY}), limit=1)
 
 
@@ -62,25 +66,43 @@ def _settings(settings: TopicSettings) -> dict[str, Any]:
 
 
 async def list_topics(ctx: Context) -> Answer:
-    """GET /v1/topics: a page of topics, by name."""
+    """GET /v1/topics: a page of topics, by name, or those with the most messages in a state."""
     values = ctx.query_values()
-    node, namespace = ctx.node, ctx.topic_key[0]
-    after, prefix = (values["cursor"] or b"").decode(), (values["prefix"] or b"").decode()
+    namespace, prefix = ctx.topic_key[0], (values["prefix"] or b"").decode()
+    part = (values["contains"] or b"").decode()
+
+    def wanted(name: str) -> bool:
+        return part in name and ctx.caller.may("read", (namespace, name))
+
+    sort, after = values["sort"] or _BY_NAME, (values["cursor"] or b"").decode()
+    if sort != _BY_NAME and after:
+        raise Problem("bad_request", "only a list by name has pages", field="cursor")
+    limit: int = values["limit"]
+    step = limit if sort == _BY_NAME and not part else _STEP
     names: list[str] = []
+    most: list[tuple[int, str]] = []
     cursor: str | None = after
-    while cursor is not None and len(names) < values["limit"]:
-        found, cursor = node.engine.state.names.page(
-            namespace, values["limit"], after=cursor, prefix=prefix
+    topics = ctx.node.engine.state.topics
+    while cursor is not None and len(names) < limit:
+        found, cursor = ctx.node.engine.state.names.page(
+            namespace, step, after=cursor, prefix=prefix
         )
-        names += [name for name in found if ctx.caller.may("read", (namespace, name))]
-        if cursor is not None and len(names) < values["limit"]:
-            # Many topics that the caller may not read lie between two others.
-            await node.pause()
-    # The last name looked at may be of a topic that the caller may not read.
-    more = cursor is not None or len(names) > values["limit"]
-    del names[values["limit"] :]
-    cursor = names[-1] if more and names else None
-    topics = node.engine.state.topics
+        found = [name for name in found if wanted(name)]
+        if sort == _BY_NAME:
+            names += found
+        else:
+            sized = ((group_counts(topics[namespace, name].default)[sort], name) for name in found)
+            most = nlargest(limit, [*most, *sized])
+        if cursor is not None and len(names) < limit:
+            # Many topics that are not wanted, or are only sorted, lie between two others.
+            await ctx.node.pause()
+    if sort == _BY_NAME:
+        # The last name looked at may be of a topic that is not wanted.
+        more = cursor is not None or len(names) > limit
+        del names[limit:]
+        cursor = names[-1] if more and names else None
+    else:
+        names = [name for _, name in most]
     page = [_describe(topics[namespace, name]) for name in names if (namespace, name) in topics]
     return ctx.answer({"topics": page, "cursor": cursor})
 

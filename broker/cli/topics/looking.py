@@ -21,7 +21,7 @@ _SETTINGS: Final = ("order", "max_retry", "lease_ms", "ttl_ms", "dead_keep_ms")
 def topics_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog topics`."""
     add_broker(parser, topic=None)
-    add_options(parser, shapes.PREFIX)
+    add_options(parser, shapes.PREFIX, shapes.CONTAINS)
     add_examples(parser, "topics", "topics --prefix orders. --json")
 
 
@@ -43,7 +43,7 @@ def forecast_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def topics_command(args: argparse.Namespace) -> int:
     """`delaylog topics`."""
-    rows = await all_topics(args, **given(args, shapes.PREFIX))
+    rows = await all_topics(args, **given(args, shapes.PREFIX, shapes.CONTAINS))
     if args.json:
         for row in rows:
             emit(row)

@@ -128,7 +128,7 @@ class JobRunner:
             end_job(state, job, "failed" if topic is None else "done", clock())
             return
         count = RANGE_ROWS if job.rate is None else min(RANGE_ROWS, 256 + 8 * int(job.allowed))
-        origins, following, stop = _read_range(state, job, hour, count)
+        origins, following, stop = read_range(state, job, hour, count)
         for first in range(0, len(origins), SLICE_MESSAGES):
             end = state.log.end_position
             whole = self._slice(job, topic, origins[first : first + SLICE_MESSAGES], clock())
@@ -167,7 +167,7 @@ class JobRunner:
         state = self._state
         groups = list(topic.groups.values())
         founds = [find_origins(state, origins, topic, now_ms, group) for group in groups]
-        matches = [self._matches(job, found) for found in founds]
+        matches = [matching(self._state, job, found) for found in founds]
         at = np.flatnonzero(np.any(matches, axis=0)) if matches else np.zeros(0, np.int64)
         last = int(origins[-1])
         whole = job.rate is None or len(at) <= int(job.allowed)
@@ -201,15 +201,6 @@ class JobRunner:
             _append_progress(state, job, changed, now_ms)
         return whole
 
-    def _matches(self, job: Job, found: FoundMessages) -> npt.NDArray[np.bool_]:
-        """Which messages match the filter of a job, as one group sees them."""
-        match = job.filter.matches(self._state.hours, found)
-        if job.filter.state is None:
-            dead = job.action == "replay"
-            wanted = found.states == _DEAD if dead else found.states < STATE_ENDED_FIRST
-            match = match & found.known & wanted
-        return match
-
     def _act(
         self, job: Job, topic: Topic, found: FoundMessages, now_ms: int
     ) -> npt.NDArray[np.uint8]:
@@ -222,9 +213,17 @@ class JobRunner:
         return act(state, topic, found, now_ms, deliver_at_ms=job.deliver_at_ms).codes
 
 
-def _read_range(
-    state: EngineState, job: Job, hour: int, count: int
-) -> tuple[Int64Array, bool, int]:
+def matching(state: EngineState, job: Job, found: FoundMessages) -> npt.NDArray[np.bool_]:
+    """Which messages match the filter of a job, as one group sees them."""
+    match = job.filter.matches(state.hours, found)
+    if job.filter.state is None:
+        dead = job.action == "replay"
+        wanted = found.states == _DEAD if dead else found.states < STATE_ENDED_FIRST
+        match = match & found.known & wanted
+    return match
+
+
+def read_range(state: EngineState, job: Job, hour: int, count: int) -> tuple[Int64Array, bool, int]:
     """(origins that may match, whether more rows follow, number of the next row)."""
     first = job.index
     known = state.hours.counts.get(hour)

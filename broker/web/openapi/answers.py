@@ -263,6 +263,7 @@ def _of_changes() -> dict[str, Schema]:
             begun_ms=_INT,
             **_each(_INT_OR_NULL, "rate", "deliver_at_ms", "ended_ms"),
         ),
+        "Counted": _object(**_each(_COUNT, "matched", "scanned"), cursor=_TEXT_OR_NULL),
         "Jobs": _object(jobs=_list(_ref("Job"))),
     }
 

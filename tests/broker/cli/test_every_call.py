@@ -103,6 +103,7 @@ WITHOUT: Final = {
     "stage": _COLUMNS,
     "commit": _COLUMNS,
     "stream": "a program keeps a stream open; `receive` is the verb",
+    "countMessages": "`cancel --all` and the like say what their job has matched",
     "getSession": _BROWSER,
     "openSession": _BROWSER,
     "closeSession": _BROWSER,

@@ -37,6 +37,7 @@ NEEDS = {
 """The right that a call about a topic needs."""
 ELSEWHERE = {
     "listTopics": "read",
+    "countMessages": "read",
     **dict.fromkeys(("listJobs", "getJob", "listTransactions"), "read"),
     "stopJob": "change",
     **dict.fromkeys(("begin", "getTransaction", "stage", "commit", "abort"), "send"),

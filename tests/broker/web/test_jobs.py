@@ -57,6 +57,48 @@ def test_replay(broker: Any, topic: str) -> None:
     assert (counts["dead"], counts["leased"], counts["waiting"]) == (2, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("query", "filter_", "count"),
+    [
+        ("", {}, 6),
+        ("?tag=red", {"tag": "red"}, 3),
+        ("?key=k&state=waiting", {"key": "k", "state": "waiting"}, 2),
+        ("?key=", {"key": ""}, 3),
+        ("?state=leased", {"state": "leased"}, 0),
+    ],
+)
+def test_a_count_is_what_a_job_matches(
+    broker: Any, topic: str, query: str, filter_: dict[str, Any], count: int
+) -> None:
+    path = f"/v1/topics/{topic}"
+    for k in range(6):
+        tags, keys = ["red"] if k % 2 else [], {"key": "k" if k < 2 else "l"} if k < 3 else {}
+        message = {"body": "x", "delay_ms": HOUR * (1 + k % 3), "tags": tags, **keys}
+        broker.post(f"{path}/messages", message)
+    counted = broker.call("GET", f"{path}/messages:count{query}").json
+    assert counted == {"matched": count, "scanned": counted["scanned"], "cursor": None}
+    assert count <= counted["scanned"] <= 6
+    body = {"filter": filter_, "force": True}
+    assert finished(broker, begin(broker, topic, "cancel", body))["matched"] == count
+    assert broker.call("GET", f"{path}/messages:count{query}").json["matched"] == 0
+
+
+def test_a_count_of_dead_letters(broker: Any, topic: str) -> None:
+    make_dead(broker, topic, ["a", "b"])
+    path = f"/v1/topics/{topic}/messages:count"
+    assert broker.call("GET", path).json["matched"] == 0
+    assert broker.call("GET", f"{path}?state=dead").json["matched"] == 2
+
+
+@pytest.mark.parametrize("cursor", ["x", "1.2", "1.99999999999.3", "-1.1.1"])
+def test_cursors_of_counts_are_checked(
+    broker: Any, topic: str, cursor: str, assert_problem: Any
+) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    answer = broker.call("GET", f"/v1/topics/{topic}/messages:count?cursor={cursor}")
+    assert_problem(answer, 400, "bad_request", "cursor")
+
+
 def test_jobs(broker: Any, topic: str) -> None:
     """Each action by filter; the job says what it did and stays to be asked about."""
     path = f"/v1/topics/{topic}"

@@ -48,6 +48,42 @@ def test_a_prefix_filters(broker: Broker, space: str, prefix: str, wanted: list[
     assert list(chain.from_iterable(pages(broker, f"{space}?prefix={prefix}&limit=2"))) == wanted
 
 
+@pytest.mark.parametrize("limit", [1, 2, 9])
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("contains=b", ["b", "ba", "bb"]),
+        ("contains=a", [*(f"a{k}" for k in range(5)), "ba"]),
+        ("contains=a&prefix=b", ["ba"]),
+        ("contains=q", []),
+    ],
+)
+def test_a_part_of_the_name_filters(
+    broker: Broker, space: str, query: str, wanted: list[str], limit: int
+) -> None:
+    found = pages(broker, f"{space}?{query}&limit={limit}")
+    assert list(chain.from_iterable(found)) == wanted
+    assert found[-1] or not wanted, "no page is empty"
+
+
+def test_the_topics_with_the_most_come_first(
+    broker: Broker, assert_problem: Callable[..., dict[str, Any]]
+) -> None:
+    space = "/v1/ns/sorted/topics"
+    for name, count in {"few": 1, "none": 0, "many": 3, "some": 2}.items():
+        broker.call("PUT", f"{space}/{name}", {})
+        for _ in range(count):
+            broker.call("POST", f"{space}/{name}/messages", {"body": "x", "delay_ms": 3_600_000})
+    answer = broker.call("GET", f"{space}?sort=waiting&limit=3").json
+    assert [each["topic"] for each in answer["topics"]] == ["many", "some", "few"]
+    assert answer["cursor"] is None
+    answer = broker.call("GET", f"{space}?sort=waiting&contains=e").json
+    assert [each["topic"] for each in answer["topics"]] == ["some", "few", "none"]
+    refusal = broker.call("GET", f"{space}?sort=waiting&cursor=few")
+    assert_problem(refusal, 400, "bad_request", "cursor")
+    assert_problem(broker.call("GET", f"{space}?sort=size"), 400, "bad_request", "sort")
+
+
 def test_without_parameters_all_of_a_few_come(broker: Broker, space: str) -> None:
     answer = broker.call("GET", space).json
     assert [each["topic"] for each in answer["topics"]] == NAMES

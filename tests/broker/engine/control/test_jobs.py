@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
-from delaylog.broker.engine.jobs import jobs
+from delaylog.broker.engine.jobs import counting, jobs
 from delaylog.broker.engine.jobs.job_table import ENDED_KEPT, Job
 from delaylog.broker.engine.jobs.jobs import TooManyJobsError, end_job
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
@@ -43,6 +43,42 @@ def varied(request, host):
     elif request.param == "restarted":
         host.restart()
     return host
+
+
+def counted(host, wanted: MessageFilter, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """What matches, counted in the smallest pieces, and the number of pieces."""
+    monkeypatch.setattr(counting, "RANGE_ROWS", 7)
+    total, pieces, cursor = 0, 0, None
+    while pieces == 0 or cursor is not None:
+        state = host.engine.state
+        count = counting.MatchCount(state, host.topic, wanted, now_ms=host.now_ms, cursor=cursor)
+        for _ in count.work(lambda: 0.0, seconds_max=0.0):
+            pass
+        total, pieces, cursor = total + count.matched, pieces + 1, count.cursor
+        if pieces == 2:
+            # Not counted: sent after the count began.
+            host.send(3, delay=5 * HOUR, tags=["red"] * 3, keys=["k1"] * 3)
+    return total, pieces
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        MessageFilter(),
+        MessageFilter(tag=b"blue"),
+        MessageFilter(key=b"k1", tag=b"red"),
+        MessageFilter(state=S.WAITING, key=b"k2"),
+        MessageFilter(state=S.READY),
+        MessageFilter(tag=b"green"),
+    ],
+    ids=repr,
+)
+def test_a_count_in_pieces_is_what_a_job_matches(varied, wanted, monkeypatch) -> None:
+    count, pieces = counted(varied, wanted, monkeypatch)
+    assert pieces >= 3 * 40 // 7
+    monkeypatch.undo()
+    late = 3 if wanted in (MessageFilter(), MessageFilter(key=b"k1", tag=b"red")) else 0
+    assert run(varied, "cancel", wanted).matched == count + late
 
 
 def names(host, state: S) -> set[str]:

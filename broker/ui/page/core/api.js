@@ -1,0 +1,99 @@
+// Calls of the broker's public API, as any other client makes them.
+import { parse, write } from "./json.js";
+
+/** A refusal of the broker, or a failure to reach it. */
+export class Refusal extends Error {
+  /** @param {number} status 0: the broker was not reached */
+  constructor(status, code, detail, members = {}) {
+    super(detail);
+    Object.assign(this, { status, code, detail, members });
+  }
+}
+
+const CALLS_KEPT = 12;
+const state = { csrf: null, local: false, calls: [], changed: () => {}, onUnauthorized: () => {} };
+
+/** The CSRF token of the session; null without a session. */
+export const setCsrf = (csrf) => void (state.csrf = csrf);
+/** Whether this node follows: it answers reads from its own state, and changes nothing. */
+export const setLocal = (local) => void (state.local = local);
+export const isLocal = () => state.local;
+export const onUnauthorized = (act) => void (state.onUnauthorized = act);
+
+/** The calls since the page was opened, the newest first. */
+export const calls = () => state.calls;
+export const forgetCalls = () => void (state.calls = []);
+export const onCalls = (act) => void (state.changed = act);
+
+/** The path of a topic, a namespace's topics, or what is below. */
+export const topicPath = (ns, topic, ...rest) =>
+  [ns === "default" ? "/v1" : `/v1/ns/${encodeURIComponent(ns)}`, "topics",
+    ...[topic, ...rest].filter((each) => each != null).map(encodeURIComponent)].join("/");
+
+/** A path with its query; members that are null or empty are left out. */
+export function withQuery(path, query = {}) {
+  const given = Object.entries(query).filter(([, each]) => each != null && each !== "");
+  const text = new URLSearchParams(given.map(([name, each]) => [name, `${each}`])).toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/**
+ * Make a call. Raises a Refusal.
+ * @param {string} method
+ * @param {string} path
+ * @param {{query?: object, body?: any, token?: string, signal?: AbortSignal}} [more]
+ */
+export async function call(method, path, { query, body, token, signal } = {}) {
+  const local = state.local && method === "GET" && !/^\/v1\/(cluster|session)/.test(path);
+  const url = withQuery(path, local ? { ...query, read: "local" } : query);
+  const text = body === undefined ? undefined : write(body);
+  remember(method, url, text);
+  const headers = { Accept: "application/json" };
+  if (text !== undefined) headers["Content-Type"] = "application/json";
+  if (token) headers.Authorization = `Bearer ${token}`;
+  else if (state.csrf && method !== "GET") headers["Delaylog-CSRF"] = state.csrf;
+  let answer;
+  try {
+    answer = await fetch(url, { method, headers, body: text, signal, redirect: "manual" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal(0, "unreachable", "The broker does not answer. Is it running?");
+  }
+  if (answer.type === "opaqueredirect") {
+    throw new Refusal(307, "moved", "Another node leads: open its dashboard to change something.");
+  }
+  const said = await answer.text();
+  if (answer.ok) return said ? parse(said) : null;
+  const problem = documentOf(said);
+  if (answer.status === 401 && !token) state.onUnauthorized();
+  throw new Refusal(
+    answer.status, problem.code ?? "", problem.detail ?? `HTTP status ${answer.status}`, problem);
+}
+
+function documentOf(text) {
+  try {
+    return parse(text);
+  } catch {
+    return {};
+  }
+}
+
+export const get = (path, query, signal) => call("GET", path, { query, signal });
+export const post = (path, body = {}, query) => call("POST", path, { body, query });
+
+function remember(method, url, body) {
+  const known = state.calls.filter((each) => each.method !== method || each.url !== url);
+  state.calls = [{ method, url, body }, ...known].slice(0, CALLS_KEPT);
+  state.changed();
+}
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** The same call as a command line for curl. The token is read from the environment. */
+export function curlOf({ method, url, body }, needsToken) {
+  const words = ["curl"];
+  if (method !== "GET" && !(method === "POST" && body)) words.push("-X", method);
+  if (needsToken) words.push("-H", '"Authorization: Bearer $DELAYLOG_TOKEN"');
+  if (body) words.push("--json", quoted(body));
+  return [...words, quoted(location.origin + url)].join(" ");
+}

@@ -1,0 +1,56 @@
+// Deep links: the part of the URL behind `#` is the place, so the broker needs no routes for pages.
+import { useEffect, useState } from "./view.js";
+
+/** @returns {{path: string, query: Record<string, string>}} */
+export function here() {
+  const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
+  return { path: path || "/", query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+/** The link to a place; parts of the path are encoded, empty members of the query left out. */
+export function link(parts, query = {}) {
+  const path = parts.map((part) => `/${encodeURIComponent(part)}`).join("") || "/";
+  const given = Object.entries(query).filter(([, each]) => each != null && each !== "");
+  return `#${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+}
+
+/** Go to a link; `replace`: without an entry in the history. */
+export function go(to, { replace = false } = {}) {
+  if (replace) location.replace(to);
+  else location.assign(to);
+}
+
+/** Change members of the query of this place. */
+export function change(members, { replace = true } = {}) {
+  const { path, query } = here();
+  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  go(link(parts, { ...query, ...members }), { replace });
+}
+
+/** The page of a path and the names in it, by patterns such as `/topics/:ns/:topic`. */
+export function find(pages, path) {
+  const parts = path.split("/").filter(Boolean);
+  for (const page of pages) {
+    const wanted = page.path.split("/").filter(Boolean);
+    if (wanted.length !== parts.length) continue;
+    const names = {};
+    const fits = wanted.every((want, at) => {
+      if (!want.startsWith(":")) return want === parts[at];
+      names[want.slice(1)] = decodeURIComponent(parts[at]);
+      return true;
+    });
+    if (fits) return { page, names };
+  }
+  return null;
+}
+
+/** The present place; the component is drawn again when it changes. */
+export function useHere() {
+  const [place, setPlace] = useState(here);
+  useEffect(() => {
+    const moved = () => setPlace(here());
+    addEventListener("hashchange", moved);
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+  return place;
+}

@@ -1,0 +1,98 @@
+// Changes of all messages that match a filter: counted first, confirmed with the number, then done
+// by a job of the broker that shows its progress and can be stopped.
+import { html, useEffect, useState } from "../core/view.js";
+import { call, get, topicPath } from "../core/api.js";
+import { go, link } from "../core/router.js";
+import { parseTime, stamp } from "../core/time.js";
+import { useApp } from "../core/context.js";
+import { Ask, Dialog, Field } from "../parts/dialog.js";
+import { Failure } from "../parts/failure.js";
+import { number } from "../parts/values.js";
+import { filterOf } from "./messages.js";
+
+const WORDS = {
+  cancel: ["Cancel", "They end, and nobody gets them."],
+  reschedule: ["Reschedule", "They are due at the new time."],
+  replay: ["Replay", "Dead letters become due again, with no attempts."],
+};
+const STATES = { cancel: ["waiting", "ready", "leased", "dead"], reschedule: ["waiting", "ready"], replay: ["dead"] };
+
+/** The filter of a job, from the query of a list. Raises an Error if a job has no such filter. */
+function jobFilter(action, query) {
+  const { state, due_from: from, due_to: to, tag, key } = filterOf(query);
+  const states = state ? state.split(",") : action === "replay" ? ["dead"] : [];
+  if (states.length > 1) throw new Error("A job takes one state or all: choose one in the filter.");
+  if (states[0] && !STATES[action].includes(states[0])) {
+    throw new Error(`${WORDS[action][0]} is not for ${states[0]} messages.`);
+  }
+  return {
+    ...(states[0] && { state: states[0] }), ...(from != null && { due_from: from }),
+    ...(to != null && { due_to: to }), ...(tag && { tag }), ...(key != null && key !== "" && { key }),
+  };
+}
+
+const told = (filter) => Object.entries(filter).map(([name, value]) =>
+  `${name.replace("_", " ")} ${name.startsWith("due") ? stamp(value) : value}`).join(", ") || "every message";
+
+export function Bulk({ ns, topic, action, query, onClose }) {
+  const { session, say } = useApp();
+  const [verb, effect] = WORDS[action];
+  const [count, setCount] = useState({ matched: 0, scanned: 0, ended: false, stopped: false });
+  const [error, setError] = useState(null);
+  const [rate, setRate] = useState("");
+  const [due, setDue] = useState(action === "cancel" ? "" : "now");
+  const path = topicPath(ns, topic, `messages:${action}`);
+  const [filter, wrong] = safely(() => jobFilter(action, query));
+  const force = filter && ["dead", "leased"].includes(filter.state) && action === "cancel" ? { force: true } : {};
+  useEffect(() => {
+    if (!filter) return undefined;
+    const ended = new AbortController();
+    countAll(topicPath(ns, topic, "messages:count"), filter, ended.signal, setCount).catch((problem) => {
+      if (!ended.signal.aborted) setError(problem);
+    });
+    return () => ended.abort();
+  }, [count.stopped]);
+  if (wrong) return html`<${Dialog} title=${`${verb} messages`} onClose=${onClose}><p class="wrong">${wrong.message}</p>
+    <button type="button" onClick=${onClose}>Close</button></${Dialog}>`;
+  const request = () => {
+    const at = due ? parseTime(due) : null;
+    if (rate && !/^[1-9]\d*$/.test(rate)) throw new Error("The rate is a whole number of messages a second.");
+    if (action === "reschedule" && at == null) throw new Error("Write the new due time.");
+    if (!count.ended && !count.stopped) return null;
+    if (count.ended && count.matched === 0) return null;
+    return { method: "POST", path, body: {
+      filter, ...force, ...(rate && { rate: Number(rate) }),
+      ...(at != null && (due === "now" ? { delay_ms: 0 } : { deliver_at_ms: at })) } };
+  };
+  const button = count.ended ? `${verb} ${number(count.matched)}` : `${verb} all that match`;
+  return html`<${Ask} danger=${action === "cancel"} title=${`${verb} messages of ${topic}`} verb=${button} request=${request}
+    needsToken=${session.principal !== null} onClose=${onClose}
+    act=${({ method, path: to, body }) => call(method, to, { body })}
+    onDone=${({ job }) => { say(`Job ${job} has begun.`); go(link(["jobs", job])); }}>
+    <p>${effect} Filter: <strong>${told(filter)}</strong>.</p>
+    <${Failure} error=${error} />
+    <p role="status" aria-live="polite">${count.ended ? html`<strong>${number(count.matched)}</strong> match now. The job may find others that change until then.`
+      : html`Counting: <strong>${number(count.matched)}</strong> match of ${number(count.scanned)} examined${
+        count.stopped ? ", then stopped." : "…"}`}
+      ${!count.ended && !count.stopped && !error && html` <button type="button" class="small" onClick=${() => setCount({ ...count, stopped: true })}>Stop counting</button>`}</p>
+    ${action !== "cancel" && html`<${Field} label="New due time" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" />`}
+    <${Field} label="Rate" value=${rate} onInput=${setRate} help="Messages a second; empty: as fast as possible." /></${Ask}>`;
+}
+
+function safely(make) {
+  try {
+    return [make(), null];
+  } catch (error) {
+    return [null, error];
+  }
+}
+
+/** Count what matches, a piece at a time, until the end or until stopped. */
+async function countAll(path, filter, signal, tell) {
+  let [cursor, matched, scanned] = [null, 0, 0];
+  do {
+    const part = await get(path, { ...filter, cursor }, signal);
+    [cursor, matched, scanned] = [part.cursor, matched + part.matched, scanned + part.scanned];
+    tell((old) => ({ ...old, matched, scanned, ended: cursor === null }));
+  } while (cursor !== null);
+}

@@ -1,0 +1,99 @@
+// One message: what it is, its life drawn as a line, its body when asked for, and what can be done.
+import { html, useState } from "../core/view.js";
+import { get, topicPath } from "../core/api.js";
+import { useApp } from "../core/context.js";
+import { useLive } from "../core/live.js";
+import { link } from "../core/router.js";
+import { length, parseTime, stamp, ZONE } from "../core/time.js";
+import { Body } from "../parts/body.js";
+import { Field } from "../parts/dialog.js";
+import { Loaded } from "../parts/failure.js";
+import { LifeLine } from "../parts/lifeline.js";
+import { Facts } from "../parts/table.js";
+import { TopicHead } from "../parts/topic-head.js";
+import { Copy, number, State, Tag, Time } from "../parts/values.js";
+import { Change } from "./topic-changes.js";
+
+const CHANGEABLE = new Set(["waiting", "ready"]);
+
+export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
+  const { session, show, follows } = useApp();
+  const path = topicPath(ns, topic, "messages", id);
+  const found = useLive((signal) => get(path, { life: true, group }, signal), [path, group], { everyMs: 3_000 });
+  const mayChange = !follows && session.may("change", ns, topic);
+  const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} id=${id} path=${path}
+    onClose=${close} onDone=${found.refresh} ...${more} />`);
+  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["messages", id]} group=${group} />
+    <h2>Message <span class="id">${id}</span></h2>
+    <${Loaded} of=${found}>${(message) => html`
+      <div class="bar"><${State} of=${message.state} />${message.cause && html`<${Tag} tone="warn">${message.cause}</${Tag}>`}
+        ${mayChange && CHANGEABLE.has(message.state) && html`
+          <button type="button" onClick=${() => ask(NewTime, { due: message.deliver_at_ms })}>Change the due time</button>
+          <button type="button" class="danger" onClick=${() => ask(Cancel, { state: message.state })}>Cancel</button>`}
+        ${mayChange && message.state === "leased" && html`
+          <button type="button" class="danger" onClick=${() => ask(Cancel, { state: message.state })}>Cancel</button>`}
+        ${mayChange && message.state === "dead" && html`
+          <button type="button" onClick=${() => ask(Replay)}>Replay</button>
+          <button type="button" class="danger" onClick=${() => ask(Cancel, { state: message.state })}>Remove</button>`}
+        <${Copy} text=${location.href} label="Copy the link" /></div>
+      <section aria-labelledby="life"><h3 id="life">Life</h3>
+        <${LifeLine} steps=${message.life ?? []} complete=${message.life_complete} /></section>
+      <section aria-labelledby="facts"><h3 id="facts">Facts</h3><${Facts} of=${facts(message, { ns, topic, group })} /></section>
+      <section aria-labelledby="body"><h3 id="body">Body</h3>${message.body == null && message.body_base64 == null
+        ? html`<p>You lack the right bodies for this topic.</p>` : html`<${Body} of=${message} />`}</section>
+    `}</${Loaded}>`;
+}
+
+const both = (ms) => ms == null ? undefined : html`<${Time} ms=${ms} distance /><br />
+  <small>${stamp(ms, { utc: false })} ${ZONE}<br />${stamp(ms, { utc: true })} UTC<br />${number(ms)} ms</small>`;
+
+function facts(message, { ns, topic, group }) {
+  const { headers, backoff } = message;
+  return [
+    ["Due", both(message.deliver_at_ms)],
+    ["Sent", both(message.sent_at_ms)],
+    ["Delay", length(Number(message.deliver_at_ms) - Number(message.sent_at_ms))],
+    ["Leased until", message.lease_until_ms && both(message.lease_until_ms)],
+    ["Ended", message.ended_at_ms && both(message.ended_at_ms)],
+    ["Expires", message.expires_at_ms == null ? "never" : both(message.expires_at_ms)],
+    ["Attempts", `${number(message.attempts)} of ${number(Number(message.max_retry) + 1)}`],
+    ["Last failure", message.reason ?? undefined],
+    ["Priority", number(message.priority)],
+    ["Key", message.key == null ? undefined : html`<a href=${link(["topics", ns, topic, "messages"], { group, key: message.key })}>${message.key}</a>`],
+    ["Tags", message.tags?.length ? message.tags.join(", ") : undefined],
+    ["Headers", headers && Object.keys(headers).length ? Object.entries(headers).map(([name, value]) => html`<code key=${name}>${name}: ${value}</code><br />`) : undefined],
+    ["Own backoff", backoff ? JSON.stringify(backoff) : undefined],
+  ];
+}
+
+function NewTime({ id, path, due, onClose, onDone }) {
+  const [text, setText] = useState(stamp(due));
+  const request = () => {
+    const at = parseTime(text);
+    if (at == null) return null;
+    return { method: "PATCH", path, body: text.trim() === "now" ? { delay_ms: 0 } : { deliver_at_ms: at } };
+  };
+  return html`<${Change} title=${`Due time of ${id}`} verb="Change it" request=${request} onClose=${onClose} onDone=${onDone} done="The due time is changed.">
+    <${Field} label="Due" value=${text} onInput=${setText} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Change}>`;
+}
+
+function Cancel({ id, path, state, onClose, onDone }) {
+  const force = state === "leased" || state === "dead";
+  const request = () => ({ method: "DELETE", path: force ? `${path}?force=true` : path });
+  return html`<${Change} danger title=${state === "dead" ? `Remove ${id}` : `Cancel ${id}`} verb=${state === "dead" ? "Remove it" : "Cancel it"}
+    request=${request} onClose=${onClose} onDone=${onDone} done="The message is cancelled.">
+    <p>${state === "leased" ? "A consumer has it now; it may have done its work." : "Nobody gets it."} This cannot be undone.</p></${Change}>`;
+}
+
+export function Replay({ ns, topic, id, onClose, onDone }) {
+  const [due, setDue] = useState("now");
+  const request = () => {
+    const at = parseTime(due || "now");
+    return { method: "POST", path: topicPath(ns, topic, "messages:replay"),
+      body: { ids: [id], ...(due.trim() !== "now" && { deliver_at_ms: at }) } };
+  };
+  return html`<${Change} title=${`Replay ${id}`} verb="Replay" request=${request} onClose=${onClose} onDone=${onDone}
+    done=${({ results: [{ result }] }) => (result === "done" ? "It is due again." : `Not replayed: ${result}.`)}>
+    <p>It becomes due again, with no attempts and its full lifetime.</p>
+    <${Field} label="Due" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Change}>`;
+}

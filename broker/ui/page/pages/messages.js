@@ -1,0 +1,104 @@
+// The messages of a topic: by id, or by state, due time, tag and key. A page at a time, whatever the
+// number of messages; bodies are not read.
+import { html, useState } from "../core/view.js";
+import { topicPath } from "../core/api.js";
+import { useApp } from "../core/context.js";
+import { useLive } from "../core/live.js";
+import { fill } from "../core/pages-of.js";
+import { change, go, link } from "../core/router.js";
+import { noteNow, parseTime } from "../core/time.js";
+import { Field } from "../parts/dialog.js";
+import { Failure, Loaded } from "../parts/failure.js";
+import { Table } from "../parts/table.js";
+import { TopicHead } from "../parts/topic-head.js";
+import { number, State, STATES, Time } from "../parts/values.js";
+import { Bulk } from "./bulk.js";
+
+const LIMIT = 50;
+const EVERY_MS = 5_000;
+
+/** The filter of a list, from the query of the link. Times may be relative: `+1h`. */
+export function filterOf({ state = "", due_from: from = "", due_to: to = "", tag = "", key }) {
+  return { state, due_from: parseTime(from), due_to: parseTime(to), tag, key };
+}
+
+export function Messages({ names: { ns, topic }, query }) {
+  const { session, show, follows } = useApp();
+  const { group = "", cursor = "" } = query;
+  let filter = {};
+  let wrong = null;
+  try {
+    filter = filterOf(query);
+  } catch (error) {
+    wrong = error;
+  }
+  const path = topicPath(ns, topic, "messages");
+  const found = useLive(async (signal) => {
+    const page = await fill(path, { ...filter, group, cursor }, LIMIT, signal);
+    if (page.now_ms) noteNow(page.now_ms);
+    return page;
+  }, [path, JSON.stringify(query)], { everyMs: EVERY_MS });
+  const bulk = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${query} onClose=${close} />`);
+  const mayChange = !follows && session.may("change", ns, topic);
+  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["messages"]} group=${group} />
+    <${Search} ns=${ns} topic=${topic} query=${query} key=${JSON.stringify(query)} />
+    <${Failure} error=${wrong} />
+    ${mayChange && html`<div class="bar" role="group" aria-label="With all messages that match">
+      <span>All that match:</span>
+      <button type="button" onClick=${() => bulk("reschedule")}>Reschedule…</button>
+      <button type="button" onClick=${() => bulk("replay")}>Replay…</button>
+      <button type="button" class="danger" onClick=${() => bulk("cancel")}>Cancel…</button></div>`}
+    <${Loaded} of=${found}>${({ messages, cursor: next, whole }) => html`
+      <${MessageTable} ns=${ns} topic=${topic} group=${group} messages=${messages} />
+      ${!whole && html`<p role="status">Nothing more found yet; there is more to search.</p>`}
+      <p class="bar">${cursor && html`<a href=${link(["topics", ns, topic, "messages"], { ...query, cursor: "" })}>First page</a>`}
+        ${next && html`<a href=${link(["topics", ns, topic, "messages"], { ...query, cursor: next })}>Next page</a>`}
+        <span>${number(messages.length)} shown, in due order</span></p>`}</${Loaded}>`;
+}
+
+export function MessageTable({ ns, topic, group, messages, more = [] }) {
+  const columns = [
+    { name: "id", title: "Id", cell: ({ id }) => html`<a class="id" href=${link(["topics", ns, topic, "messages", id], { group })}>${id}</a>` },
+    { name: "state", title: "State", cell: ({ state }) => html`<${State} of=${state} />` },
+    { name: "due", title: "Due", cell: ({ deliver_at_ms: ms }) => html`<${Time} ms=${ms} distance />` },
+    { name: "attempts", title: "Attempts", number: true, cell: ({ attempts, max_retry: max }) => `${number(attempts)} of ${number(Number(max) + 1)}` },
+    { name: "priority", title: "Priority", number: true, cell: ({ priority }) => number(priority) },
+    { name: "key", title: "Key", cell: ({ key }) => key && html`<a href=${link(["topics", ns, topic, "messages"], { group, key })}>${key}</a>` },
+    { name: "tags", title: "Tags", cell: ({ tags }) => tags.map((tag) => html`<a class="tag" key=${tag} href=${link(["topics", ns, topic, "messages"], { group, tag })}>${tag}</a> `) },
+    ...more,
+  ];
+  return html`<${Table} caption="Messages" columns=${columns} rows=${messages} keyOf=${({ id, sent_at_ms: ms }) => `${id} ${ms}`}
+    empty="No message matches." />`;
+}
+
+function Search({ ns, topic, query }) {
+  const { group = "" } = query;
+  const [id, setId] = useState("");
+  const [given, setGiven] = useState(query);
+  const states = new Set((given.state ?? "").split(",").filter(Boolean));
+  const set = (name) => (value) => setGiven({ ...given, [name]: value });
+  const toggle = (state) => {
+    if (states.has(state)) states.delete(state);
+    else states.add(state);
+    set("state")([...states].join(","));
+  };
+  const byId = (event) => {
+    event.preventDefault();
+    if (id.trim()) go(link(["topics", ns, topic, "messages", id.trim()], { group }));
+  };
+  const byFilter = (event) => {
+    event.preventDefault();
+    const { state = "", due_from: from = "", due_to: to = "", tag = "", key = "" } = given;
+    change({ state, due_from: from.trim(), due_to: to.trim(), tag, key, cursor: "" }, { replace: false });
+  };
+  return html`<form class="bar" onSubmit=${byId}><${Field} label="Message id" value=${id} onInput=${setId} />
+      <button type="submit">Open</button></form>
+    <form class="bar" role="search" aria-label="Filter" onSubmit=${byFilter}>
+      <fieldset><legend>States</legend>${STATES.map((state) => html`<label key=${state}>
+        <input type="checkbox" checked=${states.has(state)} onChange=${() => toggle(state)} /> <${State} of=${state} /></label> `)}</fieldset>
+      <${Field} label="Due from" value=${given.due_from ?? ""} onInput=${set("due_from")} placeholder="-1h" />
+      <${Field} label="Due before" value=${given.due_to ?? ""} onInput=${set("due_to")} placeholder="+1h" />
+      <${Field} label="Tag" value=${given.tag ?? ""} onInput=${set("tag")} />
+      <${Field} label="Key" value=${given.key ?? ""} onInput=${set("key")} />
+      <button type="submit" class="main">Filter</button></form>`;
+}

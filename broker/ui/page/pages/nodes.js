@@ -1,0 +1,58 @@
+// The nodes of a cluster: who leads, who lags, whose clock is off; hand over the leadership.
+import { html } from "../core/view.js";
+import { get } from "../core/api.js";
+import { useApp } from "../core/context.js";
+import { useLive } from "../core/live.js";
+import { Loaded } from "../parts/failure.js";
+import { Facts, Table } from "../parts/table.js";
+import { bytes, number, Tag } from "../parts/values.js";
+import { Change } from "./topic-changes.js";
+
+/** The cluster as this node sees it; null if it is alone. */
+export async function clusterOf(signal) {
+  try {
+    return await get("/v1/cluster", {}, signal);
+  } catch (error) {
+    if (error.status === 404) return null;
+    throw error;
+  }
+}
+
+export function Nodes() {
+  const { session, show } = useApp();
+  const found = useLive(async (signal) => ({ cluster: await clusterOf(signal) }), []);
+  const handOver = (name) => show((close) => html`<${Change} title=${name ? `Hand over to ${name}` : "Hand over"} verb="Hand over" onClose=${close}
+    request=${() => ({ method: "POST", path: "/v1/cluster/handover", body: name ? { to: name } : {} })} onDone=${found.refresh}
+    done=${({ name: next, pause_ms: ms }) => `${next} leads; calls waited for ${ms} ms.`}>
+    <p>Calls wait for some milliseconds while another node takes over.</p></${Change}>`);
+  return html`<h1 tabindex="-1">Nodes</h1>
+    <${Loaded} of=${found}>${({ cluster }) => cluster === null
+      ? html`<p>This broker is a single node. docs/OPERATIONS.md says how to run a cluster.</p>`
+      : html`<${Cluster} cluster=${cluster} handOver=${cluster.role === "leader" && session.maySomewhere("operate") ? handOver : null} />`}</${Loaded}>`;
+}
+
+function Cluster({ cluster, handOver }) {
+  const { leader, epoch, members } = cluster;
+  const role = ({ node, voter }) => (leader?.node === node ? "leader" : voter === false ? "learner" : "follower");
+  return html`<${Facts} of=${[
+      ["Cluster", cluster.cluster], ["This node", `${cluster.name} (${cluster.role})`],
+      ["Leader", leader ? leader.name : html`<${Tag} tone="bad">none</${Tag}>`],
+      ["Epoch", epoch && `${number(epoch.counter)} of node ${number(epoch.node)}`],
+      ["Majority", cluster.majority ? "reachable" : html`<${Tag} tone="bad">not reachable</${Tag}>`],
+      ["Missing voters", cluster.missing_voters.join(", ") || "none"],
+      ["Newest confirmed tick", cluster.gate_age_ms == null ? undefined : `${number(cluster.gate_age_ms)} ms ago`],
+      ["Log", `${number(cluster.commit)} committed, ${number(cluster.applied)} applied, ends at ${number(cluster.log_end)}`],
+      ["Release", cluster.release], ["Error", cluster.error ? html`<${Tag} tone="bad">${cluster.error}</${Tag}>` : undefined]]} />
+    <${Table} caption="Nodes" rows=${members} keyOf=${({ node }) => node} columns=${[
+      { name: "name", title: "Node", cell: (each) => html`<strong>${each.name}</strong>${each.http && html` <a href=${`http${location.protocol === "https:" ? "s" : ""}://${each.http}/ui/`}>dashboard</a>`}` },
+      { name: "role", title: "Role", cell: (each) => html`<${Tag} tone=${role(each) === "leader" ? "good" : ""}>${role(each)}</${Tag}>` },
+      { name: "state", title: "State", cell: (each) => html`${each.node !== cluster.node && !each.connected && html`<${Tag} tone="bad">away</${Tag}>`} ${
+        each.fit === false && html`<${Tag} tone="warn">unfit: ${each.unfit}</${Tag}>`} ${each.clock_off && html`<${Tag} tone="bad">wrong clock</${Tag}>`}` },
+      { name: "lag", title: "Lag", number: true, cell: ({ lag_bytes: lag }) => bytes(lag) },
+      { name: "sync", title: "Sync", number: true, cell: ({ sync_ms: ms }) => (ms == null ? "–" : `${number(ms)} ms`) },
+      { name: "clock", title: "Clock ahead", number: true, cell: ({ clock_ahead_ms: ms }) => (ms == null ? "–" : `${number(ms)} ms`) },
+      { name: "zone", title: "Zone", cell: ({ zone }) => zone },
+      { name: "release", title: "Release", cell: ({ release }) => release },
+      ...(handOver ? [{ name: "do", title: "Do", cell: ({ name, node }) => leader?.node !== node && html`<button type="button" class="small"
+        aria-label=${`Hand over to ${name}`} onClick=${() => handOver(name)}>Hand over</button>` }] : [])]} />`;
+}

@@ -1,0 +1,69 @@
+// Push targets of a topic's groups: where messages are pushed to, and why they are not.
+import { html } from "../core/view.js";
+import { get, topicPath } from "../core/api.js";
+import { useApp } from "../core/context.js";
+import { useLive } from "../core/live.js";
+import { Loaded } from "../parts/failure.js";
+import { Facts } from "../parts/table.js";
+import { TopicHead } from "../parts/topic-head.js";
+import { number, Tag, Time } from "../parts/values.js";
+import { Change } from "./topic-changes.js";
+
+const MEANT = {
+  closed: ["good", "works"],
+  open: ["bad", "the circuit breaker is open: nothing is sent"],
+  "half-open": ["warn", "one attempt tries whether it works again"],
+  throttled: ["warn", "the receiver asked for a pause"],
+  disabled: ["bad", "disabled"],
+};
+
+/** The target of each group that has one. */
+async function targetsOf(ns, topic, signal) {
+  const { groups } = await get(topicPath(ns, topic, "groups"), {}, signal);
+  const found = await Promise.all(groups.map(async ({ group, counts }) => {
+    try {
+      const target = await get(topicPath(ns, topic, "groups", group, "target"), {}, signal);
+      return { ...target, counts };
+    } catch (error) {
+      if (error.status === 404) return null;
+      throw error;
+    }
+  }));
+  return found.filter(Boolean);
+}
+
+export function Push({ names: { ns, topic } }) {
+  const { session, show, follows } = useApp();
+  const found = useLive((signal) => targetsOf(ns, topic, signal), [ns, topic], { everyMs: 3_000 });
+  const may = !follows && session.may("admin", ns, topic);
+  const ask = (target, on) => show((close) => html`<${Change} title=${`${on ? "Push" : "Stop pushing"} ${topic}, group ${target.group}`}
+    verb=${on ? "Push again" : "Stop pushing"} onClose=${close} onDone=${found.refresh} done=${on ? "Messages are pushed again." : "Nothing is pushed."}
+    request=${() => ({ method: "PATCH", path: topicPath(ns, topic, "groups", target.group, "target"), body: { push: on ? "on" : "off" } })}>
+    <p>${on ? "Failures so far are forgotten." : "Messages wait, and use up no retries."}</p></${Change}>`);
+  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["push"]} />
+    <${Loaded} of=${found}>${(targets) => targets.length === 0 ? html`<p>No group of this topic is pushed to a URL.</p>`
+      : targets.map((target) => html`<${Target} key=${target.group} target=${target} ask=${may ? ask : null} />`)}</${Loaded}>`;
+}
+
+function Target({ target, ask }) {
+  const [tone, meaning] = MEANT[target.state] ?? ["", ""];
+  const off = target.state === "disabled";
+  return html`<section aria-label=${`Target of ${target.group}`}><h2>Group ${target.group}</h2>
+    <div class="bar"><${Tag} tone=${tone}>${target.state}</${Tag}> ${meaning}${target.disabled && ` by ${target.disabled}`}
+      ${ask && html`<button type="button" onClick=${() => ask(target, off || target.state === "open")}>${
+        off || target.state === "open" ? "Push again" : "Stop pushing"}</button>`}</div>
+    <${Facts} of=${[
+      ["URL", html`<code>${target.url}</code>`],
+      ["Last failure", target.reason || undefined],
+      ["Failing since", target.failing_since_ms ? html`<${Time} ms=${target.failing_since_ms} distance />` : undefined],
+      ["Open until", target.open_until_ms ? html`<${Time} ms=${target.open_until_ms} distance />` : undefined],
+      ["Throttled until", target.throttled_until_ms ? html`<${Time} ms=${target.throttled_until_ms} distance />` : undefined],
+      ["Waiting", number(target.counts.waiting)],
+      ["Ready", number(target.counts.ready)],
+      ["Form", target.mode],
+      ["In flight at most", number(target.concurrency)],
+      ["Attempts a second", target.per_second == null ? "any" : number(target.per_second)],
+      ["Time limit", `${number(target.timeout_ms)} ms`],
+      ["Secrets", target.digests.join(", ")],
+    ]} /></section>`;
+}

@@ -1,0 +1,115 @@
+// The recurring schedules of a topic: what each does in words, its next firings, pause and run now.
+import { html, useEffect, useState } from "../core/view.js";
+import { get, post, topicPath } from "../core/api.js";
+import { useApp } from "../core/context.js";
+import { useLive } from "../core/live.js";
+import { ZONE } from "../core/time.js";
+import { Choice, Field } from "../parts/dialog.js";
+import { Failure, Loaded } from "../parts/failure.js";
+import { Table } from "../parts/table.js";
+import { TopicHead } from "../parts/topic-head.js";
+import { number, Tag, Time } from "../parts/values.js";
+import { Change } from "./topic-changes.js";
+
+const TONES = { running: "good", paused: "warn", ended: "" };
+const COMING = 10;
+const TYPED_MS = 400;
+
+export function Schedules({ names: { ns, topic } }) {
+  const { session, show, follows } = useApp();
+  const [open, setOpen] = useState(null);
+  const path = topicPath(ns, topic, "schedules");
+  const found = useLive((signal) => get(path, { limit: 100 }, signal), [path], { everyMs: 3_000 });
+  const may = (right) => !follows && session.may(right, ns, topic);
+  const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} onClose=${close} onDone=${found.refresh} ...${more} />`);
+  const verbs = ({ schedule: name, state }) => html`
+    <button type="button" class="small" aria-expanded=${open === name} aria-label=${`Next firings of ${name}`}
+      onClick=${() => setOpen(open === name ? null : name)}>Next</button>
+    ${may("change") && html`
+      ${state !== "ended" && html`<button type="button" class="small" aria-label=${`${state === "paused" ? "Resume" : "Pause"} ${name}`}
+        onClick=${() => ask(PauseSchedule, { name, paused: state === "paused" })}>${state === "paused" ? "Resume" : "Pause"}</button>`}
+      <button type="button" class="small" aria-label=${`Run ${name} now`} onClick=${() => ask(RunSchedule, { name })}>Run now</button>`}
+    ${may("admin") && html`<button type="button" class="small danger" aria-label=${`Delete ${name}`} onClick=${() => ask(DropSchedule, { name })}>Delete</button>`}`;
+  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["schedules"]} />
+    ${may("admin") && html`<div class="bar"><button type="button" onClick=${() => ask(NewSchedule)}>New schedule</button></div>`}
+    <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules" rows=${schedules} keyOf=${({ schedule }) => schedule}
+      empty="There are no schedules." columns=${[
+        { name: "name", title: "Schedule", cell: ({ schedule }) => html`<strong>${schedule}</strong>` },
+        { name: "state", title: "State", cell: ({ state, note }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}> ${note}` },
+        { name: "explain", title: "Fires", cell: ({ explain, zone }) => `${explain}${zone ? ` (${zone})` : ""}` },
+        { name: "next", title: "Next", cell: ({ next_ms: ms }) => html`<${Time} ms=${ms} distance />` },
+        { name: "n", title: "Firings", number: true, cell: ({ n }) => number(n) },
+        { name: "do", title: "Do", cell: verbs }]} />
+      ${open !== null && html`<${Coming} key=${open} path=${topicPath(ns, topic, "schedules", open, "preview")} name=${open} />`}`}</${Loaded}>`;
+}
+
+function Coming({ path, name }) {
+  const found = useLive((signal) => get(path, { n: COMING }, signal), [path], { everyMs: 10_000 });
+  return html`<section aria-labelledby="firings"><h2 id="firings">Next firings of ${name}</h2>
+    <${Loaded} of=${found}>${({ firings }) => html`<${Table} caption="Next firings" rows=${firings} keyOf=${({ instant_ms: ms }) => ms}
+      empty="It does not fire again." columns=${[
+        { name: "local", title: "In its zone", cell: ({ local }) => local },
+        { name: "due", title: "Due", cell: ({ due_ms: ms }) => html`<${Time} ms=${ms} distance />` },
+        { name: "change", title: "Clock change", cell: ({ change }) => change && html`<${Tag} tone="warn">${change}</${Tag}>` }]} />`}</${Loaded}></section>`;
+}
+
+function PauseSchedule({ ns, topic, name, paused, onClose, onDone }) {
+  const [note, setNote] = useState("");
+  const request = () => ({ method: "POST", path: topicPath(ns, topic, "schedules", name, paused ? "resume" : "pause"),
+    body: paused || !note ? {} : { note } });
+  return html`<${Change} title=${`${paused ? "Resume" : "Pause"} ${name}`} verb=${paused ? "Resume" : "Pause"} request=${request}
+    onClose=${onClose} onDone=${onDone} done=${`${name} is ${paused ? "running" : "paused"}.`}>
+    ${paused ? html`<p>It fires again, from its next instant on.</p>`
+      : html`<${Field} label="Note" value=${note} onInput=${setNote} help="Why it is paused, for others." />`}</${Change}>`;
+}
+
+function RunSchedule({ ns, topic, name, onClose, onDone }) {
+  return html`<${Change} title=${`Run ${name} now`} verb="Run now" onClose=${onClose} onDone=${onDone} done=${({ id }) => `${id} is sent.`}
+    request=${() => ({ method: "POST", path: topicPath(ns, topic, "schedules", name, "run"), body: {} })}>
+    <p>One message is sent at once. The schedule goes on as before.</p></${Change}>`;
+}
+
+function DropSchedule({ ns, topic, name, onClose, onDone }) {
+  return html`<${Change} danger title=${`Delete ${name}`} verb="Delete it" onClose=${onClose} onDone=${onDone} done=${`${name} is deleted.`}
+    request=${() => ({ method: "DELETE", path: topicPath(ns, topic, "schedules", name) })}>
+    <p>It fires no more. Messages that it has sent stay.</p></${Change}>`;
+}
+
+function NewSchedule({ ns, topic, onClose, onDone }) {
+  const [name, setName] = useState("");
+  const [kind, setKind] = useState("cron");
+  const [when, setWhen] = useState("0 9 * * 1-5");
+  const [zone, setZone] = useState(ZONE);
+  const [body, setBody] = useState("");
+  const timing = () => (kind === "interval_ms" ? { interval_ms: Number(when) } : { [kind]: when, zone });
+  const request = () => (name && when
+    ? { method: "PUT", path: topicPath(ns, topic, "schedules", name), body: { ...timing(), body } } : null);
+  return html`<${Change} title=${`New schedule of ${topic}`} verb="Make it" request=${request} onClose=${onClose} onDone=${onDone}
+    done=${({ explain }) => `${name}: ${explain}.`}>
+    <${Field} label="Name" value=${name} onInput=${setName} />
+    <${Choice} label="Form" value=${kind} onInput=${setKind} options=${[["cron", "cron"], ["interval_ms", "interval in ms"], ["rrule", "RRULE"]]} />
+    <${Field} label="When" value=${when} onInput=${setWhen} />
+    ${kind !== "interval_ms" && html`<${Field} label="Zone" value=${zone} onInput=${setZone} />`}
+    <${Field} label="Body" type="area" value=${body} onInput=${setBody} rows="3" />
+    <${Tried} ns=${ns} topic=${topic} timing=${timing()} /></${Change}>`;
+}
+
+/** The first firings that it would have. */
+function Tried({ ns, topic, timing }) {
+  const [found, setFound] = useState({ firings: [], error: null });
+  const text = JSON.stringify(timing);
+  useEffect(() => {
+    // Asked when the typing has paused.
+    const timer = setTimeout(async () => {
+      try {
+        const { firings } = await post(topicPath(ns, topic, "schedules", "new", "preview"), JSON.parse(text), { n: 3 });
+        setFound({ firings, error: null });
+      } catch (error) {
+        setFound({ firings: [], error });
+      }
+    }, TYPED_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return html`<div class="tried" role="status"><${Failure} error=${found.error} />${found.firings.length > 0 && html`
+    <p>It would fire:</p><ol>${found.firings.map(({ instant_ms: ms, local }) => html`<li key=${ms}>${local}</li>`)}</ol>`}</div>`;
+}

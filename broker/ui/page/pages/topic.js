@@ -1,0 +1,105 @@
+// One topic: its states, rates, consumers, groups, settings, and its load to come.
+import { html } from "../core/view.js";
+import { get, topicPath } from "../core/api.js";
+import { write } from "../core/json.js";
+import { useLive } from "../core/live.js";
+import { noteNow, relative } from "../core/time.js";
+import { useApp } from "../core/context.js";
+import { link } from "../core/router.js";
+import { Loaded } from "../parts/failure.js";
+import { Slots } from "../parts/forecast.js";
+import { Facts, Table } from "../parts/table.js";
+import { TopicHead } from "../parts/topic-head.js";
+import { Counts, number, Tag, Time } from "../parts/values.js";
+import { Drop, NewGroup, Pause, Purge, Send, Setting } from "./topic-changes.js";
+
+/** Names that this page gives to members of the statistics; others are shown as they are. */
+const SHOWN = new Set([
+  "topic", "group", "counts", "consumers", "delay_buckets", "oldest_due_ms", "rates", "sent",
+  "delivered", "now_ms", "waiting_receives",
+]);
+
+export function Topic({ names: { ns, topic }, query: { group = "" } }) {
+  const { session, show, follows } = useApp();
+  const path = topicPath(ns, topic);
+  const found = useLive(async (signal) => {
+    const [about, stats, groups] = await Promise.all([
+      get(path, {}, signal), get(`${path}/stats`, { group, delay_buckets: false }, signal),
+      get(`${path}/groups`, {}, signal)]);
+    noteNow(stats.now_ms);
+    return { about, stats, groups: groups.groups };
+  }, [ns, topic, group]);
+  const forecast = useLive(
+    (signal) => get(`${path}/forecast`, { group, minutes: 60, hours: 48 }, signal),
+    [ns, topic, group], { everyMs: 10_000 });
+  const may = (right) => !follows && session.may(right, ns, topic);
+  const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} onClose=${close}
+    onDone=${found.refresh} ...${more} />`);
+  return html`<${TopicHead} ns=${ns} topic=${topic} group=${group} groups=${found.data?.about.groups ?? []} />
+    <${Loaded} of=${found}>${({ about, stats, groups }) => html`
+      <div class="bar">
+        ${about.paused && html`<${Tag} tone="warn">paused</${Tag}>`}
+        ${may("send") && html`<button type="button" onClick=${() => ask(Send)}>Send a message</button>`}
+        ${may("change") && html`<button type="button" onClick=${() => ask(Pause, { paused: about.paused })}>${about.paused ? "Resume" : "Pause"}</button>
+          <button type="button" class="danger" onClick=${() => ask(Purge, { group })}>Purge</button>`}
+        ${may("admin") && html`<button type="button" class="danger" onClick=${() => ask(Drop)}>Delete</button>`}
+      </div>
+      <section aria-labelledby="states"><h2 id="states">States</h2>
+        <${Counts} counts=${stats.counts} /><${Now} stats=${stats} /></section>
+      <section aria-labelledby="consumers"><h2 id="consumers">Consumers</h2><${Consumers} stats=${stats} /></section>
+      <section aria-labelledby="coming"><h2 id="coming">Load to come</h2>
+        <${Loaded} of=${forecast}>${({ minutes, hours, later }) => html`<div class="two">
+          <${Slots} label="Due in the next hour, by minute" slots=${minutes} />
+          <${Slots} label="Due in the next two days, by hour" slots=${hours} /></div>
+          <p>Later: <strong>${number(later)}</strong></p>`}</${Loaded}></section>
+      <section aria-labelledby="groups"><h2 id="groups">Groups</h2>
+        <${Groups} ns=${ns} topic=${topic} groups=${groups} />
+        ${may("admin") && html`<button type="button" onClick=${() => ask(NewGroup)}>New group</button>`}</section>
+      <section aria-labelledby="settings"><h2 id="settings">Settings</h2>
+        <${Settings} settings=${about.settings} edit=${may("admin") ? (name, value) => ask(Setting, { name, value }) : null} /></section>
+    `}</${Loaded}>`;
+}
+
+function Now({ stats }) {
+  const { oldest_due_ms: oldest, now_ms: now, rates } = stats;
+  const overdue = oldest != null && oldest < now;
+  const other = Object.entries(stats).filter(([name]) => !SHOWN.has(name));
+  return html`<${Facts} of=${[
+    ["First due", oldest == null ? "nothing waits" : html`<${Time} ms=${oldest} /> <${Tag} tone=${overdue ? "warn" : ""}>${
+      overdue ? `overdue: ${relative(oldest)}` : relative(oldest)}</${Tag}>`],
+    ["Sent a second", number(rates.sent)],
+    ["Delivered a second", number(rates.delivered)],
+    ["Acked a second", number(rates.acked)],
+    ["Sent in all", number(stats.sent)],
+    ["Delivered in all", number(stats.delivered)],
+    ...other.map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? write(value) : `${value}`]),
+  ]} />`;
+}
+
+function Consumers({ stats }) {
+  const waiting = stats.waiting_receives;
+  return html`${waiting !== undefined && html`<p>${waiting === 0 && stats.counts.ready > 0
+      ? html`<${Tag} tone="warn">Nobody waits for messages</${Tag}>` : html`Waiting for messages: <strong>${number(waiting)}</strong>`}</p>`}
+    <${Table} caption="Consumers with messages under lease" rows=${stats.consumers} keyOf=${({ name }) => name}
+      empty="No named consumer has a message." columns=${[
+        { name: "name", title: "Consumer", cell: ({ name }) => name },
+        { name: "leased", title: "Leased", number: true, cell: ({ leased }) => number(leased) }]} />`;
+}
+
+function Groups({ ns, topic, groups }) {
+  const count = (name) => ({ name, title: name, number: true, cell: ({ counts }) => number(counts[name]) });
+  return html`<${Table} caption="Groups" rows=${groups} keyOf=${({ group }) => group} empty="There are no groups." columns=${[
+    { name: "group", title: "Group", cell: ({ group, ephemeral }) => html`<a href=${link(["topics", ns, topic], { group })}>${group}</a> ${
+      ephemeral && html`<${Tag}>ephemeral</${Tag}>`}` },
+    count("waiting"), count("ready"), count("leased"), count("dead"),
+    { name: "delivered", title: "delivered", number: true, cell: ({ delivered }) => number(delivered) }]} />`;
+}
+
+function Settings({ settings, edit }) {
+  const rows = Object.entries(settings);
+  return html`<${Table} caption="Settings" rows=${rows} keyOf=${([name]) => name} columns=${[
+    { name: "name", title: "Setting", cell: ([name]) => html`<code>${name}</code>` },
+    { name: "value", title: "Value", cell: ([, value]) => html`<code>${write(value)}</code>` },
+    ...(edit ? [{ name: "edit", title: "Change", cell: ([name, value]) => html`<button type="button" class="small"
+      aria-label=${`Change ${name}`} onClick=${() => edit(name, value)}>Change</button>` }] : [])]} />`;
+}

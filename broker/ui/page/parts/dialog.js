@@ -1,0 +1,79 @@
+// Dialogs: a change is described, its call can be copied, and only then it is made.
+import { html, useEffect, useRef, useState } from "../core/view.js";
+import { curlOf } from "../core/api.js";
+import { write } from "../core/json.js";
+import { Copy } from "./values.js";
+import { Failure } from "./failure.js";
+
+export function Dialog({ title, onClose, children }) {
+  const own = useRef(null);
+  useEffect(() => {
+    own.current.showModal();
+  }, []);
+  return html`<dialog ref=${own} aria-labelledby="dialog-title" onClose=${onClose}>
+    <h2 id="dialog-title">${title}</h2>${children}</dialog>`;
+}
+
+/**
+ * A dialog around one call.
+ * @param {{title: string, verb: string, danger?: boolean, request: () => {method: string,
+ *   path: string, body?: any} | null, act: () => Promise<any>, onClose: () => void,
+ *   onDone?: (answer: any) => void, needsToken: boolean}} props `request` is null while the input
+ *   is not complete; it may raise an Error that says what is wrong
+ */
+export function Ask({ title, verb, danger, request, act, onClose, onDone, needsToken, children }) {
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  let wanted = null;
+  let wrong = null;
+  try {
+    wanted = request();
+  } catch (problem) {
+    wrong = problem.message;
+  }
+  const submit = async (event) => {
+    event.preventDefault();
+    if (!wanted || busy) return;
+    setBusy(true);
+    setError(null);
+    try {
+      const answer = await act(wanted);
+      onClose();
+      onDone?.(answer);
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
+  };
+  const body = wanted?.body === undefined ? undefined : write(wanted.body);
+  return html`<${Dialog} title=${title} onClose=${onClose}><form onSubmit=${submit}>${children}
+    ${wrong && html`<p class="wrong" role="status">${wrong}</p>`}
+    <${Failure} error=${error} />
+    <div class="buttons">
+      <button type="submit" class=${danger ? "danger" : "main"} disabled=${!wanted || busy}>${verb}</button>
+      <button type="button" onClick=${onClose}>Leave it</button>
+      ${wanted && html`<${Copy} label="Copy as curl"
+        text=${curlOf({ method: wanted.method, url: wanted.path, body }, needsToken)} />`}
+    </div></form></${Dialog}>`;
+}
+
+/** A labelled input. */
+export function Field({ label, help, type = "text", value, onInput, ...more }) {
+  const id = `field-${label.toLowerCase().replace(/\W+/g, "-")}`;
+  return html`<div class="field"><label for=${id}>${label}</label>
+    ${type === "area"
+      ? html`<textarea id=${id} value=${value} onInput=${(event) => onInput(event.target.value)} ...${more}></textarea>`
+      : html`<input id=${id} type=${type} value=${value} autocomplete="off" spellcheck="false"
+          onInput=${(event) => onInput(event.target.value)} ...${more} />`}
+    ${help && html`<small>${help}</small>`}</div>`;
+}
+
+/** A labelled choice among words. */
+export function Choice({ label, value, options, onInput }) {
+  const id = `choice-${label.toLowerCase().replace(/\W+/g, "-")}`;
+  return html`<div class="field"><label for=${id}>${label}</label>
+    <select id=${id} value=${value} onChange=${(event) => onInput(event.target.value)}>${options.map((each) => {
+      const [word, text] = Array.isArray(each) ? each : [each, each];
+      return html`<option key=${word} value=${word} selected=${word === value}>${text}</option>`;
+    })}</select></div>`;
+}

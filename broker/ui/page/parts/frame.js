@@ -1,0 +1,36 @@
+// What is around each page: the menu, the broker's clock, the switches, and the calls of the page.
+import { html, useEffect, useState } from "../core/view.js";
+import { calls, curlOf, onCalls } from "../core/api.js";
+import { setLive, useIsLive } from "../core/live.js";
+import { isUtc, setUtc, stamp, useZone, ZONE } from "../core/time.js";
+import { Copy } from "./values.js";
+
+export function Menu({ pages, at, session }) {
+  const shown = pages.filter(({ menu, right }) => menu && (!right || session.maySomewhere(right)));
+  return html`<nav aria-label="Pages" class="menu">${shown.map(({ path, menu }) => html`
+    <a key=${path} href=${`#${path}`} aria-current=${at === path ? "page" : undefined}>${menu}</a>`)}</nav>`;
+}
+
+/** The broker's clock, and whether it is the wall's. */
+export function Clock({ clock }) {
+  const utc = useZone();
+  return html`<button type="button" class="clock" onClick=${() => setUtc(!isUtc())} title="Switch the zone of all times (z)">
+    ${clock ? stamp(clock.now_ms).slice(0, 19) : "…"} <span>${utc ? "UTC" : ZONE}</span></button>`;
+}
+
+export function Live() {
+  const on = useIsLive();
+  return html`<button type="button" class="live" aria-pressed=${on} onClick=${() => setLive(!on)} title="Read again and again while this page is visible (l)">
+    <span aria-hidden="true">${on ? "●" : "‖"}</span> ${on ? "Live" : "Paused"}</button>`;
+}
+
+/** The calls that this page has made, each as a command line. */
+export function Calls({ needsToken }) {
+  const [list, setList] = useState(calls());
+  useEffect(() => {
+    onCalls(() => setList(calls()));
+    return () => onCalls(() => {});
+  }, []);
+  return html`<details class="calls"><summary>Calls of this page (${list.length})</summary><ul>${list.map((each) => html`
+    <li key=${each.method + each.url}><code>${each.method} ${each.url}</code> <${Copy} label="Copy as curl" text=${curlOf(each, needsToken)} /></li>`)}</ul></details>`;
+}

@@ -1,0 +1,198 @@
+"""Messages in the browser: found, read, sent, moved, cancelled. The API is asked what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.broker.conftest import Broker
+from tests.ui.looking import Looking
+
+HOUR = 3_600_000
+BIG = '{"n": 12345678901234567890, "price": 1.10, "list": [1, {"a": null}], "empty": []}'
+
+
+@pytest.fixture
+def filled(broker: Broker, topic: str) -> str:
+    """A topic with six waiting messages: half of them red, two with the key k."""
+    messages = [
+        {
+            "body": BIG,
+            "id": f"m{n}",
+            "delay_ms": HOUR * (n + 1),
+            "tags": ["red"] if n % 2 else ["blue"],
+            **({"key": "k"} if n < 2 else {}),
+        }
+        for n in range(6)
+    ]
+    broker.post(f"/v1/topics/{topic}/messages", messages)
+    return topic
+
+
+def message(broker: Broker, topic: str, name: str) -> dict[str, Any]:
+    """A message as the API has it."""
+    found: dict[str, Any] = broker.call("GET", f"/v1/topics/{topic}/messages/{name}").json
+    return found
+
+
+def ids(window: Looking) -> list[str]:
+    """Ids of the messages in the table."""
+    return [each.inner_text() for each in window.page.locator("tbody a.id").all()]
+
+
+def test_a_message_is_sent_from_its_form(broker: Broker, look: Any, topic: str) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}").press("Send a message")
+    window.fill(Body='{"a": 1}', Due="+2h", Id="own", Key="k", Tags="red, blue").confirm("Send")
+    window.sees("own is due")
+    found = message(broker, topic, "own")
+    assert (found["body"], found["key"], found["tags"]) == ('{"a": 1}', "k", ["red", "blue"])
+    assert 1.9 * HOUR < found["deliver_at_ms"] - found["sent_at_ms"] <= 2.1 * HOUR
+
+
+def test_filters_are_in_the_link(broker: Broker, look: Any, filled: str) -> None:
+    """Each filter alone; the link of a filtered list shows the same in another window."""
+    window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages").sees("m5")
+    assert ids(window) == [f"m{n}" for n in range(6)]
+    window.fill(Tag="red").press("Filter")
+    expect(window.page.locator("tbody a.id")).to_have_text(["m1", "m3", "m5"])
+    window.fill(Tag="", Key="k").press("Filter")
+    expect(window.page.locator("tbody a.id")).to_have_text(["m0", "m1"])
+    window.fill(Key="", Due_from="+90m", Due_before="+4h").press("Filter")
+    expect(window.page.locator("tbody a.id")).to_have_text(["m1", "m2", "m3"])
+    again: Looking = look(broker.url)
+    again.page.goto(window.page.url)
+    expect(again.page.locator("tbody a.id")).to_have_text(["m1", "m2", "m3"])
+    window.fill(Due_from="nonsense").press("Filter").sees("nonsense is no time")
+    window.refused = {400}
+
+
+def test_a_page_at_a_time(broker: Broker, look: Any, topic: str) -> None:
+    rows = [{"body": "x", "id": f"n{n:03}", "delay_ms": HOUR + n} for n in range(120)]
+    broker.post(f"/v1/topics/{topic}/messages", rows)
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/messages").sees("n000")
+    seen = ids(window)
+    for first in ("n050", "n100"):
+        window.follow("Next page").sees(first)
+        seen += ids(window)
+    assert seen == [row["id"] for row in rows]
+    expect(window.page.get_by_role("link", name="Next page")).to_have_count(0)
+    window.follow("First page").sees("n000")
+
+
+def test_the_body_is_shown_when_asked_for(broker: Broker, look: Any, filled: str) -> None:
+    """JSON is indented, and no digit is lost, nor is a number rewritten."""
+    window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages")
+    window.fill(Message_id="m3").press("Open").sees("Show the body")
+    assert "12345678901234567890" not in window.page.content()
+    window.press("Show the body")
+    shown = window.page.locator("pre").inner_text()
+    assert '"n": 12345678901234567890,\n' in shown
+    assert '"price": 1.10,\n' in shown
+    assert '"empty": []' in shown
+    window.press("As it was sent")
+    assert window.page.locator("pre").inner_text() == BIG
+
+
+def test_a_body_of_bytes_and_one_with_markup(broker: Broker, look: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}/messages"
+    evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    name = "a/b?c#d%"
+    broker.post(path, {"body_base64": "AP8gQQ==", "id": "bytes", "delay_ms": HOUR})
+    broker.post(path, {"body": evil, "id": name, "key": evil, "tags": [evil], "delay_ms": HOUR})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/messages/bytes")
+    window.press("Show the body").sees("000000  00 ff 20 41")
+    window.at(f"/topics/default/{topic}/messages").follow(name).press("Show the body")
+    assert window.page.locator("pre").inner_text() == evil
+    assert window.page.locator("main img, main script").count() == 0
+    assert quote(name, safe="") in window.page.url
+
+
+def test_a_due_time_is_changed(broker: Broker, look: Any, filled: str) -> None:
+    window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages/m2")
+    window.press("Change the due time").fill(Due="2031-01-02 03:04:05.678")
+    window.confirm("Change it")
+    # Berlin is an hour ahead of UTC then.
+    window.sees("2031-01-02 03:04:05.678")
+    assert message(broker, filled, "m2")["deliver_at_ms"] == 1_925_085_845_678
+    window.press("Change the due time").fill(Due="now").confirm("Change it")
+    window.sees("ready")
+    assert message(broker, filled, "m2")["state"] == "ready"
+
+
+def test_a_message_is_cancelled(broker: Broker, look: Any, filled: str) -> None:
+    window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages/m4").press("Cancel")
+    window.confirm("Cancel it").sees("The message is cancelled")
+    assert message(broker, filled, "m4")["state"] == "deleted"
+    window.sees("deleted")
+
+
+def test_the_life_of_a_message_is_drawn(broker: Broker, look: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", {"body": "x", "id": "one"})
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000, "consumer": "tester"})["messages"]
+    nack = {"receipts": [got["receipt"]], "delay_ms": HOUR, "reason": "no paper"}
+    broker.post(f"{path}/nack", nack)
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/messages/one")
+    drawn = window.page.get_by_role("img", name="Life line")
+    expect(drawn).to_be_visible()
+    said = drawn.get_attribute("aria-label")
+    assert said is not None
+    assert said.startswith("Life line: sent, then ready, then leased, then nacked")
+    window.sees("no paper").sees("tester")
+
+
+@pytest.mark.parametrize(
+    ("action", "query", "filled_in", "state", "expected"),
+    [
+        ("Cancel", "tag=red", {}, "deleted", ["m1", "m3", "m5"]),
+        ("Reschedule", "key=k", {"New_due_time": "now"}, "ready", ["m0", "m1"]),
+        ("Reschedule", "", {"New_due_time": "now", "Rate": "1000"}, "ready", range(6)),
+    ],
+)
+def test_all_that_match_are_changed(
+    broker: Broker,
+    look: Callable[..., Looking],
+    filled: str,
+    action: str,
+    query: str,
+    filled_in: dict[str, str],
+    state: str,
+    expected: Any,
+) -> None:
+    """The dialog counts first; its job changes those, and nothing else."""
+    wanted = [f"m{each}" if isinstance(each, int) else each for each in expected]
+    window = look(broker.url).at(f"/topics/default/{filled}/messages?{query}").press(f"{action}…")
+    window.sees("match now").fill(**filled_in)
+    window.confirm(f"{action} {len(wanted)}").sees(f"{len(wanted)} done of {len(wanted)}")
+    changed = [n for n in range(6) if message(broker, filled, f"m{n}")["state"] == state]
+    assert [f"m{n}" for n in changed] == wanted
+    (job, *_) = broker.call("GET", "/v1/jobs").json["jobs"]
+    assert (job["topic"], job["action"], job["done"]) == (filled, action.lower(), len(wanted))
+
+
+def test_nothing_is_changed_without_a_confirmation(broker: Broker, look: Any, filled: str) -> None:
+    before = broker.call("GET", "/v1/jobs").json["jobs"]
+    window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages").press("Cancel…")
+    window.sees("match now").press("Leave it")
+    window.at(f"/topics/default/{filled}/messages?tag=green").press("Cancel…")
+    window.sees("match now")
+    nothing = window.page.locator("dialog").get_by_role("button", name="Cancel 0")
+    expect(nothing).to_be_disabled()
+    window.page.keyboard.press("Escape")
+    expect(window.page.locator("dialog")).to_have_count(0)
+    assert broker.call("GET", "/v1/jobs").json["jobs"] == before
+    assert broker.counts(filled)["waiting"] == 6  # type: ignore[index]
+
+
+def test_a_running_job_is_stopped(broker: Broker, look: Any, filled: str) -> None:
+    window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages").press("Cancel…")
+    window.sees("match now").fill(Rate="1").confirm("Cancel 6").sees("running")
+    window.press("Stop").confirm("Stop it").sees("cancelled")
+    (job, *_) = broker.call("GET", "/v1/jobs").json["jobs"]
+    assert job["state"] == "cancelled"
+    assert job["done"] < 6
