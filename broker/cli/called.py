@@ -99,6 +99,13 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
         ),
     },
     "target": {
+        "list": Called(
+            "listTargets",
+            "list the push targets of a topic's groups",
+            ("target list reminders",),
+            rows="targets",
+            columns=("group", "state", "url", "reason", "failing_since_ms"),
+        ),
         "show": Called("getTarget", "show a push target", ("target show reminders mail",)),
         "set": Called(
             "putTarget",

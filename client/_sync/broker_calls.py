@@ -72,6 +72,7 @@ class BrokerCalls:
         return self._carry(call)
 
     clock = carried_anywhere(topic_calls.clock)
+    overview = carried_anywhere(topic_calls.overview)
     reload = carried_anywhere(topic_calls.reload)
 
     # Jobs: one change for all messages that match a filter
@@ -114,6 +115,7 @@ class BrokerCalls:
 
     # Push targets
 
+    targets = carried(target_calls.targets)
     target = carried(target_calls.target)
     put_target = carried(target_calls.put_target)
     update_target = carried(target_calls.update_target)

@@ -32,6 +32,11 @@ def target(
     return request("getTarget", places, topic, group, limit_s=limit_of("target", limits))
 
 
+def targets(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
+    """Return the push targets of a topic's groups, without their secrets."""
+    return request("listTargets", places, topic, limit_s=limit_of("targets", limits))
+
+
 def put_target(
     places: Places,
     /,

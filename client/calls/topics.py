@@ -143,6 +143,14 @@ def forecast(
     )
 
 
+def overview(
+    *, minutes: int | None = None, hours: int | None = None, **limits: Unpack[TimeLimit]
+) -> Call[dict[str, Any]]:
+    """Return sums over all topics, and the load to come."""
+    limit_s = limit_of("overview", limits)
+    return request("getOverview", minutes=minutes, hours=hours, limit_s=limit_s)
+
+
 def groups(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the topic's groups, each with its counts."""
     return request("listGroups", places, topic, limit_s=limit_of("groups", limits))

@@ -7,6 +7,7 @@ from typing import Final
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall, Takes
 
+OVERVIEW: Final = "/v1/overview"
 CLUSTER: Final = "/v1/cluster"
 ARCHIVE: Final = "/v1/archive"
 CLOCK: Final = "/v1/clock"
@@ -17,6 +18,14 @@ TRANSACTIONS: Final = "/v1/transactions"
 TRANSACTION: Final = "/v1/transactions/{transaction}"
 
 OF_BROKER: Final = (
+    ApiCall(
+        "getOverview",
+        f"GET {OVERVIEW}",
+        "dashboard",
+        "Sums over all topics, and the load to come.",
+        "Overview",
+        query=(shapes.MINUTES, shapes.HOURS),
+    ),
     ApiCall("getClock", f"GET {CLOCK}", "any", "The broker's clock.", "Clock"),
     ApiCall(
         "acceptClock",

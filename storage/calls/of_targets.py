@@ -9,6 +9,7 @@ from delaylog.storage.messages.members import Choice, Flag, Int, Member, Number,
 from delaylog.storage.messages.shape import Shape
 
 TARGET: Final = "/v1/topics/{topic}/groups/{group}/target"
+TARGETS: Final = "/v1/topics/{topic}/targets"
 URL_BYTES_MAX: Final = 2_048
 SECRETS_MAX: Final = 2
 BINARY: Final = "binary"
@@ -46,6 +47,14 @@ PUSH: Final = Choice(
 UPDATE_TARGET: Final = Shape("Change of a push target", *_MEMBERS, ROTATE, PUSH)
 
 OF_TARGETS: Final = (
+    ApiCall(
+        "listTargets",
+        f"GET {TARGETS}",
+        "admin",
+        "The push targets of a topic's groups.",
+        "Targets",
+        lists_groups=True,
+    ),
     ApiCall("getTarget", f"GET {TARGET}", "admin", "The push target of a group.", "Target"),
     ApiCall(
         "putTarget",

@@ -77,12 +77,15 @@ class Looking:
         expect(dialog).to_have_count(0)
         return self
 
-    def faults(self) -> list[str]:
-        """Serious faults of accessibility of the page as it is, by axe-core."""
+    def faults(self, *rules: str) -> list[str]:
+        """Serious faults of accessibility of the page, by all rules of axe-core or some."""
         assert AXE.exists(), f"no {AXE}: make test-ui installs it"
         # As a script of the page it would break the page's policy.
         self.page.evaluate(AXE.read_text())
-        found: dict[str, Any] = self.page.evaluate("() => axe.run()")
+        options: dict[str, Any] = {"resultTypes": ["violations"]}
+        if rules:
+            options["runOnly"] = list(rules)
+        found: dict[str, Any] = self.page.evaluate("options => axe.run(options)", options)
         return [
             f"{each['id']}: {each['help']}: {[node['target'] for node in each['nodes']]}"
             for each in found["violations"]

@@ -1,4 +1,4 @@
-"""Handlers of push targets: read, create or replace, change, drop.
+"""Handlers of push targets: list, read, create or replace, change, drop.
 
 A secret is in the answer of the call for which the broker made it, and nowhere else: not in another
 answer, an error, a log or the audit log, which get its digest or nothing.
@@ -28,12 +28,27 @@ SECRET_BYTES: Final = 32
 _PLAIN: Final = ("mode", "timeout_ms", "concurrency", "per_second")
 
 
+async def list_targets(ctx: Context) -> Answer:
+    """GET …/targets: those of the groups that the caller may administer."""
+    topic, table = the_topic(ctx), ctx.node.engine.state.targets.targets
+    groups = [
+        group
+        for number, group in topic.groups.items()
+        if (topic.number, number) in table and ctx.caller.may("admin", ctx.topic_key, group.name)
+    ]
+    return ctx.answer({"targets": [_shown(ctx, topic, group) for group in groups]})
+
+
 async def get_target(ctx: Context) -> Answer:
     """GET …/groups/{g}/target."""
-    topic, group = _place(ctx)
+    return ctx.answer(_shown(ctx, *_place(ctx)))
+
+
+def _shown(ctx: Context, topic: Topic, group: Group) -> dict[str, Any]:
+    """A target as it is now. Raises a Problem (404) if the group has none."""
     target, stored = the_target(ctx.node.engine.state, topic, group)
     health = ctx.node.push_health((topic.number, group.number)) or stored
-    return ctx.answer(_describe(ctx, topic, group, target, health))
+    return _describe(ctx, topic, group, target, health)
 
 
 async def put_target_(ctx: Context) -> Answer:

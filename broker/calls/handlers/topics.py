@@ -1,4 +1,4 @@
-"""Handlers of topics: list, read, create, change, delete, stats."""
+"""Handlers of topics: list, read, create, change, delete, stats, overview."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from delaylog.broker.engine.views.counting import WaitingCounts
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
+from delaylog.broker.engine.views.overview import Overview
 from delaylog.storage.calls.shapes import TOPIC_SORTS
 from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import MessageState
@@ -182,6 +183,50 @@ async def topic_stats(ctx: Context) -> Answer:
             "now_ms": now_ms,
         }
     )
+
+
+async def overview(ctx: Context) -> Answer:
+    """GET /v1/overview."""
+    node, values = ctx.node, ctx.query_values()
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    found = Overview(state, now_ms, minutes=values["minutes"], hours=values["hours"])
+    await node.run(found.work())
+    behind = [(ready, topic) for ready, topic in found.behind if _may_read(ctx, topic)]
+    return ctx.answer(
+        {
+            "now_ms": now_ms,
+            "topics": found.topics,
+            "namespaces": state.names.namespaces(),
+            "counts": {
+                "waiting": found.living - found.leased - found.ready,
+                **{name: getattr(found, name) for name in ("ready", "leased", "dead")},
+            },
+            "rates": {
+                name: round(getattr(found, name), 3) for name in ("sent", "delivered", "acked")
+            },
+            "behind": [
+                {
+                    "namespace": topic.namespace,
+                    "topic": topic.name,
+                    "ready": ready,
+                    "oldest_due_ms": await _oldest_due_ms(ctx, topic, topic.default),
+                }
+                for ready, topic in behind
+            ],
+            "minutes": found.minutes,
+            "hours": found.hours,
+            "later": found.later,
+            "seconds": found.seconds,
+            "jobs_running": len(state.jobs.running()),
+            "free_bytes": node.free_bytes(),
+            "disk_full": node.refusing_sends,
+        }
+    )
+
+
+def _may_read(ctx: Context, topic: Topic) -> bool:
+    key = topic.namespace, topic.name
+    return key in ctx.node.engine.state.topics and ctx.caller.may("read", key)
 
 
 def _consumers(ctx: Context, topic: Topic, group: Group) -> list[dict[str, Any]]:

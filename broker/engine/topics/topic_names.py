@@ -27,6 +27,10 @@ class TopicNames:
         if not names:
             del self._spaces[namespace]
 
+    def namespaces(self) -> list[str]:
+        """Namespaces that have topics, by name."""
+        return sorted(self._spaces)
+
     def page(
         self, namespace: str, limit: int, *, after: str = "", prefix: str = ""
     ) -> tuple[list[str], str | None]:

@@ -188,12 +188,12 @@ class Forecast:
     @property
     def minutes(self) -> list[dict[str, int]]:
         """Messages by minute."""
-        return _slots(self._minutes, self._first_minute_ms, MINUTE_MS)
+        return slots(self._minutes, self._first_minute_ms, MINUTE_MS)
 
     @property
     def hours(self) -> list[dict[str, int]]:
         """Messages by hour."""
-        return _slots(self._hours, self._first_hour * HOUR_MS, HOUR_MS)
+        return slots(self._hours, self._first_hour * HOUR_MS, HOUR_MS)
 
     def work(self) -> Work:
         """Count; background work in slices."""
@@ -223,7 +223,8 @@ class Forecast:
         self._minutes += np.bincount(minute, minlength=len(self._minutes))
 
 
-def _slots(counts: Int64Array, start_ms: int, length_ms: int) -> list[dict[str, int]]:
+def slots(counts: Int64Array, start_ms: int, length_ms: int) -> list[dict[str, int]]:
+    """Counts with the times at which their slots begin."""
     return [
         {"from_ms": start_ms + at * length_ms, "count": count}
         for at, count in enumerate(counts.tolist())

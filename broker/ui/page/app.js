@@ -62,8 +62,8 @@ function Inside({ session, onLeft }) {
   const place = useMemo(() => {
     // Before the page makes its first calls.
     forgetCalls();
-    return find(PAGES, path);
-  }, [path]);
+    return find(PAGES, path === "/" && !session.maySomewhere("dashboard") ? "/topics" : path);
+  }, [path, session]);
   const title = place ? place.page.title(place.names) : "Not found";
   const app = useMemo(() => ({
     session, follows, say: setSaid, show: (make) => setDialog(() => make),

@@ -18,7 +18,9 @@ NEEDS = {
     **dict.fromkeys(("listMessages", "listDead", "getMessage", "getGroup"), "read"),
     **dict.fromkeys(("putTopic", "updateTopic", "deleteTopic"), "admin"),
     **dict.fromkeys(("putGroup", "deleteGroup"), "admin"),
-    **dict.fromkeys(("getTarget", "putTarget", "updateTarget", "deleteTarget"), "admin"),
+    **dict.fromkeys(
+        ("listTargets", "getTarget", "putTarget", "updateTarget", "deleteTarget"), "admin"
+    ),
     **dict.fromkeys(("listSchedules", "getSchedule", "previewSchedule", "trySchedule"), "read"),
     **dict.fromkeys(("putSchedule", "updateSchedule", "deleteSchedule"), "admin"),
     **dict.fromkeys(("pauseSchedule", "resumeSchedule", "runSchedule"), "change"),
@@ -32,12 +34,13 @@ NEEDS = {
     **dict.fromkeys(("ackClaim", "releaseClaim"), "receive"),
     **dict.fromkeys(("cancelMany", "rescheduleMany", "replayMany", "reschedule"), "change"),
     **dict.fromkeys(("cancel", "purge", "pause", "resume"), "change"),
+    "countMessages": "read",
     "peek": "bodies",
 }
 """The right that a call about a topic needs."""
 ELSEWHERE = {
     "listTopics": "read",
-    "countMessages": "read",
+    "getOverview": "dashboard",
     **dict.fromkeys(("listJobs", "getJob", "listTransactions"), "read"),
     "stopJob": "change",
     **dict.fromkeys(("begin", "getTransaction", "stage", "commit", "abort"), "send"),

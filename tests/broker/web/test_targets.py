@@ -83,6 +83,25 @@ def test_a_target_is_made_read_changed_and_dropped(broker: Any, topic: str) -> N
     assert broker.call("DELETE", path).status == 404
 
 
+def test_the_targets_of_a_topic_are_listed(broker: Any, topic: str, assert_problem: Any) -> None:
+    path = f"/v1/topics/{topic}"
+    assert_problem(broker.call("GET", f"{path}/targets"), 404, "unknown")
+    for group in ("b", "a", "c"):
+        broker.call("PUT", f"{path}/groups/{group}", {})
+    assert broker.call("GET", f"{path}/targets").json == {"targets": []}
+    for group in ("a", "c"):
+        url = f"https://example.com/{group}"
+        broker.call("PUT", f"{path}/groups/{group}/target", {"url": url})
+    listed = broker.call("GET", f"{path}/targets").json["targets"]
+    assert {each["group"]: each["url"] for each in listed} == {
+        "a": "https://example.com/a",
+        "c": "https://example.com/c",
+    }
+    shown = broker.call("GET", f"{path}/groups/a/target").json
+    assert shown in listed
+    assert shown["secret"] is None
+
+
 def test_secrets_rotate(broker: Any, topic: str) -> None:
     path = url_of(topic)
     given = broker.call("PUT", path, {"url": "https://example.com/", "secrets": SECRETS[:1]}).json

@@ -76,7 +76,7 @@ export function Bulk({ ns, topic, action, query, onClose }) {
         count.stopped ? ", then stopped." : "…"}`}
       ${!count.ended && !count.stopped && !error && html` <button type="button" class="small" onClick=${() => setCount({ ...count, stopped: true })}>Stop counting</button>`}</p>
     ${action !== "cancel" && html`<${Field} label="New due time" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" />`}
-    <${Field} label="Rate" value=${rate} onInput=${setRate} help="Messages a second; empty: as fast as possible." /></${Ask}>`;
+    <${Field} autofocus label="Rate" value=${rate} onInput=${setRate} help="Messages a second; empty: as fast as possible." /></${Ask}>`;
 }
 
 function safely(make) {

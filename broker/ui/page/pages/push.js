@@ -17,19 +17,12 @@ const MEANT = {
   disabled: ["bad", "disabled"],
 };
 
-/** The target of each group that has one. */
+/** The target of each group that has one, with the counts of the group. */
 async function targetsOf(ns, topic, signal) {
-  const { groups } = await get(topicPath(ns, topic, "groups"), {}, signal);
-  const found = await Promise.all(groups.map(async ({ group, counts }) => {
-    try {
-      const target = await get(topicPath(ns, topic, "groups", group, "target"), {}, signal);
-      return { ...target, counts };
-    } catch (error) {
-      if (error.status === 404) return null;
-      throw error;
-    }
-  }));
-  return found.filter(Boolean);
+  const [{ targets }, { groups }] = await Promise.all(
+    ["targets", "groups"].map((below) => get(topicPath(ns, topic, below), {}, signal)));
+  const counts = new Map(groups.map((each) => [each.group, each.counts]));
+  return targets.map((target) => ({ ...target, counts: counts.get(target.group) ?? {} }));
 }
 
 export function Push({ names: { ns, topic } }) {

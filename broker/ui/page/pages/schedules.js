@@ -28,7 +28,7 @@ export function Schedules({ names: { ns, topic } }) {
     ${may("change") && html`
       ${state !== "ended" && html`<button type="button" class="small" aria-label=${`${state === "paused" ? "Resume" : "Pause"} ${name}`}
         onClick=${() => ask(PauseSchedule, { name, paused: state === "paused" })}>${state === "paused" ? "Resume" : "Pause"}</button>`}
-      <button type="button" class="small" aria-label=${`Run ${name} now`} onClick=${() => ask(RunSchedule, { name })}>Run now</button>`}
+      <button type="button" class="small" aria-label=${`Run now: ${name}`} onClick=${() => ask(RunSchedule, { name })}>Run now</button>`}
     ${may("admin") && html`<button type="button" class="small danger" aria-label=${`Delete ${name}`} onClick=${() => ask(DropSchedule, { name })}>Delete</button>`}`;
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["schedules"]} />
     ${may("admin") && html`<div class="bar"><button type="button" onClick=${() => ask(NewSchedule)}>New schedule</button></div>`}

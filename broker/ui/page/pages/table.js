@@ -5,6 +5,7 @@ import { Job, Jobs } from "./jobs.js";
 import { Message } from "./message.js";
 import { Messages } from "./messages.js";
 import { Nodes } from "./nodes.js";
+import { Overview } from "./overview.js";
 import { Push } from "./push.js";
 import { Schedules } from "./schedules.js";
 import { Topic } from "./topic.js";
@@ -16,7 +17,7 @@ import { Transactions } from "./transactions.js";
  * somewhere, nothing on the page can be read.
  */
 export const PAGES = [
-  { path: "/", title: () => "Topics", view: Topics },
+  { path: "/", title: () => "Overview", view: Overview, menu: "Overview", keys: "g o", right: "dashboard" },
   { path: "/topics", title: () => "Topics", view: Topics, menu: "Topics", keys: "g t", right: "read" },
   { path: "/topics/:ns/:topic", title: ({ topic }) => topic, view: Topic },
   { path: "/topics/:ns/:topic/messages", title: ({ topic }) => `Messages of ${topic}`, view: Messages },

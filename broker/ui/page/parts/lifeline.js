@@ -38,7 +38,7 @@ export function LifeLine({ steps, complete }) {
   const at = positions(timed);
   const y = HEIGHT / 2;
   const summary = timed.map((step) => step.event.replaceAll("_", " ")).join(", then ");
-  return html`<div class="life">
+  return html`<div class="life" role="region" aria-label="Life line" tabindex="0">
     <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label=${`Life line: ${summary}`}>
       ${timed.slice(1).map((step, i) => {
         const held = HELD.has(timed[i].event);

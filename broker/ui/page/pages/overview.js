@@ -1,0 +1,66 @@
+// The broker at a glance: rates while somebody looks, what is overdue, the load to come, the disk.
+import { html, useEffect, useState } from "../core/view.js";
+import { get } from "../core/api.js";
+import { link } from "../core/router.js";
+import { useLive } from "../core/live.js";
+import { noteNow } from "../core/time.js";
+import { useApp } from "../core/context.js";
+import { Lines } from "../parts/chart.js";
+import { Loaded } from "../parts/failure.js";
+import { Slots } from "../parts/forecast.js";
+import { Facts, Table } from "../parts/table.js";
+import { bytes, number, State, Tag, Time } from "../parts/values.js";
+
+const POINTS_MAX = 300;
+/** The broker copies seconds of this many messages in advance. */
+const HOT = 8_192;
+const RATES = ["sent", "delivered", "acked"];
+const DAY_HOURS = 24;
+
+/** Hours summed up to days of 24 hours from now. */
+const days = (hours) => hours.reduce((out, { from_ms, count }, at) => {
+  if (at % DAY_HOURS === 0) out.push({ from_ms, count: 0 });
+  out.at(-1).count += count;
+  return out;
+}, []);
+
+export function Overview() {
+  const { session } = useApp();
+  const found = useLive(async (signal) => {
+    const about = await get("/v1/overview", { minutes: 60, hours: 14 * DAY_HOURS }, signal);
+    noteNow(about.now_ms);
+    return about;
+  }, []);
+  const [points, setPoints] = useState([]);
+  useEffect(() => {
+    if (found.data) setPoints((old) => [...old, { ms: found.data.now_ms, values: RATES.map((name) => found.data.rates[name]) }].slice(-POINTS_MAX));
+  }, [found.data]);
+  return html`<h1 tabindex="-1">Overview</h1>
+    <${Loaded} of=${found}>${(about) => html`
+      <dl class="counts">${["waiting", "ready", "leased", "dead"].map((state) => html`<div key=${state}>
+        <dt><${State} of=${state} /></dt><dd>${number(about.counts[state])}</dd></div>`)}</dl>
+      <${Facts} of=${[
+        ["Topics", session.maySomewhere("read") ? html`<a href=${link(["topics"])}>${number(about.topics)}</a> in ${about.namespaces.map((ns) => html`
+          <a key=${ns} href=${link(["topics"], { ns: ns === "default" ? "" : ns })}>${ns}</a> `)}` : number(about.topics)],
+        ["Disk", html`${bytes(about.free_bytes)} free ${about.disk_full && html`<${Tag} tone="bad">full: sends are refused</${Tag}>`}`],
+        ["Jobs that run", html`<a href=${link(["jobs"])}>${number(about.jobs_running)}</a>`],
+      ]} />
+      <section aria-labelledby="behind"><h2 id="behind">Most ready messages</h2>
+        <${Table} caption="Topics with the most ready messages" rows=${about.behind} keyOf=${({ namespace, topic }) => `${namespace}/${topic}`}
+          empty="No message waits for a consumer." columns=${[
+            { name: "topic", title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic])}>${topic}</a>${namespace !== "default" && ` in ${namespace}`}` },
+            { name: "ready", title: "Ready", number: true, cell: ({ ready }) => number(ready) },
+            { name: "oldest", title: "Oldest due", cell: ({ oldest_due_ms: ms }) => html`<${Time} ms=${ms} distance />` }]} /></section>
+      <section aria-labelledby="rates"><h2 id="rates">Messages a second</h2>
+        ${points.length > 1 ? html`<${Lines} label="Since this page was opened" names=${RATES} points=${points} />`
+          : html`<p>${RATES.map((name) => `${name}: ${number(about.rates[name])}`).join(", ")}</p>`}</section>
+      <section aria-labelledby="load"><h2 id="load">Load to come</h2>
+        <div class="two"><${Slots} label="By minute, one hour" slots=${about.minutes} />
+          <${Slots} label="By hour, two days" slots=${about.hours.slice(0, 48)} />
+          <${Slots} label="By day, two weeks" slots=${days(about.hours)} />
+          <div><h3>Busiest seconds of the hour</h3><${Table} caption="Busiest seconds" rows=${about.seconds} keyOf=${({ from_ms: ms }) => ms}
+            empty="Nothing is due in the next hour." columns=${[
+              { name: "from", title: "Second", cell: ({ from_ms: ms }) => html`<${Time} ms=${ms} distance />` },
+              { name: "count", title: "Messages", number: true, cell: ({ count }) => html`${number(count)} ${count >= HOT && html`<${Tag} tone="warn">hot</${Tag}>`}` }]} />
+            <p>Later than two weeks: <strong>${number(about.later)}</strong></p></div></div></section>`}</${Loaded}>`;
+}

@@ -1,0 +1,107 @@
+"""Dead letters, schedules, push targets and transactions in the browser, asserted by the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.broker.conftest import Broker
+from tests.ui.looking import Looking
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def dead(broker: Broker, topic: str) -> str:
+    """A topic with four dead letters: three for want of paper, one without a reason."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0, "backoff": {"first_ms": 0}})
+    broker.post(f"{path}/messages", [{"body": "x", "id": f"d{n}"} for n in range(4)])
+    got = broker.post(f"{path}/receive", {"max": 4, "wait_ms": 20_000})["messages"]
+    receipts = {each["id"]: each["receipt"] for each in got}
+    broker.post(f"{path}/nack", {"receipts": [receipts.pop("d3")]})
+    broker.post(f"{path}/nack", {"receipts": [*receipts.values()], "reason": "no paper"})
+    assert broker.counts(topic)["dead"] == 4  # type: ignore[index]
+    return topic
+
+
+def states(broker: Broker, topic: str) -> list[str]:
+    found = (broker.call("GET", f"/v1/topics/{topic}/messages/d{n}").json for n in range(4))
+    return [each["state"] for each in found]
+
+
+def test_dead_letters_by_reason(broker: Broker, look: Any, dead: str) -> None:
+    window: Looking = look(broker.url).at(f"/topics/default/{dead}/dead").sees("no paper")
+    counts = window.page.get_by_role("region", name="Reasons").locator("tbody tr")
+    expect(counts).to_have_count(2)
+    expect(counts.first).to_contain_text("no paper")
+    expect(counts.first).to_contain_text("3")
+    window.press("retries")
+    letters = window.page.get_by_role("region", name="Messages").locator("tbody a.id")
+    expect(letters).to_have_text(["d3"])
+
+
+def test_one_is_replayed_at_a_time(broker: Broker, look: Any, dead: str) -> None:
+    window: Looking = look(broker.url).at(f"/topics/default/{dead}/dead").press("Replay d1")
+    window.fill(Due="+1h").confirm("Replay").sees("It is due again")
+    assert states(broker, dead) == ["dead", "waiting", "dead", "dead"]
+
+
+@pytest.mark.parametrize(
+    ("button", "verb", "state"),
+    [("Replay all…", "Replay 4", "ready"), ("Remove all…", "Cancel 4", "deleted")],
+)
+def test_all_at_a_rate(
+    broker: Broker, look: Any, dead: str, button: str, verb: str, state: str
+) -> None:
+    window: Looking = look(broker.url).at(f"/topics/default/{dead}/dead").press(button)
+    window.sees("match now").fill(Rate="500").confirm(verb).sees("4 done of 4")
+    assert states(broker, dead) == [state] * 4
+    assert broker.call("GET", "/v1/jobs").json["jobs"][0]["rate"] == 500
+
+
+def test_a_schedule_from_its_making_to_its_end(broker: Broker, look: Any, topic: str) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    path = f"/v1/topics/{topic}/schedules/digest"
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/schedules")
+    window.press("New schedule").fill(Name="digest", Body="news", When="30 2 * * *")
+    # Before it is made: what it would do, or why it cannot be.
+    window.sees("It would fire:")
+    window.refused = {400}
+    window.fill(When="61 2 * * *").sees("This did not work")
+    window.fill(When="30 2 * * *").sees("It would fire:")
+    window.confirm("Make it").sees("digest: ")
+    made = broker.call("GET", path).json
+    assert (made["cron"], made["zone"], made["body"]) == ("30 2 * * *", "Europe/Berlin", "news")
+    window.press("Next firings of digest")
+    firings = window.page.get_by_role("region", name="Next firings").locator("tbody tr")
+    expect(firings).to_have_count(10)
+    expect(firings.first).to_contain_text("T02:30:00")
+    window.press("Pause digest").fill(Note="holidays").confirm("Pause").sees("holidays")
+    assert broker.call("GET", path).json["state"] == "paused"
+    window.press("Resume digest").confirm("Resume").sees("digest is running")
+    assert broker.call("GET", path).json["state"] == "running"
+    window.press("Run now: digest").confirm("Run now").sees("is sent")
+    assert broker.call("GET", path).json["n"] == 1
+    assert broker.counts(topic)["ready"] == 1  # type: ignore[index]
+    window.press("Delete digest").confirm("Delete it").sees("digest is deleted")
+    assert broker.call("GET", path).status == 404
+
+
+def test_a_push_target_is_stopped_and_started(broker: Broker, look: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}/groups/default/target"
+    broker.call("PUT", path, {"url": "https://example.com/hook"})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/push").sees("closed")
+    window.press("Stop pushing").confirm("Stop pushing").sees("disabled by operator")
+    assert broker.call("GET", path).json["state"] == "disabled"
+    window.press("Push again").confirm("Push again").sees("closed")
+    assert broker.call("GET", path).json["state"] == "closed"
+
+
+def test_a_transaction_is_aborted(broker: Broker, look: Any, topic: str) -> None:
+    broker.post("/v1/transactions", {"transaction": topic})
+    window: Looking = look(broker.url).at("/transactions").press(f"Abort {topic}")
+    window.confirm("Abort it").sees(f"{topic} is aborted")
+    assert broker.call("GET", f"/v1/transactions/{topic}").json["state"] == "aborted"

@@ -1,0 +1,177 @@
+"""The whole dashboard: log in, rights, keyboard, zones, calls as curl, a broker that is gone."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.broker.conftest import Broker, Secured
+from tests.ui.looking import Looking
+
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def shop(secured: Secured) -> Secured:
+    """It has the topics orders and mails, each with a message."""
+    for name in ("orders", "mails"):
+        sent = {"body": "secret", "id": "one", "delay_ms": HOUR}
+        assert secured.call("POST", f"/v1/topics/{name}/messages", sent).status == 200
+    return secured
+
+
+def enter(look: Callable[..., Looking], shop: Secured, token: str, place: str = "/") -> Looking:
+    window = look(shop.broker.url)
+    window.refused = {401}
+    window.at(place).fill(Token=token).press("Log in")
+    return window
+
+
+def test_log_in_and_out(shop: Secured, look: Any) -> None:
+    """The page keeps no token: only the cookie, which no script can read, survives a reload."""
+    token = shop.token("admin")
+    window = enter(look, shop, "dlt_wrong", "/topics").sees("This did not work")
+    window.fill(Token=token).press("Log in").sees("orders")
+    kept = "JSON.stringify([localStorage, sessionStorage]) + document.cookie"
+    assert "dlt_" not in window.page.evaluate(kept)
+    assert "session" not in window.page.evaluate("document.cookie")
+    window.page.reload()
+    window.sees("orders").press("Log out")
+    expect(window.page.get_by_label("Token")).to_be_visible()
+    window.page.reload()
+    expect(window.page.get_by_label("Token")).to_be_visible()
+
+
+def test_changes_by_a_session_carry_its_token(shop: Secured, look: Any) -> None:
+    window = enter(look, shop, shop.token("admin"), "/topics/default/orders")
+    window.press("Pause").confirm("Pause").sees("Deliveries have stopped")
+    assert shop.call("GET", "/v1/topics/orders").json["paused"]
+    shop.call("POST", "/v1/topics/orders/resume", {})
+
+
+@pytest.mark.parametrize(
+    ("grants", "buttons", "missing"),
+    [
+        (["viewer"], [], ["Send a message", "Pause", "Purge", "Delete", "New group"]),
+        (["viewer", "send:orders"], ["Send a message"], ["Pause", "Delete"]),
+        (["read:orders", "change:orders"], ["Pause", "Purge"], ["Send a message", "Delete"]),
+        (["read:orders", "change:mails"], [], ["Pause", "Purge"]),
+        (["admin"], ["Send a message", "Pause", "Purge", "Delete", "New group"], []),
+    ],
+)
+def test_buttons_are_those_of_the_rights(
+    shop: Secured, look: Any, grants: list[str], buttons: list[str], missing: list[str]
+) -> None:
+    window = enter(look, shop, shop.token(*grants), "/topics/default/orders").sees("Settings")
+    for name in buttons:
+        expect(window.page.get_by_role("button", name=name, exact=True)).to_be_visible()
+    for name in missing:
+        expect(window.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+
+
+def test_who_may_not_read_bodies_sees_none(shop: Secured, look: Any) -> None:
+    window = enter(look, shop, shop.token("viewer"), "/topics/default/orders/messages/one")
+    window.sees("You lack the right bodies")
+    assert "secret" not in window.page.content()
+
+
+def test_other_topics_do_not_exist(shop: Secured, look: Any) -> None:
+    """Who has no right `dashboard` begins with the topics, and sees its own only."""
+    window = enter(look, shop, shop.token("read:orders")).sees("orders")
+    expect(window.page.get_by_role("link", name="mails")).to_have_count(0)
+    expect(window.page.get_by_role("link", name="Overview")).to_have_count(0)
+    window.refused = {401, 403}
+    window.at("/topics/default/mails").sees("You lack a right for this")
+
+
+def test_a_revoked_token_ends_the_session(shop: Secured, look: Any) -> None:
+    shop.principal("leaving", "viewer")
+    token = shop.call("POST", "/v1/principals/leaving/rotate", {}).json["token"]
+    window = enter(look, shop, token, "/topics").sees("orders")
+    assert shop.call("DELETE", "/v1/principals/leaving").status == 200
+    expect(window.page.get_by_label("Token")).to_be_visible()
+
+
+def test_the_keyboard_alone(broker: Broker, look: Any, topic: str) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    window: Looking = look(broker.url).at("/").sees("Busiest seconds")
+    keys = window.page.keyboard
+    keys.press("g")
+    keys.press("t")
+    expect(window.page.locator("h1")).to_have_text("Topics")
+    keys.press("/")
+    keys.type(topic)
+    expect(window.page.locator("tbody tr")).to_have_count(1)
+    keys.press("Escape")
+    keys.press("?")
+    window.sees("show this help")
+    keys.press("Escape")
+    expect(window.page.locator("dialog")).to_have_count(0)
+    keys.press("g")
+    keys.press("j")
+    expect(window.page.locator("h1")).to_have_text("Jobs")
+    # A letter in a field is a letter.
+    window.at("/topics").page.get_by_label("Search").type("gl?")
+    expect(window.page.get_by_label("Search")).to_have_value("gl?")
+    window.sees("Live")
+
+
+def test_times_in_the_viewers_zone_and_in_utc(broker: Broker, look: Any, topic: str) -> None:
+    """In July Berlin is two hours ahead of UTC."""
+    at = 1_909_216_800_123
+    sent = {"body": "x", "id": "m", "deliver_at_ms": at}
+    broker.post(f"/v1/topics/{topic}/messages", sent)
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/messages")
+    shown = window.page.locator("tbody time").first
+    expect(shown).to_contain_text("2030-07-02 12:00:00.123")
+    window.page.keyboard.press("z")
+    expect(shown).to_contain_text("2030-07-02 10:00:00.123")
+    window.page.reload()
+    expect(shown).to_contain_text("2030-07-02 10:00:00.123")
+
+
+def test_the_calls_of_a_page_work_as_command_lines(broker: Broker, look: Any, topic: str) -> None:
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}").press("Send a message")
+    window.fill(Body="it's", Id="by-curl", Due="+1h")
+    dialog = window.page.locator("dialog[open]")
+    dialog.get_by_role("button", name="Copy as curl").click()
+    expect(dialog.get_by_text("Copied")).to_be_visible()
+    words = shlex.split(window.page.evaluate("navigator.clipboard.readText()"))
+    assert words[0] == "curl"
+    subprocess.run([*words, "--silent", "--fail"], check=True, timeout=20, capture_output=True)
+    sent = broker.call("GET", f"/v1/topics/{topic}/messages/by-curl").json
+    assert sent["body"] == "it's"
+    window.press("Leave it").page.get_by_text("Calls of this page").click()
+    listed = window.page.locator("footer li").filter(has_text="/stats")
+    expect(listed.first).to_contain_text(f"GET /v1/topics/{topic}/stats")
+
+
+def test_a_broker_that_is_gone_and_comes_back(
+    start_broker: Callable[..., Broker], look: Any, topic: str
+) -> None:
+    broker = start_broker()
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    window: Looking = look(broker.url).at("/topics").sees(topic)
+    broker.crash()
+    window.sees("The broker does not answer. What is shown may be old.").sees(topic)
+    broker.start()
+    expect(window.page.get_by_text("What is shown may be old")).to_have_count(0)
+    window.errors = [each for each in window.errors if "net::ERR" not in each]
+
+
+def test_the_load_to_come_names_the_busiest(broker: Broker, look: Any, topic: str) -> None:
+    """By the overview, for all topics: a second of 20 messages stands out."""
+    rows = [{"body": "x", "delay_ms": 20 * 60_000 + n * 7_000} for n in range(5)]
+    rows += [{"body": "x", "delay_ms": 10 * 60_000}] * 20
+    broker.post(f"/v1/topics/{topic}/messages", rows)
+    window: Looking = look(broker.url).at("/").sees("Busiest seconds")
+    busiest = window.page.get_by_role("region", name="Busiest seconds").locator("tbody tr")
+    about = broker.call("GET", "/v1/overview").json
+    expect(busiest.first).to_contain_text(str(about["seconds"][0]["count"]))
+    assert about["seconds"][0]["count"] >= 20
