@@ -75,6 +75,13 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
             )
         return await asyncio.to_thread(clock.advance, by, **passed)  # type: ignore[arg-type]
 
+    async def serve_ui(self, *, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Serve the dashboard of this broker, on its own clock, and return the URL.
+
+        See `EmbeddedBroker.serve_ui`.
+        """
+        return await asyncio.to_thread(self._opened.serve_ui, host, port)
+
     async def _run(self, steps: Steps[T]) -> T:
         return await self._driver.run(steps)
 

@@ -57,6 +57,14 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         if failed is not None:
             raise failed
 
+    def serve_ui(self, *, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Serve the dashboard of this broker, on its own clock, and return the URL.
+
+        Port 0: any free one. It is served until the broker is closed, without authentication: keep
+        to a loopback address. Raises OSError if the address cannot be used.
+        """
+        return self._opened.serve_ui(host, port)
+
     def _run(self, steps: Steps[T]) -> T:
         return run(self._node, steps)
 

@@ -6,6 +6,7 @@ too, so an embedded broker checks and answers as a server does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from delaylog.broker.calls.answer import Answer
@@ -26,23 +27,32 @@ Decoded = TypeVar("Decoded")
 
 async def carry(node: EmbeddedNode, call: Call[Decoded]) -> Decoded:
     """Run a call. Raises Problem, or the errors of the engine and of storage."""
-    path, _, query = call.path.partition("?")
-    route = resolve(path, call.method, node.engine.state.topics)
+    headers = {
+        **call.headers,
+        "Content-Type": call.form.content_type or JSON,
+        "Accept": call.form.accept or JSON,
+    }
+    answered = await answer_to(node, call.method, call.path, headers, call.body or b"")
+    return call.decoded(answered.body)
+
+
+async def answer_to(
+    node: EmbeddedNode, method: str, path_qs: str, headers: Mapping[str, str], body: bytes
+) -> Answer:
+    """The answer to a request for a path with its query. Raises as `carry` does."""
+    path, _, query = path_qs.partition("?")
+    route = resolve(path, method, node.engine.state.topics)
     if route.call.name in OF_SERVERS:
         raise Problem(
             "unknown",
             "an embedded broker has no principals, no streams and no files to read again, and "
             "pushes nothing",
         )
-    headers = {
-        **call.headers,
-        "Content-Type": call.form.content_type or JSON,
-        "Accept": call.form.accept or JSON,
-    }
-    ctx = BufferedContext(as_host(node), headers, query, call.body or b"")
+    ctx = BufferedContext(as_host(node), headers, query, body)
     ctx.about(route.call, route.topic_key, route.params)
+    ctx.reads = route.call.reads
     if query and not route.call.query:
         ctx.query_values()
     answered = await route.handler(ctx)
     assert isinstance(answered, Answer), "no client of an embedded broker asks for a stream"
-    return call.decoded(answered.body)
+    return answered

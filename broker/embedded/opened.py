@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from delaylog.broker.embedded.clocks import Clock, ManualClock
+from delaylog.broker.embedded.closed import ClosedError
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.client.codec import Codec
 from delaylog.client.hooks import Hooks
+
+if TYPE_CHECKING:
+    from delaylog.broker.ui.beside import UiThread
 
 ClockT = TypeVar("ClockT", bound=Clock)
 
@@ -34,11 +38,27 @@ class Opened(Generic[ClockT]):
         self.face = face
         self._lock: int | None = lock
         self._closing = threading.Lock()
+        self._ui: UiThread | None = None
+
+    def serve_ui(self, host: str, port: int) -> str:
+        """Serve the dashboard, unless it is served already; return its URL. Raises OSError."""
+        # Loads aiohttp, which nothing else here needs.
+        from delaylog.broker.ui.beside import UiThread
+
+        with self._closing:
+            if self.node.closed:
+                raise ClosedError("this broker is closed: open its folder again")
+            if self._ui is None:
+                self._ui = UiThread(self.node, host, port)
+            return self._ui.url
 
     def close(self) -> None:
         """Close the node and release the folder. Several threads may call it."""
         # The first caller writes everything and releases the folder; the others wait for that.
         with self._closing:
+            ui, self._ui = self._ui, None
+            if ui is not None and not self.node.forked:
+                ui.close()
             try:
                 if isinstance(self.clock, ManualClock) and not self.node.closed:
                     self.clock.detach(self.node)

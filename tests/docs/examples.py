@@ -16,6 +16,7 @@ PAGES: Final = (
     LONGEST,
     "docs/SDK.md",
     "docs/COMMANDS.md",
+    "docs/DASHBOARD.md",
     "docs/SCHEDULES.md",
     "docs/STREAMS.md",
     "docs/TESTING_PROGRAMS.md",

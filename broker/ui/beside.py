@@ -1,0 +1,123 @@
+"""Serves the dashboard beside an embedded broker, on a thread with an event loop of its own.
+
+Calls go to the handlers that all faces share, so the page shows the same as one of `delaylog serve`
+does, on the clock of the embedded broker. There are no principals: whoever reaches the port may do
+everything, so it is a port of loopback unless the program says otherwise, and requests of other
+pages are refused as a server refuses them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from delaylog.broker.calls.access.caller import ANYONE
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import JSON
+from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
+from delaylog.broker.embedded.carrying import answer_to
+from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.waits.driving import LoopDriver
+from delaylog.broker.ui.files import UI, answer_of
+from delaylog.broker.web.request_checks import RequestChecks
+
+SESSION: Final = "/v1/session"
+"""Who looks; an embedded broker has no sessions, so it is answered here."""
+STOP_SECONDS: Final = 1.0
+"""How long requests in progress may take when the broker is closed."""
+Carry = Callable[[str, str, Mapping[str, str], bytes], Awaitable[Answer]]
+log = logging.getLogger("delaylog.embedded")
+
+
+class UiThread:
+    """The dashboard of one embedded broker."""
+
+    def __init__(self, node: EmbeddedNode, host: str, port: int) -> None:
+        """Serve until `close`. Raises OSError if the address cannot be used."""
+        self._node = node
+        self._checks = RequestChecks([host])
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        started: Future[int] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(host, port, started)),
+            name="delaylog-ui",
+            daemon=True,
+        )
+        self._thread.start()
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{started.result()}{UI}"
+
+    def close(self) -> None:
+        """Stop serving. Does nothing the second time."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    async def _serve(self, host: str, port: int, started: Future[int]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        driver = LoopDriver(self._node, self._loop)
+
+        async def carry(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+            return await driver.run(self._answer(method, path, headers, body))
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            return await self._respond(request, carry)
+
+        runner = web.ServerRunner(
+            web.Server(handle, access_log=None), shutdown_timeout=STOP_SECONDS
+        )
+        try:
+            await runner.setup()
+            await web.TCPSite(runner, host, port).start()
+            started.set_result(int(runner.addresses[0][1]))
+            await self._stop.wait()
+        except OSError as error:
+            started.set_exception(error)
+        finally:
+            await runner.cleanup()
+            driver.close()
+
+    async def _respond(self, request: web.BaseRequest, carry: Carry) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0]
+        try:
+            self._checks.check(request.headers)
+            answer = answer_of(request.method, path, request.headers)
+            if answer is None and path == SESSION and request.method == "GET":
+                answer = Answer(orjson.dumps(_who()), JSON)
+            if answer is None:
+                answer = await carry(
+                    request.method, request.raw_path, request.headers, await request.read()
+                )
+        except Problem as refusal:
+            answer = problem_answer(refusal)
+        except web.HTTPRequestEntityTooLarge:
+            answer = problem_answer(Problem("too_large", "a request has at most 1 MiB here"))
+        except Exception:
+            log.exception("a request of the dashboard failed")
+            answer = problem_answer(Problem("not_ready", "the broker failed or was closed"))
+        sent = {"Content-Type": answer.kind, **answer.headers}
+        return web.Response(body=answer.body, status=answer.status, headers=sent)
+
+    async def _answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
+        """A call of the API, answered also if it is refused."""
+        try:
+            return await answer_to(self._node, method, path, headers, body)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            return problem_answer(problem)
+
+
+def _who() -> dict[str, Any]:
+    """The session of a caller where no authentication is required."""
+    grants = [str(grant) for grant in ANYONE.permissions.grants]
+    return {"principal": None, "grants": grants, "expires_at_ms": None, "csrf": None}

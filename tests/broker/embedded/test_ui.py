@@ -1,0 +1,97 @@
+"""The dashboard of an embedded broker: its files, the API on the broker's clock, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.broker.embedded import ManualClock
+from delaylog.broker.embedded.closed import ClosedError
+from delaylog.broker.embedded.opening import open_async_broker
+
+DAY = 86_400_000
+
+
+def ask(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    """Status and JSON of an answer."""
+    data = None if body is None else json.dumps(body).encode()
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    wanted = {"Content-Type": "application/json", **given}
+    request = urllib.request.Request(url.removesuffix("/ui/") + path, data, wanted)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_it_shows_the_broker_on_its_own_clock(open_embedded: Any) -> None:
+    clock = ManualClock()
+    broker = open_embedded(clock=clock)
+    broker.send("reminders", "pay the rent", id="rent", delay_ms=30 * DAY)
+    url = broker.serve_ui()
+    assert broker.serve_ui() == url
+    with urllib.request.urlopen(url, timeout=10) as page:
+        assert b"<title>delaylog</title>" in page.read()
+        assert page.headers["Content-Security-Policy"].startswith("default-src 'self'")
+    status, before = ask(url, "/v1/clock")
+    assert status == 200
+    path = "/v1/topics/reminders/messages/rent"
+    assert ask(url, path)[1]["state"] == "waiting"
+    clock.advance(days=30)
+    assert ask(url, path)[1]["state"] == "ready"
+    assert ask(url, "/v1/clock")[1]["now_ms"] - before["now_ms"] == 30 * DAY
+    assert ask(url, "/v1/overview")[1]["counts"]["ready"] == 1
+    assert ask(url, "/v1/session")[1]["grants"] == ["admin"]
+
+
+def test_changes_and_refusals(open_embedded: Any) -> None:
+    broker = open_embedded(clock=ManualClock(), fsync="never")
+    url = broker.serve_ui()
+    sent = ask(url, "/v1/topics/t/messages", {"body": "x", "id": "m"})
+    assert (sent[0], sent[1]["result"]) == (200, "created")
+    assert broker.receive("t")[0].id == "m"
+    assert ask(url, "/v1/topics/t/messages", {"body": 1})[0] == 400
+    assert ask(url, "/v1/nothing")[0] == 404
+    assert ask(url, "/v1/principals")[0] == 404
+    big = {"body": "x" * (1 << 21)}
+    assert ask(url, "/v1/topics/t/messages", big)[0] == 413
+    foreign = ask(url, "/v1/topics/t/purge", {}, Origin="https://evil.example")
+    assert (foreign[0], foreign[1]["code"]) == (403, "forbidden")
+    assert ask(url, "/v1/clock", None, Host="evil.example")[0] == 421
+
+
+def test_it_ends_with_the_broker(open_embedded: Any) -> None:
+    broker = open_embedded()
+    url = broker.serve_ui()
+    assert ask(url, "/v1/clock")[0] == 200
+    broker.close()
+    assert "delaylog-ui" not in [each.name for each in threading.enumerate()]
+    with pytest.raises(urllib.error.URLError):
+        ask(url, "/v1/clock")
+    with pytest.raises(ClosedError):
+        broker.serve_ui()
+
+
+def test_a_port_that_is_taken(open_embedded: Any) -> None:
+    one, other = open_embedded(), open_embedded()
+    port = int(one.serve_ui().split(":")[2].partition("/")[0])
+    with pytest.raises(OSError, match="address already in use"):
+        other.serve_ui(port=port)
+    assert ask(other.serve_ui(), "/v1/clock")[0] == 200
+
+
+async def test_for_event_loops(tmp_path: Path) -> None:
+    async with open_async_broker(tmp_path / "data", clock=ManualClock()) as broker:
+        url = await broker.serve_ui()
+        sending = asyncio.to_thread(ask, url, "/v1/topics/t/messages", {"body": "x", "id": "m"})
+        assert (await sending)[0] == 200
+        (got,) = await broker.receive("t")
+        assert got.id == "m"
