@@ -37,7 +37,7 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/languages --ignore=tests/spark --ignore=tests/ui
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui pictures nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -95,10 +95,11 @@ $(LANGUAGES_READY): tests/languages/requirements.txt tests/languages/package.jso
 	@touch $@
 
 # What drives the browser, and what judges its pages.
-$(UI_READY): $(READY) tests/ui/requirements.txt tests/ui/package.json
+$(UI_READY): $(READY) tests/ui/requirements.txt tests/ui/package.json requirements-cluster.txt
 	$(PYTHON) -m venv $(UI)
 	$(UI)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[server]' pytest pytest-xdist hypothesis -r tests/ui/requirements.txt
+	  -e '.[cluster]' pytest pytest-xdist hypothesis -r tests/ui/requirements.txt
+	$(UI)/bin/pip install --quiet --disable-pip-version-check --no-deps -r requirements-cluster.txt
 	cp tests/ui/package.json $(UI)
 	npm install --silent --no-audit --no-fund --no-package-lock --prefix $(UI)
 	@touch $@
@@ -164,6 +165,13 @@ test-languages: venv $(LANGUAGES_READY)  ## clients in Go and TypeScript, genera
 test-ui: venv $(UI_READY)  ## the dashboard, in a Chromium of this machine (needs Node.js, for axe-core)
 	tests/ui/get_chromium.sh
 	$(UI)/bin/pytest -n 2 --dist loadfile tests/ui
+
+pictures: $(UI_READY)  ## make the pictures of the dashboard in docs/pictures again
+	tests/ui/get_chromium.sh
+	$(UI)/bin/pytest -q tests/ui/test_pages.py
+	mkdir -p docs/pictures
+	for each in overview-light topic-dark message-light; do \
+	  cp .ui-pictures/$$each.png docs/pictures/; done
 
 # One process, since one session of Spark serves all its tests.
 test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a Spark of this machine

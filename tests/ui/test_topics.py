@@ -108,7 +108,7 @@ def test_groups_have_counts_of_their_own(broker: Broker, look: Any, topic: str) 
 
 
 def test_the_page_follows_what_happens(broker: Broker, look: Any, topic: str) -> None:
-    """Purpose: a live page shows a send within seconds; a paused one asks for nothing."""
+    """Purpose: a live page shows a send within seconds; a paused or hidden one asks for nothing."""
     path = f"/v1/topics/{topic}"
     broker.call("PUT", path, {})
     window: Looking = look(broker.url).at(f"/topics/default/{topic}")
@@ -126,4 +126,15 @@ def test_the_page_follows_what_happens(broker: Broker, look: Any, topic: str) ->
     expect(waiting).to_have_text("1")
     window.page.keyboard.press("l")
     expect(waiting).to_have_text("2")
-    assert asked
+    hide = """hidden => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    window.page.evaluate(hide, True)
+    window.page.wait_for_timeout(1_000)
+    asked.clear()
+    broker.post(f"{path}/messages", {"body": "x", "delay_ms": HOUR})
+    window.page.wait_for_timeout(3_000)
+    assert asked == []
+    window.page.evaluate(hide, False)
+    expect(waiting).to_have_text("3")

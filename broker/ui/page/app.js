@@ -91,7 +91,7 @@ function Inside({ session, onLeft }) {
         ${session.principal && html`<span class="who">${session.principal}</span>`}
         ${session.hasCookie && html`<button type="button" onClick=${async () => { await logOut(); onLeft(); }}>Log out</button>`}</div></header>
     ${follows && html`<p class="banner" role="note">This node, ${cluster.data.name}, follows: it shows what it has applied, and changes nothing.
-      ${cluster.data.leader && html` <a href=${`${location.protocol}//${cluster.data.leader.http}/ui/${location.hash}`}>Open the dashboard of the leader, ${cluster.data.leader.name}</a>`}</p>`}
+      ${cluster.data.leader && html` <a href=${`${cluster.data.leader.http}/ui/${location.hash}`}>Open the dashboard of the leader, ${cluster.data.leader.name}</a>`}</p>`}
     ${clock.error?.status === 0 && html`<p class="banner bad" role="alert">The broker does not answer. What is shown may be old.</p>`}
     <main id="main" ref=${main}><${Page} key=${path} place=${place} query=${query} /></main>
     <div class="toast" role="status" aria-live="polite">${said}</div>

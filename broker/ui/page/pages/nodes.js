@@ -44,7 +44,7 @@ function Cluster({ cluster, handOver }) {
       ["Log", `${number(cluster.commit)} committed, ${number(cluster.applied)} applied, ends at ${number(cluster.log_end)}`],
       ["Release", cluster.release], ["Error", cluster.error ? html`<${Tag} tone="bad">${cluster.error}</${Tag}>` : undefined]]} />
     <${Table} caption="Nodes" rows=${members} keyOf=${({ node }) => node} columns=${[
-      { name: "name", title: "Node", cell: (each) => html`<strong>${each.name}</strong>${each.http && html` <a href=${`http${location.protocol === "https:" ? "s" : ""}://${each.http}/ui/`}>dashboard</a>`}` },
+      { name: "name", title: "Node", cell: (each) => html`<strong>${each.name}</strong>${each.http && html` <a href=${`${each.http}/ui/`}>dashboard</a>`}` },
       { name: "role", title: "Role", cell: (each) => html`<${Tag} tone=${role(each) === "leader" ? "good" : ""}>${role(each)}</${Tag}>` },
       { name: "state", title: "State", cell: (each) => html`${each.node !== cluster.node && !each.connected && html`<${Tag} tone="bad">away</${Tag}>`} ${
         each.fit === false && html`<${Tag} tone="warn">unfit: ${each.unfit}</${Tag}>`} ${each.clock_off && html`<${Tag} tone="bad">wrong clock</${Tag}>`}` },
