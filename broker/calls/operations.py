@@ -81,6 +81,8 @@ HANDLERS: Final[dict[str, Handler]] = {
     "extendClaim": claims.extend_claim_,
     **dict.fromkeys(("ackClaim", "releaseClaim"), claims.settle_claim),
     "getOverview": topics.overview,
+    "listAllSchedules": schedules.list_all_schedules,
+    "listAllTargets": targets.list_all_targets,
     "getClock": clock.get_clock,
     "acceptClock": clock.accept_clock,
     "reload": reloading.reload_files,

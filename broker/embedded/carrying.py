@@ -19,7 +19,7 @@ from delaylog.storage.calls.of_access import OF_ACCESS
 from delaylog.storage.calls.of_targets import OF_TARGETS
 
 OF_SERVERS: Final = frozenset(
-    {*(call.name for call in (*OF_ACCESS, *OF_TARGETS)), "reload", "stream"}
+    {*(call.name for call in (*OF_ACCESS, *OF_TARGETS)), "listAllTargets", "reload", "stream"}
 )
 """Calls that only a broker with other callers than its own program can answer, or that pushes."""
 Decoded = TypeVar("Decoded")

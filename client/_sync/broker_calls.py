@@ -73,6 +73,8 @@ class BrokerCalls:
 
     clock = carried_anywhere(topic_calls.clock)
     overview = carried_anywhere(topic_calls.overview)
+    all_schedules = carried_anywhere(topic_calls.all_schedules)
+    all_targets = carried_anywhere(topic_calls.all_targets)
     reload = carried_anywhere(topic_calls.reload)
 
     # Jobs: one change for all messages that match a filter

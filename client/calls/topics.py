@@ -151,6 +151,17 @@ def overview(
     return request("getOverview", minutes=minutes, hours=hours, limit_s=limit_s)
 
 
+def all_schedules(*, limit: int | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
+    """Return the schedules of all topics that fire next."""
+    limit_s = limit_of("all_schedules", limits)
+    return request("listAllSchedules", limit=limit, limit_s=limit_s)
+
+
+def all_targets(*, limit: int | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
+    """Return the push targets of all topics, those that fail first."""
+    return request("listAllTargets", limit=limit, limit_s=limit_of("all_targets", limits))
+
+
 def groups(places: Places, /, topic: str, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Return the topic's groups, each with its counts."""
     return request("listGroups", places, topic, limit_s=limit_of("groups", limits))

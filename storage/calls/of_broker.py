@@ -26,6 +26,22 @@ OF_BROKER: Final = (
         "Overview",
         query=(shapes.MINUTES, shapes.HOURS),
     ),
+    ApiCall(
+        "listAllSchedules",
+        "GET /v1/schedules",
+        "read",
+        "The schedules of all topics that fire next.",
+        "Schedules",
+        query=(shapes.LISTED_MAX,),
+    ),
+    ApiCall(
+        "listAllTargets",
+        "GET /v1/targets",
+        "admin",
+        "Push targets of all topics, those that fail first.",
+        "Targets",
+        query=(shapes.LISTED_MAX,),
+    ),
     ApiCall("getClock", f"GET {CLOCK}", "any", "The broker's clock.", "Clock"),
     ApiCall(
         "acceptClock",

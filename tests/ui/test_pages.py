@@ -27,6 +27,8 @@ PAGES: Final = {
     "dead": (f"{AT}/dead", "printer on fire"),
     "schedules": (f"{AT}/schedules", "digest"),
     "push": (f"{AT}/push", "https://example.com/hook"),
+    "all-schedules": ("/schedules", "digest"),
+    "all-push": ("/push", "https://example.com/hook"),
     "claims": (f"{AT}/claims", "batch-7"),
     "jobs": ("/jobs", "reschedule"),
     "job": ("/jobs/j1", "Filter"),

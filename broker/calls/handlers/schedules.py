@@ -7,6 +7,7 @@ messages are: to callers with the right for bodies.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import nsmallest
 from typing import Any, Final
 
 from delaylog.broker.calls.answer import Answer
@@ -45,6 +46,8 @@ from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
 from delaylog.storage.messages.shape import Shape
 
 _BODIES: Final = ("body", "body_base64")
+_STEP: Final = 1_000
+"""Schedules that are sorted in one turn: about 1 ms."""
 
 
 async def list_schedules_(ctx: Context) -> Answer:
@@ -57,6 +60,35 @@ async def list_schedules_(ctx: Context) -> Answer:
     cursor = found[limit - 1].name if len(found) > limit else None
     page = [_describe(ctx, topic, one) for one in found[:limit]]
     return ctx.answer({"schedules": page, "cursor": cursor})
+
+
+async def list_all_schedules(ctx: Context) -> Answer:
+    """GET /v1/schedules: those of all topics that fire next; those that do not fire come last."""
+    node, limit = ctx.node, ctx.query_values()["limit"]
+    state = node.engine.state
+    soonest: list[tuple[Schedule, Topic]] = []
+    every = list(state.schedules.by_number.values())
+    for first in range(0, len(every), _STEP):
+        placed = ((one, state.by_number.get(one.topic)) for one in every[first : first + _STEP])
+        known = ((one, topic) for one, topic in placed if topic and _may_read(ctx, topic))
+        soonest = nsmallest(limit, [*soonest, *known], key=_firing)
+        await node.pause()
+    found = [
+        _describe(ctx, topic, one)
+        for one, topic in soonest
+        if state.schedules.by_number.get(one.number) is one
+    ]
+    return ctx.answer({"schedules": found, "cursor": None})
+
+
+def _may_read(ctx: Context, topic: Topic) -> bool:
+    return ctx.caller.may("read", (topic.namespace, topic.name))
+
+
+def _firing(placed: tuple[Schedule, Topic]) -> tuple[bool, int]:
+    """Sorts schedules by their next firing."""
+    one, _ = placed
+    return one.paused or not one.progress.next_ms, one.progress.due_ms
 
 
 async def get_schedule(ctx: Context) -> Answer:
@@ -214,7 +246,7 @@ def _describe(ctx: Context, topic: Topic, one: Schedule) -> dict[str, Any]:
         "note": one.note,
         **{member.name: getattr(timing, member.name) for member in TIMING_MEMBERS},
         **one.spec.rules.as_dict(),
-        **_message(ctx, one),
+        **_message(ctx, topic, one),
         "explain": explain(timing),
         "next_ms": progress.next_ms if runs else None,
         "due_ms": progress.due_ms if runs else None,
@@ -225,11 +257,11 @@ def _describe(ctx: Context, topic: Topic, one: Schedule) -> dict[str, Any]:
     }
 
 
-def _message(ctx: Context, one: Schedule) -> dict[str, Any]:
+def _message(ctx: Context, topic: Topic, one: Schedule) -> dict[str, Any]:
     """What the caller may see of the messages of a schedule."""
     body, fields = unpack_message(one.spec.message)
     shown: Mapping[str, Any] = {field.name: fields.get(field.name) for field in MESSAGE_FIELDS}
-    if ctx.caller.may("bodies", ctx.topic_key):
+    if ctx.caller.may("bodies", (topic.namespace, topic.name)):
         return {**shown, **body_members(body, packed=ctx.packed)}
     return {**shown, "headers": None}
 

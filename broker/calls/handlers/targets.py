@@ -39,6 +39,19 @@ async def list_targets(ctx: Context) -> Answer:
     return ctx.answer({"targets": [_shown(ctx, topic, group) for group in groups]})
 
 
+async def list_all_targets(ctx: Context) -> Answer:
+    """GET /v1/targets: those of all topics, those that fail first."""
+    limit, state = ctx.query_values()["limit"], ctx.node.engine.state
+    shown = []
+    for number, group_number in list(state.targets.targets):
+        topic = state.by_number.get(number)
+        group = None if topic is None else topic.groups.get(group_number)
+        if topic is not None and group is not None:
+            shown.append(_shown(ctx, topic, group))
+    shown.sort(key=lambda each: (each["state"] == "closed", each["topic"], each["group"]))
+    return ctx.answer({"targets": shown[:limit]})
+
+
 async def get_target(ctx: Context) -> Answer:
     """GET …/groups/{g}/target."""
     return ctx.answer(_shown(ctx, *_place(ctx)))

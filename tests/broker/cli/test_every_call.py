@@ -104,6 +104,8 @@ WITHOUT: Final = {
     "stage": _COLUMNS,
     "commit": _COLUMNS,
     "stream": "a program keeps a stream open; `receive` is the verb",
+    "listAllSchedules": "`schedule list` has those of a topic",
+    "listAllTargets": "`target list` has those of a topic",
     "getOverview": "`stats` has the counts of each topic, `forecast` its load",
     "countMessages": "`cancel --all` and the like say what their job has matched",
     "getSession": _BROWSER,

@@ -41,6 +41,8 @@ NEEDS = {
 ELSEWHERE = {
     "listTopics": "read",
     "getOverview": "dashboard",
+    "listAllSchedules": "read",
+    "listAllTargets": "admin",
     **dict.fromkeys(("listJobs", "getJob", "listTransactions"), "read"),
     "stopJob": "change",
     **dict.fromkeys(("begin", "getTransaction", "stage", "commit", "abort"), "send"),

@@ -131,6 +131,28 @@ def test_pages(broker: Any, topic: str) -> None:
     assert (names, page["cursor"]) == (["a", "a b", "b", "c"], None)
 
 
+def test_those_of_all_topics_by_their_next_firing(broker: Any, topic: str) -> None:
+    ours = [f"{topic}.{k}" for k in range(3)]
+    for k, minutes in enumerate((50, 10, 30)):
+        every = {"interval_ms": minutes * 60_000, "body": "secret"}
+        assert broker.call("PUT", url_of(ours[k], "s"), every).status == 201
+    broker.call("POST", url_of(ours[1], "s", "/pause"), {})
+
+    def listed(**query: int) -> list[str]:
+        answer = broker.call("GET", f"/v1/schedules?limit={query.get('limit', 1_000)}").json
+        assert answer["cursor"] is None
+        return [each["topic"] for each in answer["schedules"]]
+
+    firing = {
+        each["topic"]: each["due_ms"]
+        for each in broker.call("GET", "/v1/schedules?limit=1000").json["schedules"]
+    }
+    assert [name for name in listed() if name in ours][-1] == ours[1]
+    running = [due for due in firing.values() if due is not None]
+    assert running == sorted(running)
+    assert listed(limit=2) == listed()[:2]
+
+
 def test_pause_resume_and_run(broker: Any, topic: str) -> None:
     broker.call("PUT", url_of(topic), {**DAILY, "headers": {"what": "{schedule} {n}"}})
     paused = broker.call("POST", url_of(topic, verb="/pause"), {"note": "a move"}).json

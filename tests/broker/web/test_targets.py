@@ -102,6 +102,19 @@ def test_the_targets_of_a_topic_are_listed(broker: Any, topic: str, assert_probl
     assert shown["secret"] is None
 
 
+def test_the_targets_of_all_topics_are_listed(broker: Any, topic: str) -> None:
+    for group in ("fine", "off"):
+        path = f"/v1/topics/{topic}/groups/{group}"
+        broker.call("PUT", path, {})
+        broker.call("PUT", f"{path}/target", {"url": "https://example.com/"})
+    broker.call("PATCH", f"{path}/target", {"push": "off"})
+    listed = broker.call("GET", "/v1/targets").json["targets"]
+    (first,) = broker.call("GET", "/v1/targets?limit=1").json["targets"]
+    assert first["state"] != "closed"
+    mine = [(each["group"], each["state"]) for each in listed if each["topic"] == topic]
+    assert mine == [("off", "disabled"), ("fine", "closed")]
+
+
 def test_secrets_rotate(broker: Any, topic: str) -> None:
     path = url_of(topic)
     given = broker.call("PUT", path, {"url": "https://example.com/", "secrets": SECRETS[:1]}).json

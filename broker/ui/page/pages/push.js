@@ -3,8 +3,9 @@ import { html } from "../core/view.js";
 import { get, topicPath } from "../core/api.js";
 import { useApp } from "../core/context.js";
 import { useLive } from "../core/live.js";
+import { link } from "../core/router.js";
 import { Loaded } from "../parts/failure.js";
-import { Facts } from "../parts/table.js";
+import { Facts, Table } from "../parts/table.js";
 import { TopicHead } from "../parts/topic-head.js";
 import { number, Tag, Time } from "../parts/values.js";
 import { Change } from "./topic-changes.js";
@@ -36,6 +37,20 @@ export function Push({ names: { ns, topic } }) {
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["push"]} />
     <${Loaded} of=${found}>${(targets) => targets.length === 0 ? html`<p>No group of this topic is pushed to a URL.</p>`
       : targets.map((target) => html`<${Target} key=${target.group} target=${target} ask=${may ? ask : null} />`)}</${Loaded}>`;
+}
+
+/** Those of all topics. */
+export function AllTargets() {
+  const found = useLive((signal) => get("/v1/targets", { limit: 100 }, signal), [], { everyMs: 5_000 });
+  return html`<h1 tabindex="-1">Push targets</h1>
+    <${Loaded} of=${found}>${({ targets }) => html`<${Table} caption="Push targets, those that fail first" rows=${targets}
+      keyOf=${({ namespace, topic, group }) => `${namespace}/${topic}/${group}`} empty="No topic is pushed to a URL." columns=${[
+        { name: "topic", title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic, "push"])}>${topic}</a>` },
+        { name: "group", title: "Group", cell: ({ group }) => group },
+        { name: "state", title: "State", cell: ({ state }) => html`<${Tag} tone=${MEANT[state]?.[0]}>${state}</${Tag}>` },
+        { name: "reason", title: "Last failure", cell: ({ reason }) => reason },
+        { name: "since", title: "Failing since", cell: ({ failing_since_ms: ms }) => html`<${Time} ms=${ms || null} distance />` },
+        { name: "url", title: "URL", cell: ({ url }) => html`<code>${url}</code>` }]} />`}</${Loaded}>`;
 }
 
 function Target({ target, ask }) {

@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../core/view.js";
 import { get, post, topicPath } from "../core/api.js";
 import { useApp } from "../core/context.js";
 import { useLive } from "../core/live.js";
+import { link } from "../core/router.js";
 import { ZONE } from "../core/time.js";
 import { Choice, Field } from "../parts/dialog.js";
 import { Failure, Loaded } from "../parts/failure.js";
@@ -12,6 +13,13 @@ import { number, Tag, Time } from "../parts/values.js";
 import { Change } from "./topic-changes.js";
 
 const TONES = { running: "good", paused: "warn", ended: "" };
+const SHOWN = [
+  { name: "name", title: "Schedule", cell: ({ schedule }) => html`<strong>${schedule}</strong>` },
+  { name: "state", title: "State", cell: ({ state, note }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}> ${note}` },
+  { name: "explain", title: "Fires", cell: ({ explain, zone }) => `${explain}${zone ? ` (${zone})` : ""}` },
+  { name: "next", title: "Next", cell: ({ next_ms: ms }) => html`<${Time} ms=${ms} distance />` },
+  { name: "n", title: "Firings", number: true, cell: ({ n }) => number(n) },
+];
 const COMING = 10;
 const TYPED_MS = 400;
 
@@ -33,14 +41,19 @@ export function Schedules({ names: { ns, topic } }) {
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["schedules"]} />
     ${may("admin") && html`<div class="bar"><button type="button" onClick=${() => ask(NewSchedule)}>New schedule</button></div>`}
     <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules" rows=${schedules} keyOf=${({ schedule }) => schedule}
-      empty="There are no schedules." columns=${[
-        { name: "name", title: "Schedule", cell: ({ schedule }) => html`<strong>${schedule}</strong>` },
-        { name: "state", title: "State", cell: ({ state, note }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}> ${note}` },
-        { name: "explain", title: "Fires", cell: ({ explain, zone }) => `${explain}${zone ? ` (${zone})` : ""}` },
-        { name: "next", title: "Next", cell: ({ next_ms: ms }) => html`<${Time} ms=${ms} distance />` },
-        { name: "n", title: "Firings", number: true, cell: ({ n }) => number(n) },
+      empty="There are no schedules." columns=${[...SHOWN,
         { name: "do", title: "Do", cell: verbs }]} />
       ${open !== null && html`<${Coming} key=${open} path=${topicPath(ns, topic, "schedules", open, "preview")} name=${open} />`}`}</${Loaded}>`;
+}
+
+/** Those of all topics. */
+export function AllSchedules() {
+  const found = useLive((signal) => get("/v1/schedules", { limit: 100 }, signal), [], { everyMs: 5_000 });
+  return html`<h1 tabindex="-1">Schedules</h1>
+    <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules that fire next" rows=${schedules}
+      keyOf=${({ namespace, topic, schedule }) => `${namespace}/${topic}/${schedule}`} empty="There are no schedules." columns=${[
+        { name: "topic", title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic, "schedules"])}>${topic}</a>` },
+        ...SHOWN]} />`}</${Loaded}>`;
 }
 
 function Coming({ path, name }) {

@@ -6,8 +6,8 @@ import { Message } from "./message.js";
 import { Messages } from "./messages.js";
 import { Nodes } from "./nodes.js";
 import { Overview } from "./overview.js";
-import { Push } from "./push.js";
-import { Schedules } from "./schedules.js";
+import { AllTargets, Push } from "./push.js";
+import { AllSchedules, Schedules } from "./schedules.js";
 import { Topic } from "./topic.js";
 import { Topics } from "./topics.js";
 import { Transactions } from "./transactions.js";
@@ -26,6 +26,8 @@ export const PAGES = [
   { path: "/topics/:ns/:topic/schedules", title: ({ topic }) => `Schedules of ${topic}`, view: Schedules },
   { path: "/topics/:ns/:topic/push", title: ({ topic }) => `Push targets of ${topic}`, view: Push },
   { path: "/topics/:ns/:topic/claims", title: ({ topic }) => `Claims of ${topic}`, view: Claims },
+  { path: "/schedules", title: () => "Schedules", view: AllSchedules, menu: "Schedules", keys: "g s", right: "read" },
+  { path: "/push", title: () => "Push targets", view: AllTargets, menu: "Push", keys: "g p", right: "admin" },
   { path: "/jobs", title: () => "Jobs", view: Jobs, menu: "Jobs", keys: "g j", right: "read" },
   { path: "/jobs/:job", title: ({ job }) => `Job ${job}`, view: Job },
   { path: "/transactions", title: () => "Transactions", view: Transactions, menu: "Transactions", keys: "g x", right: "read" },
