@@ -92,7 +92,7 @@ def test_a_schedule_from_its_making_to_its_end(broker: Broker, look: Any, topic:
 
 def test_a_push_target_is_stopped_and_started(broker: Broker, look: Any, topic: str) -> None:
     path = f"/v1/topics/{topic}/groups/default/target"
-    broker.call("PUT", path, {"url": "https://example.com/hook"})
+    broker.call("PUT", path, {"url": "https://hooks.invalid/orders"})
     window: Looking = look(broker.url).at(f"/topics/default/{topic}/push").sees("closed")
     window.press("Stop pushing").confirm("Stop pushing").sees("disabled by operator")
     assert broker.call("GET", path).json["state"] == "disabled"

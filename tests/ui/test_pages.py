@@ -26,9 +26,9 @@ PAGES: Final = {
     "message": (f"{AT}/messages/failed", "printer on fire"),
     "dead": (f"{AT}/dead", "printer on fire"),
     "schedules": (f"{AT}/schedules", "digest"),
-    "push": (f"{AT}/push", "https://example.com/hook"),
+    "push": (f"{AT}/push", "https://hooks.invalid/orders"),
     "all-schedules": ("/schedules", "digest"),
-    "all-push": ("/push", "https://example.com/hook"),
+    "all-push": ("/push", "https://hooks.invalid/orders"),
     "claims": (f"{AT}/claims", "batch-7"),
     "jobs": ("/jobs", "reschedule"),
     "job": ("/jobs/j1", "Filter"),
@@ -75,7 +75,7 @@ def shown(broker: Broker) -> Broker:
     broker.post("/v1/topics/mails/messages", [{"body": "x"}, {"body": "y"}])
     cron = {"cron": "0 9 * * 1-5", "zone": "Europe/Berlin", "body": "digest"}
     broker.call("PUT", f"{path}/schedules/digest", cron)
-    broker.call("PUT", f"{path}/groups/audit/target", {"url": "https://example.com/hook"})
+    broker.call("PUT", f"{path}/groups/audit/target", {"url": "https://hooks.invalid/orders"})
     body = {"filter": {"tag": "large"}, "delay_ms": 5 * HOUR, "rate": 1_000}
     assert broker.call("POST", f"{path}/messages:reschedule", body).status == 202
     broker.post("/v1/transactions", {"transaction": "load-7"})

@@ -54,7 +54,8 @@ export function AllTargets() {
 }
 
 function Target({ target, ask }) {
-  const [tone, meaning] = MEANT[target.state] ?? ["", ""];
+  const failing = target.state === "closed" && target.failing_since_ms > 0;
+  const [tone, meaning] = failing ? ["warn", "tries, and fails so far"] : MEANT[target.state] ?? ["", ""];
   const off = target.state === "disabled";
   return html`<section aria-label=${`Target of ${target.group}`}><h2>Group ${target.group}</h2>
     <div class="bar"><${Tag} tone=${tone}>${target.state}</${Tag}> ${meaning}${target.disabled && ` by ${target.disabled}`}

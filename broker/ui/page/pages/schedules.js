@@ -16,7 +16,7 @@ const TONES = { running: "good", paused: "warn", ended: "" };
 const SHOWN = [
   { name: "name", title: "Schedule", cell: ({ schedule }) => html`<strong>${schedule}</strong>` },
   { name: "state", title: "State", cell: ({ state, note }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}> ${note}` },
-  { name: "explain", title: "Fires", cell: ({ explain, zone }) => `${explain}${zone ? ` (${zone})` : ""}` },
+  { name: "explain", title: "Fires", cell: ({ explain }) => explain },
   { name: "next", title: "Next", cell: ({ next_ms: ms }) => html`<${Time} ms=${ms} distance />` },
   { name: "n", title: "Firings", number: true, cell: ({ n }) => number(n) },
 ];
