@@ -11,9 +11,11 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, ClassVar, Final
 
 import aiohttp
+from multidict import istr
 
 from delaylog.broker.push.addresses import AddressRules
 from delaylog.broker.push.outcomes import ACKED, EXCERPT_BYTES, Outcome, fault, judge
@@ -27,6 +29,12 @@ decides nothing; it is read so that the connection can be used again."""
 ANSWER_BYTES_MAX: Final = 65_536
 KEPT_SECONDS: Final = 30.0
 NAMES_KEPT_SECONDS: Final = 30
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request without headers that aiohttp adds by itself."""
+
+    DEFAULT_HEADERS: ClassVar[dict[istr, str]] = {}  # type: ignore[misc]
 
 
 class RefusedAddressError(OSError):
@@ -59,7 +67,7 @@ class Attempts:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding"),
+            request_class=_Request,
             headers={"User-Agent": "delaylog"},
         )
 
@@ -69,14 +77,13 @@ class Attempts:
 
     async def post(self, url: str, request: PushRequest, timeout_ms: int) -> Outcome:
         """Send one message; raises nothing but CancelledError."""
-        limits = aiohttp.ClientTimeout(total=timeout_ms / 1_000, sock_connect=CONNECT_SECONDS)
         try:
             async with self._session.post(
                 url,
                 data=request.body,
                 headers=request.headers,
                 allow_redirects=False,
-                timeout=limits,
+                timeout=_limits(timeout_ms),
             ) as answer:
                 excerpt = await _drained(answer)
                 if 200 <= answer.status < 300:
@@ -103,6 +110,11 @@ class Attempts:
             made.close()
             raise
         return made
+
+
+@lru_cache(maxsize=64)
+def _limits(timeout_ms: int) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=timeout_ms / 1_000, sock_connect=CONNECT_SECONDS)
 
 
 async def _drained(answer: aiohttp.ClientResponse) -> bytes:

@@ -17,7 +17,7 @@ from delaylog.broker.push.addresses import AddressRules, parse_networks
 from delaylog.broker.push.attempts import ANSWER_BYTES_MAX, DRAIN_SECONDS, Attempts
 from delaylog.broker.push.outcomes import ACKED, Outcome, Verdict
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
-from delaylog.broker.push.signing import make_secret, parse_secret, signature_headers
+from delaylog.broker.push.signing import make_secret, make_signers, signature_headers
 from delaylog.storage.calls.of_targets import BINARY
 from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority
@@ -175,7 +175,7 @@ async def test_a_signed_push_verifies_at_the_receiver() -> None:
         "~01", "ü\r\nx", 1_790_000_000_000, 1, "", [], {"a\r\nb": "c\r\nd"}, b'{"a":1}'
     )
     made = make_request(said, "/topics/t", BINARY)
-    signed = signature_headers([parse_secret(secret)], said.id, int(time.time()), made.body)
+    signed = signature_headers(make_signers([secret]), said.id, int(time.time()), made.body)
     request = PushRequest(made.headers + signed, made.body)
     async with Receiver(answer(200)) as receiver, client(receiver.port) as attempts:
         assert await attempts.post(f"http://127.0.0.1:{receiver.port}/", request, 5_000) == ACKED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from delaylog.broker.push.share import TURN_SECONDS, Share
+from delaylog.broker.push.share import IDLE_MAX, TURN_SECONDS, Share
 
 
 async def test_turns_come_in_order_at_a_pace() -> None:
@@ -32,15 +32,59 @@ async def test_the_first_turn_after_a_pause_waits_for_nothing() -> None:
         await asyncio.sleep(2 * TURN_SECONDS)
 
 
-async def test_work_is_known_until_it_ends() -> None:
+async def test_work_is_known_until_it_ends_and_its_task_is_used_again() -> None:
+    share = Share(10)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def work(go_on: asyncio.Event) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        await go_on.wait()
+
+    for _ in range(3):
+        go_on = asyncio.Event()
+        share.run(work(go_on))
+        assert len(share.running) == 1
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not share.running
+    assert len({*tasks}) == 1
+    share.close()
+    await asyncio.gather(*tasks)
+
+
+async def test_idle_tasks_are_few_and_end_with_their_share() -> None:
     share, go_on = Share(10), asyncio.Event()
 
     async def work() -> None:
         await go_on.wait()
 
-    share.run(work())
-    assert len(share.running) == 1
+    others = len(asyncio.all_tasks())
+    for _ in range(IDLE_MAX + 5):
+        share.run(work())
     go_on.set()
-    await asyncio.gather(*share.running)
-    await asyncio.sleep(0)
-    assert not share.running
+    await asyncio.sleep(0.01)
+    assert len(asyncio.all_tasks()) == others + IDLE_MAX
+    share.close()
+    share.run(work())
+    await asyncio.sleep(0.01)
+    assert len(asyncio.all_tasks()) == others
+
+
+async def test_work_that_is_cancelled_before_it_begins_is_not_known_any_more() -> None:
+    share = Share(10)
+    begun: list[bool] = []
+
+    async def work() -> None:
+        begun.append(True)
+
+    share.run(work())
+    await asyncio.sleep(0.01)
+    share.run(work())
+    for task in share.running:
+        task.cancel()
+    await asyncio.sleep(0.01)
+    assert (len(begun), len(share.running)) == (1, 0)
