@@ -176,19 +176,28 @@ def _options(port: int) -> list[str]:
     return ["--push-allow", "127.0.0.0/8", "--push-ports", str(port)]
 
 
-async def hang(brokers: Brokers, count: int, seconds: int) -> None:
-    """Lateness at healthy targets, alone and beside `count` that hang."""
-    for dead in (0, count):
-        with receiver() as port, brokers.fresh(*_options(port)) as broker:
-            late_ms = await _healthy(broker, port, dead, seconds)
-        p50, p99 = (late_ms[int(len(late_ms) * share)] for share in (0.5, 0.99))
+async def hang(brokers: Brokers, count: int, seconds: int, rounds: int) -> None:
+    """Lateness at healthy targets, alone and beside `count` that hang, by turns."""
+    found: dict[int, list[tuple[float, ...]]] = {0: [], count: []}
+    for _ in range(rounds):
+        for dead, rows in found.items():
+            with receiver() as port, brokers.fresh(*_options(port)) as broker:
+                late_ms, cpu_s = await _healthy(broker, port, dead, seconds)
+            p50, p99 = (late_ms[int(len(late_ms) * share)] for share in (0.5, 0.99))
+            rows.append((len(late_ms), p50, p99, late_ms[-1], cpu_s))
+            print(dead, rows[-1], file=sys.stderr)
+    for dead, rows in found.items():
+        got, p50, p99, longest, cpu_s = (median(column) for column in zip(*rows, strict=True))
         print(
-            f"{dead:>5} targets that hang: {len(late_ms):,} pushes to {HEALTHY} healthy ones, late "
-            f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {late_ms[-1]:.1f} ms"
+            f"{dead:>5} targets that hang: {got:,.0f} pushes to {HEALTHY} healthy ones, late p50 "
+            f"{p50:.1f} ms, p99 {p99:.1f} ms, max {longest:.1f} ms, broker {cpu_s:.1f} s of CPU"
         )
 
 
-async def _healthy(broker: ServerProcess, port: int, dead: int, seconds: int) -> list[float]:
+async def _healthy(
+    broker: ServerProcess, port: int, dead: int, seconds: int
+) -> tuple[list[float], float]:
+    """(lateness of each push in ms, in order; processor time of the broker in s)."""
     with PlainClient(f"http://127.0.0.1:{broker.port}") as client:
         for number in range(dead):
             client.send_many(f"bad{number}", [{"body": "0", "max_retry": 100}] * 5)
@@ -205,7 +214,7 @@ async def _healthy(broker: ServerProcess, port: int, dead: int, seconds: int) ->
             while len(late_ms) < seconds * 20 * HEALTHY and time.monotonic() < until:
                 await asyncio.sleep(1)
                 late_ms += (await _stats(session, port))[1]
-    return sorted(late_ms)
+    return sorted(late_ms), broker.cpu_seconds()
 
 
 def main() -> None:
@@ -224,7 +233,7 @@ def main() -> None:
         if args.what == "rate":
             uvloop.run(rate(brokers, args.count or 20_000, args.rounds))
         else:
-            uvloop.run(hang(brokers, args.count or 1_000, args.seconds))
+            uvloop.run(hang(brokers, args.count or 1_000, args.seconds, args.rounds))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ nothing is decompressed, and of an answer at most 64 KiB are read.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import Callable, Collection
@@ -114,7 +115,11 @@ class Attempts:
 
 @lru_cache(maxsize=64)
 def _limits(timeout_ms: int) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=timeout_ms / 1_000, sock_connect=CONNECT_SECONDS)
+    # aiohttp rounds long timeouts up to whole seconds, at which the attempts of a thousand targets
+    # would all end in one turn of the loop.
+    return aiohttp.ClientTimeout(
+        total=timeout_ms / 1_000, sock_connect=CONNECT_SECONDS, ceil_threshold=math.inf
+    )
 
 
 async def _drained(answer: aiohttp.ClientResponse) -> bytes:

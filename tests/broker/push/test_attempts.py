@@ -66,6 +66,11 @@ BOMB = gzip.compress(b"\0" * 10_000_000)
         (answer(422, "Webhook-Delivery: abort-message"), Verdict.REFUSED, "answer 422"),
         (answer(429, "retry-after: 7"), Verdict.THROTTLED, "answer 429"),
         (
+            answer(429, "retry-after: Fri, 01 Jan 2100 00:00:00 GMT"),
+            Verdict.THROTTLED,
+            "answer 429",
+        ),
+        (
             answer(500, body=b"x" * 1_000_000),
             Verdict.FAILED,
             "answer 500 Internal Server Error: xxx",
@@ -118,6 +123,37 @@ async def test_a_body_that_never_ends_holds_an_attempt_for_a_second_at_most(scri
         made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 30_000)
         assert made == ACKED
         assert time.monotonic() - began < DRAIN_SECONDS + 2
+
+
+async def test_attempts_do_not_time_out_at_whole_seconds_together() -> None:
+    """aiohttp rounds timeouts of 5 s and more up to a whole second of the loop's clock."""
+    loop = asyncio.get_running_loop()
+    async with Receiver(hang) as receiver, client(receiver.port) as attempts:
+
+        async def one(after_s: float) -> float:
+            await asyncio.sleep(after_s)
+            began_s = loop.time()
+            await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 5_000)
+            return loop.time() - began_s
+
+        took_s = await asyncio.gather(one(0), one(0.5))
+    # Rounded, one of them would take half a second more than the other.
+    assert abs(took_s[0] - took_s[1]) < 0.3
+
+
+async def test_headers_that_never_end_end_the_attempt() -> None:
+    sent = 0
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"x-%d: y\r\n" % sent * 1_000)
+            sent += 1_000
+            await writer.drain()
+
+    made = await push_to(endless)
+    assert (made.verdict, made.reason[:9]) == (Verdict.FAILED, "no answer")
 
 
 async def test_a_body_is_read_up_to_its_bound() -> None:
