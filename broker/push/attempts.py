@@ -12,10 +12,13 @@ import math
 import socket
 import ssl
 from collections.abc import Callable, Collection
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Final
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from aiohttp.streams import StreamReader
 from multidict import istr
 
 from delaylog.broker.push.addresses import AddressRules
@@ -28,6 +31,8 @@ DRAIN_SECONDS: Final = 1.0
 """After the head of an answer its body may take this long, then the connection is closed. The body
 decides nothing; it is read so that the connection can be used again."""
 ANSWER_BYTES_MAX: Final = 65_536
+INTERIM_MAX: Final = 8
+"""Interim answers (1xx) before an answer."""
 KEPT_SECONDS: Final = 30.0
 NAMES_KEPT_SECONDS: Final = 30
 
@@ -36,6 +41,23 @@ class _Request(aiohttp.ClientRequest):
     """A request without headers that aiohttp adds by itself."""
 
     DEFAULT_HEADERS: ClassVar[dict[istr, str]] = {}  # type: ignore[misc]
+
+
+class _Answers(ResponseHandler):
+    """The answers on one connection. aiohttp reads interim ones (1xx) without end, and while many
+    have arrived it does so without a pause for the event loop.
+    """
+
+    _interim = 0
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        if self.exception() is not None:
+            return
+        self._interim = self._interim + 1 if data[0].code < 200 else 0
+        if self._interim > INTERIM_MAX:
+            self.set_exception(aiohttp.ClientPayloadError("too many interim answers (1xx)"))
+        else:
+            super().feed_data(data, size)
 
 
 class RefusedAddressError(OSError):
@@ -55,16 +77,21 @@ class Attempts:
     ) -> None:
         """`own_ports`: ports that this process listens on; no push reaches them here."""
         self._rules, self._now_ms, self._own_ports = rules, now_ms, own_ports
+        connector = aiohttp.TCPConnector(
+            # Targets have limits of their own; a shared one would let dead ones block all.
+            limit=0,
+            keepalive_timeout=KEPT_SECONDS,
+            ssl=True if tls is None else tls,
+            resolver=Resolver(),
+            ttl_dns_cache=NAMES_KEPT_SECONDS,
+            socket_factory=self._socket,
+        )
+        # aiohttp has no public way to bound interim answers.
+        connector._factory = partial(  # type: ignore[assignment]
+            _Answers, loop=asyncio.get_running_loop()
+        )
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                # Targets have limits of their own; a shared one would let dead ones block all.
-                limit=0,
-                keepalive_timeout=KEPT_SECONDS,
-                ssl=True if tls is None else tls,
-                resolver=Resolver(),
-                ttl_dns_cache=NAMES_KEPT_SECONDS,
-                socket_factory=self._socket,
-            ),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
@@ -103,7 +130,7 @@ class Attempts:
         made = socket.socket(family, kind, protocol)
         try:
             if refusal is None and port in self._own_ports and _is_here(made, host):
-                refusal = f"address {host} port {port} is this broker itself"
+                refusal = f"the address, at port {port}, is this broker itself"
             if refusal is not None:
                 raise RefusedAddressError(refusal)
             made.setblocking(False)

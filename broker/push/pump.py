@@ -27,7 +27,7 @@ from delaylog.broker.engine.push.targets import GroupKey, Health, Target
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import Breaker
-from delaylog.broker.push.outcomes import Outcome, Verdict, fault
+from delaylog.broker.push.outcomes import Outcome, Verdict, fault, without_excerpt
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
 from delaylog.broker.push.share import FIRST_SECONDS, Share
 from delaylog.broker.push.signing import make_signers, signature_headers
@@ -90,6 +90,7 @@ class Pump:
         """By lease: origins of messages that are to be acked."""
         self._acks_wait = False
         """Whether acks wait for the next receive, so that both are one write of the log."""
+        self._failing = asyncio.Lock()
         self._room = asyncio.Event()
         self._wake_at = 0
         """The event is set when at most this number of attempts is in flight."""
@@ -136,7 +137,7 @@ class Pump:
         """Lease and attempt until the target is not current any more."""
         while True:
             now_ms = self._node.clock.now_ms()
-            count = self.breaker.permitted(now_ms, max(self._share.room, 0))
+            count = self.breaker.permitted(now_ms, self._share.room(self.breaker.in_flight))
             if count == 0:
                 wait_s = (self.breaker.ready_at_ms(now_ms) - now_ms) / 1_000
                 wait_s = min(max(wait_s, ROOM_SECONDS), LOOK_SECONDS)
@@ -240,7 +241,9 @@ class Pump:
             else:
                 outcome = await self._attempts.post(target.url, request, target.timeout_ms)
             if outcome.unwell:
-                await self._share.turn()
+                # One at a time, so that failures of other targets need not wait for all of these.
+                async with self._failing:
+                    await self._share.turn()
         except asyncio.CancelledError:
             pass
         except Exception as error:
@@ -319,7 +322,12 @@ def _log_turn(place: Place, before: str, health: Health, now_ms: int) -> None:
     if state == before or {before, state} == {"open", "half-open"}:
         return
     namespace, topic = place.topic_key
-    extra = {"namespace": namespace, "topic": topic, "group": place.group, "why": health.reason}
+    extra = {
+        "namespace": namespace,
+        "topic": topic,
+        "group": place.group,
+        "why": without_excerpt(health.reason),
+    }
     if state in ("open", "disabled"):
         log.warning("a push target is %s", state, extra=extra)
     elif before in ("open", "half-open", "disabled"):

@@ -41,7 +41,7 @@ _VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) n
 _PLAIN: Final = re.compile(r"[!#$&-~]*")
 """Most values, which need no encoding."""
 _MEDIA_TYPE: Final = re.compile(
-    r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w-]+=(\"[\w .,:/+-]*\"|[\w.+-]+))*", re.ASCII
+    r"[\w.+-]+/[\w.+-]+([ \t]*;[ \t]*[\w-]+=(\"[\w .,:/+-]*\"|[\w.+-]+))*", re.ASCII
 )
 
 

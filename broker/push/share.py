@@ -34,13 +34,18 @@ class Share:
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[_Work | None]]] = []
         """Tasks that wait for work: a new task for each attempt costs more than its signature."""
         self._closed = False
-        self._next_s = 0.0
-        """When the next turn is, by the loop's clock."""
+        self._next_s: dict[float, float] = {}
+        """When the next turn of each pace is, by the loop's clock."""
 
-    @property
-    def room(self) -> int:
-        """How many attempts may begin."""
-        return self.most - self.in_flight
+    def room(self, in_flight: int) -> int:
+        """How many attempts may begin at a target that has `in_flight`.
+
+        No target gets more than what it leaves to the others. So one target uses half of all
+        attempts, n greedy ones leave the part 1/(n + 1), and a new one can always begin (dynamic
+        thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+        """
+        left = self.most - self.in_flight
+        return max((left - in_flight) // 2, int(left > in_flight == 0))
 
     def run(self, work: _Work) -> None:
         """Run it on the loop, in a task that may have done other work before."""
@@ -78,9 +83,9 @@ class Share:
                 raise
 
     async def turn(self, seconds: float = TURN_SECONDS) -> None:
-        """Wait for a turn of this node, which takes so long."""
+        """Wait for a turn of this node, which takes so long; each pace has turns of its own."""
         now_s = asyncio.get_running_loop().time()
-        at_s = max(self._next_s, now_s)
-        self._next_s = at_s + seconds
+        at_s = max(self._next_s.get(seconds, 0.0), now_s)
+        self._next_s[seconds] = at_s + seconds
         if at_s > now_s:
             await asyncio.sleep(at_s - now_s)

@@ -46,6 +46,7 @@ async def push_to(script: Script) -> Outcome:
 ENDLESS_BODY = (
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65_535
 )
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 BOMB = gzip.compress(b"\0" * 10_000_000)
 
 
@@ -97,7 +98,8 @@ BOMB = gzip.compress(b"\0" * 10_000_000)
         (raw(b"HTTP/1.1 abc\r\n\r\n"), Verdict.FAILED, "no answer"),
         (raw(b"SSH-2.0-OpenSSH_9.9\r\n"), Verdict.FAILED, "no answer"),
         (raw(b"\x16\x03\x01\x00\x05hello"), Verdict.FAILED, "no answer"),
-        (raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 50, close=False), Verdict.FAILED, "no answer"),
+        (raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 8 + OK), Verdict.ACKED, ""),
+        (raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 9 + OK), Verdict.FAILED, "too many interim"),
         (
             raw(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"),
             None,
@@ -154,6 +156,19 @@ async def test_headers_that_never_end_end_the_attempt() -> None:
 
     made = await push_to(endless)
     assert (made.verdict, made.reason[:9]) == (Verdict.FAILED, "no answer")
+
+
+async def test_interim_answers_without_end_stop_nothing_else() -> None:
+    """The loop goes on: a flood that it had to read would keep the timeout from ending this."""
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 103 E\r\n\r\n" * 1_000)
+            await writer.drain()
+
+    async with asyncio.timeout(TIMEOUT_MS / 1_000):
+        made = await push_to(flood)
+    assert "too many interim answers" in made.reason
 
 
 async def test_a_body_is_read_up_to_its_bound() -> None:

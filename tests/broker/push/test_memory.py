@@ -57,10 +57,11 @@ async def _attempts(script: Script, verdict: Verdict) -> None:
         rules = AddressRules(LOOPBACK, frozenset((receiver.port,)))
         attempts = Attempts(rules, now_ms=lambda: time.time_ns() // 1_000_000)
         url = f"http://127.0.0.1:{receiver.port}/"
-        await attempts.post(url, REQUEST, 200)
+        timeout_ms = 200 if script is hang else 10_000
+        await attempts.post(url, REQUEST, timeout_ms)
         gc.collect()
         for _ in range(ATTEMPTS // 10):
-            posts = (attempts.post(url, REQUEST, 200) for _ in range(10))
+            posts = (attempts.post(url, REQUEST, timeout_ms) for _ in range(10))
             assert {each.verdict for each in await asyncio.gather(*posts)} == {verdict}
         await asyncio.sleep(0.05)
         found = gc.collect()

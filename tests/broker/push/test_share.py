@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from delaylog.broker.push.share import IDLE_MAX, TURN_SECONDS, Share
 
 
@@ -21,6 +24,36 @@ async def test_turns_come_in_order_at_a_pace() -> None:
     for number, after_s in ended:
         # A timer of the loop may fire by its resolution early.
         assert after_s >= number * TURN_SECONDS - 0.002
+
+
+async def test_turns_of_one_pace_do_not_wait_for_those_of_another() -> None:
+    share, loop = Share(10), asyncio.get_running_loop()
+    waiting = [asyncio.create_task(share.turn(0.1)) for _ in range(20)]
+    await asyncio.sleep(0)
+    began = loop.time()
+    await share.turn(0.001)
+    assert loop.time() - began < 0.1
+    for task in waiting:
+        task.cancel()
+
+
+@given(st.integers(4, 100), st.integers(1, 40))
+def test_greedy_targets_leave_attempts_to_others(each: int, targets: int) -> None:
+    """All attempts of a target end, and it takes all that it may: soon all leave as much."""
+    share, in_flight = Share(each * (targets + 1)), [0] * targets
+    for number in [*range(targets)] * 100:
+        share.in_flight -= in_flight[number]
+        in_flight[number] = share.room(0)
+        share.in_flight += in_flight[number]
+    # Whole attempts: the parts are not quite equal.
+    assert share.most - share.in_flight >= each // 2
+    assert max(in_flight) <= 2 * each
+
+
+def test_the_last_attempts_are_for_targets_that_have_none() -> None:
+    share = Share(2)
+    share.in_flight = 1
+    assert (share.room(1), share.room(0)) == (0, 1)
 
 
 async def test_the_first_turn_after_a_pause_waits_for_nothing() -> None:

@@ -125,7 +125,12 @@ def test_what_is_refused(
 
 def test_a_group_that_does_not_exist(broker: Any, topic: str, assert_problem: Any) -> None:
     body = {"url": "https://example.com/"}
+    assert_problem(broker.call("PUT", url_of(topic, "no"), body), 404, "unknown")
+    # A refused target makes no topic.
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+    assert broker.call("PUT", url_of(topic), body).status == 201
     assert_problem(broker.call("PUT", url_of(topic, "no"), body), 404, "unknown", "group")
+    assert broker.call("DELETE", url_of(topic)).status == 200
     assert_problem(broker.call("PATCH", url_of(topic), {}), 404, "unknown")
     assert broker.call("PUT", f"/v1/topics/{topic}/groups/mail").status == 201
     assert broker.call("PUT", url_of(topic, "mail"), body).status == 201
