@@ -43,7 +43,7 @@ from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
-from delaylog.broker.engine.schedules.schedule import Schedule
+from delaylog.broker.engine.schedules.schedule import PROGRESS, Schedule
 from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
@@ -86,11 +86,14 @@ def _refs(refs: np.ndarray) -> dict[str, Any]:
 def _schedules(members: dict[str, Any]) -> dict[str, Any]:
     """What a SCHEDULE frame does, without the bodies of messages."""
     if "put" in members:
-        one = Schedule.unpack(msgpack.unpackb(members["put"]))
+        one = Schedule.unpack(members["put"])
         due = time_text(one.progress.due_ms) if one.progress.next_ms else None
         return {"put": one.name, "topic": one.topic, "number": one.number, "due": due}
     if "moved" in members:
-        moved = [{"number": n, "due": time_text(to.due_ms)} for n, to in rows_moved(members)]
+        moved = [
+            {"number": number, "due": time_text(values[PROGRESS.index("due_ms")])}
+            for number, values in rows_moved(members)
+        ]
         return {"n": len(moved), "moved": moved[:_REFS_SHOWN], "by": members["by"]}
     return members
 
@@ -272,8 +275,6 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
         members[name] = len(members[name])
     if "transactions" in members:
         members["transactions"] = saved_transactions(members["transactions"])
-    if "schedules" in members:
-        members["schedules"] = list(members["schedules"])
     members["topics"] = list(members["topics"])
     for topic in members["topics"]:
         for group in topic["groups"]:

@@ -86,7 +86,7 @@ def test_what_another_leader_has_computed_is_left_alone(host: ScheduleHost) -> N
     runner._zones = zones_where("Asia/Tokyo")
     runner.start(host.now_ms)
     host.engine.run_due(host.now_ms)
-    table.apply({"zones": "2099a"})
+    table.apply({"zones": "2099a"}, 0)
     end = host.engine.state.log.end_position
     runner.start(host.now_ms)
     host.turn()
