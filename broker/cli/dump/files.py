@@ -33,6 +33,7 @@ from delaylog.broker.cli.dump.rows import (
     saved_far_hours,
     time_text,
 )
+from delaylog.broker.cli.dump.schedules import dump_definitions, dump_schedule_rows
 from delaylog.broker.cli.dump.transactions import (
     publish_members,
     saved_transactions,
@@ -330,6 +331,10 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_ids
     if path.suffix == ".run":
         return dump_run
+    if path.suffix == ".definitions":
+        return dump_definitions
+    if path.suffix == ".rows":
+        return dump_schedule_rows
     if position_of_name(path.name) is not None:
         return dump_snapshot
     if path.suffix == ".log" and path.stem.isdigit():
@@ -337,7 +342,8 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
     raise UsageError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
         "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
-        "snapshot of the keyspace, a run of ids or their index, crash or backup.json (the bytes of "
+        "snapshot of the keyspace, definitions or rows of schedules, a run of ids or their index, "
+        "crash or backup.json (the bytes of "
         "lock, hold, reserve and the files in ready have no meaning)"
     )
 
