@@ -1,7 +1,8 @@
 """Next instants by other zone data: after a start of a program with another release of tzdata.
 
 Schedules are computed in the order of their due times, and what has been computed may fire. So a
-million of them take a minute of work, and none that is due waits that long.
+million of them take a minute of work, and what is due waits only for what is due before it or in
+the same millisecond.
 """
 
 from __future__ import annotations

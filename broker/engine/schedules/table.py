@@ -128,7 +128,9 @@ class ScheduleTable:
     @property
     def next_number(self) -> int:
         """The number of the next schedule that is put."""
-        return self._serial << SLOT_BITS | self._columns.next_slot
+        slot = self._columns.next_slot
+        assert slot <= _SLOT_MASK, "memory holds fewer schedules than a number can name"
+        return self._serial << SLOT_BITS | slot
 
     def _hash(self, topic: int, name: str) -> int:
         hash_ = self._hash_of(f"{topic}/{name}".encode())
