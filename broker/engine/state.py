@@ -155,7 +155,7 @@ class EngineState:
         self.jobs = JobTable()
         self.transactions = TransactionTable()
         self.access = AccessTable()
-        self.schedules = ScheduleTable()
+        self.schedules = ScheduleTable(files.fs, folder, log.frame_at, self._hash_one)
         self.targets = TargetTable()
         self.keyspace = Keyspace(random)
         # Keys expire once this node leads: only then is it known which have ended, and logged.
@@ -229,6 +229,9 @@ class EngineState:
         """Hash ids with this key. No id may have been hashed before."""
         self.id_key = key
         self.id_hash = IdHash(key)
+
+    def _hash_one(self, value: bytes) -> int:
+        return self.id_hash.one(value)
 
     def retire(self, commit: int) -> None:
         """Stop leading: frames behind `commit` were applied and may never be committed.

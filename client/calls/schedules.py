@@ -83,7 +83,7 @@ def schedules(
     cursor: str | None = None,
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
-    """Return a page of the schedules of a topic, by name, starting after `cursor`."""
+    """Return a page of the schedules of a topic, in no particular order, after `cursor`."""
     return request(
         "listSchedules",
         places,

@@ -13,6 +13,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import body_members
 from delaylog.broker.calls.places import the_topic
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
@@ -22,6 +23,7 @@ from delaylog.broker.engine.schedules.commands import (
     list_schedules,
     patch_schedule,
     pause_schedule,
+    planned_schedule,
     preview,
     put_schedule,
     resume_schedule,
@@ -45,18 +47,22 @@ from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
 from delaylog.storage.messages.shape import Shape
 
 _BODIES: Final = ("body", "body_base64")
+_CURSOR_DIGITS: Final = 20
+"""A cursor is the number of a schedule."""
 
 
 async def list_schedules_(ctx: Context) -> Answer:
-    """GET …/schedules: a page, by name."""
+    """GET …/schedules: a page."""
     values = ctx.query_values()
     state, limit = ctx.node.engine.state, values["limit"]
     topic = the_topic(ctx)
-    after = (values["cursor"] or b"").decode()
-    found = list_schedules(state, topic, after=after, limit=limit + 1)
-    cursor = found[limit - 1].name if len(found) > limit else None
+    cursor = values["cursor"] or b"0"
+    if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS:
+        raise Problem("bad_request", "cursor is not one of an earlier page", field="cursor")
+    found = list_schedules(state, topic, after=int(cursor), limit=limit + 1)
+    more = str(found[limit - 1].number) if len(found) > limit else None
     page = [_describe(ctx, topic, one) for one in found[:limit]]
-    return ctx.answer({"schedules": page, "cursor": cursor})
+    return ctx.answer({"schedules": page, "cursor": more})
 
 
 async def get_schedule(ctx: Context) -> Answer:
@@ -73,9 +79,7 @@ async def put_schedule_(ctx: Context) -> Answer:
     topic = state.topics.get(key)
     if topic is None:
         # A refused schedule makes no topic.
-        NAME.check(name)
-        anchor = {} if members.get("cron") is not None else {"start_ms": now_ms}
-        spec_of(state, name, anchor | members, body or b"", PACKAGED)
+        planned_schedule(state, state.blank_topic(*key), name, members, body or b"", now_ms)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
@@ -122,8 +126,8 @@ async def run_schedule(ctx: Context) -> Answer:
     check_room(state, ctx.node.free_bytes())
     message_id = run_now(state, one, ctx.node.clock.now_ms())
     ctx.count = 1
-    one = state.schedules.by_number[one.number]
-    return await ctx.durable_answer({**_place(topic, one), "id": message_id, "n": one.progress.n})
+    fired = {"id": message_id, "n": one.progress.n + 1}
+    return await ctx.durable_answer({**_place(topic, one), **fired})
 
 
 async def backfill_schedule(ctx: Context) -> Answer:

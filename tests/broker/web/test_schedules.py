@@ -120,7 +120,15 @@ def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_pro
     assert "never fires" in problem["detail"]
 
 
-def test_pages(broker: Any, topic: str) -> None:
+def test_a_schedule_that_never_fires_makes_no_topic(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    past = {"cron": "* * * * *", "end_ms": 1_000, "body": "x"}
+    assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+
+
+def test_pages(broker: Any, topic: str, assert_problem: Any) -> None:
     for name in ("c", "a", "b", "a b"):
         assert broker.call("PUT", url_of(topic, name), DAILY).status == 201
     path, cursor, names = f"/v1/topics/{topic}/schedules?limit=2", "", []
@@ -128,7 +136,10 @@ def test_pages(broker: Any, topic: str) -> None:
         page = broker.call("GET", path + cursor).json
         names += [each["schedule"] for each in page["schedules"]]
         cursor = f"&cursor={quote(page['cursor'] or '')}"
-    assert (names, page["cursor"]) == (["a", "a b", "b", "c"], None)
+    assert (sorted(names), page["cursor"]) == (["a", "a b", "b", "c"], None)
+    for cursor in ("a", "-1", "9" * 30):
+        answer = broker.call("GET", f"{path}&cursor={cursor}")
+        assert_problem(answer, 400, "bad_request", "cursor")
 
 
 def test_pause_resume_and_run(broker: Any, topic: str) -> None:

@@ -144,12 +144,19 @@ def test_a_topic_goes_with_its_schedules_and_stays_for_them(host: ScheduleHost) 
     host.advance(400 * DAY)
 
 
-def test_lists_are_by_name(host: ScheduleHost) -> None:
-    """Page by page."""
+def test_lists_are_in_pages(host: ScheduleHost) -> None:
+    """Each schedule keeps its place, also over a change and a restart; a new one may fill a gap."""
     for name in ("c", "a", "b", "d"):
         host.put(name, cron="0 9 * * *")
-    assert host.list_names(limit=3) == ["a", "b", "c"]
-    assert host.list_names(after="c") == ["d"]
+    assert host.list_names(limit=3) == ["c", "a", "b"]
+    after = host.one("b").number
+    host.put("a", cron="0 8 * * *")
+    host.drop_one("b")
+    assert host.list_names(after=after) == ["d"]
+    host.restart()
+    host.put("e", cron="0 9 * * *")
+    assert host.list_names() == ["c", "a", "e", "d"]
+    assert host.list_names(after=host.one("d").number) == []
 
 
 def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
