@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from delaylog.broker.history import HistoryRecorder, body_hash
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, ClientError, NotReached
 from delaylog.client.wire.bulk import DONE, REJECTED, ref_to_id
 
 RESULTS = ("created", "kept", "replaced", "rejected")
+T = TypeVar("T")
 EXPECTED_CODES = frozenset({"too_late", "unknown", "not_ready"})
 
 
@@ -336,6 +338,13 @@ class RecordedCalls:
         else:
             self.recorder.call(op, t0, now_ms(), None, ids=ids, due=due, oks=oks)
         return oks
+
+    async def outcome(self, op: str, call: Awaitable[T]) -> tuple[T | None, bool | None]:
+        """(the answer, True), (None, False) if it was refused, or (None, None) if nobody knows."""
+        try:
+            return await call, True
+        except ClientError as error:
+            return None, self._failed(op, error)
 
     def _failed(self, op: str, error: ClientError) -> bool | None:
         """False = certainly not done, None = unknown."""

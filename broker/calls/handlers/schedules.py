@@ -74,8 +74,7 @@ async def put_schedule_(ctx: Context) -> Answer:
     if topic is None:
         # A refused schedule makes no topic.
         NAME.check(name)
-        anchor = {} if members.get("cron") is not None else {"start_ms": now_ms}
-        spec_of(state, name, anchor | members, body or b"", PACKAGED)
+        spec_of(state, name, _anchored(members, now_ms), body or b"", PACKAGED)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
@@ -88,6 +87,9 @@ async def update_schedule(ctx: Context) -> Answer:
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
+    counted = members.get("interval_ms") is not None or members.get("rrule") is not None
+    if counted and one.spec.timing.start_ms is None:
+        members = _anchored(members, now_ms)
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
@@ -167,9 +169,7 @@ async def try_schedule(ctx: Context) -> Answer:
     members, _ = await _given(ctx, TRY_SCHEDULE)
     state, now_ms, name = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["schedule"]
     NAME.check(name)
-    if members.get("cron") is None and members.get("start_ms") is None:
-        members["start_ms"] = now_ms
-    spec = spec_of(state, name, members, b"", PACKAGED)
+    spec = spec_of(state, name, _anchored(members, now_ms), b"", PACKAGED)
     topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
     one = Schedule(0, topic.number, name, spec, None)
     begin_after(one, one.progress, now_ms - 1, PACKAGED)
@@ -193,6 +193,13 @@ async def _given(
         body = take_body(raw)
     ctx.note({name: value for name, value in members.items() if name != "headers"})
     return members, body
+
+
+def _anchored(members: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """An interval or a rule without a start is counted from now."""
+    if members.get("cron") is not None or members.get("start_ms") is not None:
+        return members
+    return {**members, "start_ms": now_ms}
 
 
 async def _changed(ctx: Context, topic: Topic, one: Schedule, status: int = 200) -> Answer:
