@@ -198,7 +198,7 @@ class BrokerDrill(Drill):
             offset_ms = STEP_MS if round_ == third + 2 else 0
             await self._round(round_, offset_ms if stepped else None)
         await self._start(await self._spare_kill())
-        async with AsyncPlainClient(self._broker.url) as client:
+        async with AsyncPlainClient(self._broker.url, failover_s=0) as client:
             calls = self._calls(client)
             await self._load.look(calls)
             load = asyncio.create_task(self._load.run(calls))
@@ -218,7 +218,7 @@ class BrokerDrill(Drill):
             self._recorder.mark("clock", began_ms, until=now_ms() + STEP_MS)
         await self._start(killed_ms)
         try:
-            async with AsyncPlainClient(self._broker.url) as client:
+            async with AsyncPlainClient(self._broker.url, failover_s=0) as client:
                 calls = self._calls(client)
                 if round_ == 0:
                     await self._load.make(calls)

@@ -89,6 +89,9 @@ class ScheduleLoad:
 
     async def finish(self, calls: RecordedCalls) -> None:
         """Read and pause all; messages that were sent are still to be received."""
+        for name in self._gone:
+            # A deletion whose answer was lost may not have been done.
+            await self._drop(calls, name)
         for name in self._living():
             await self._record(calls, name, calls.client.schedule(TOPIC, name))
         for name in self._living():
@@ -141,11 +144,14 @@ class ScheduleLoad:
         elif dice < 0.9:
             await self._run(calls, name)
         else:
+            await self._drop(calls, name)
+
+    async def _drop(self, calls: RecordedCalls, name: str) -> None:
+        t0 = now_ms()
+        _, ok = await calls.outcome("schedule", calls.client.drop_schedule(TOPIC, name))
+        if ok is not False:
             self._gone.add(name)
-            t0 = now_ms()
-            _, ok = await calls.outcome("schedule", client.drop_schedule(TOPIC, name))
-            if ok is not False:
-                calls.recorder.call("schedule", t0, now_ms(), ok, id=name)
+            calls.recorder.call("schedule", t0, now_ms(), ok, id=name)
 
     async def _run(self, calls: RecordedCalls, name: str) -> None:
         t0 = now_ms()
