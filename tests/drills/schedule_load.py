@@ -61,6 +61,8 @@ class ScheduleLoad:
         # It is never changed, and fires at each second whatever happens to the broker.
         self._members[STEADY] = {"interval_ms": 1_000, "start_ms": 0, "catch_up": "all"}
         self._gone: set[str] = set()
+        self._doubtful: list[str] = []
+        """Whose last answer was lost: nothing of them can be judged until they are called again."""
         self._paused: set[str] = set()
         self.firings = 0
         self.stopping = False
@@ -110,6 +112,8 @@ class ScheduleLoad:
         answer, ok = await calls.outcome("schedule", call)
         if ok is not False:
             calls.recorder.call("schedule", t0, now_ms(), ok, id=name, answer=answer)
+        if ok is None:
+            self._doubtful.append(name)
 
     async def _put(self, calls: RecordedCalls, name: str) -> None:
         members = self._members[name]
@@ -119,7 +123,7 @@ class ScheduleLoad:
         random = self._random
         while not self.stopping:
             await asyncio.sleep(MEDDLE_EVERY_S)
-            name = random.choice(self.names[1:])
+            name = self._doubtful.pop() if self._doubtful else random.choice(self.names[1:])
             if name in self._gone:
                 self._gone.discard(name)
                 await self._put(calls, name)

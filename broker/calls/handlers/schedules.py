@@ -31,6 +31,7 @@ from delaylog.broker.engine.schedules.commands import (
 )
 from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.messages import unpack_message
+from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
@@ -77,6 +78,12 @@ async def put_schedule_(ctx: Context) -> Answer:
         spec_of(state, name, _anchored(members, now_ms), body or b"", PACKAGED)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
+    if known is not None:
+        start_ms = known.spec.timing.start_ms
+        said = _anchored(members, now_ms if start_ms is None else start_ms)
+        # An equal put changes nothing.
+        if spec_of(state, name, said, body or b"", PACKAGED) != known.spec:
+            recall_ahead(state, topic, known, now_ms)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
     return await _changed(ctx, topic, one, status=200 if known else 201)
 
@@ -90,13 +97,15 @@ async def update_schedule(ctx: Context) -> Answer:
     counted = members.get("interval_ms") is not None or members.get("rrule") is not None
     if counted and one.spec.timing.start_ms is None:
         members = _anchored(members, now_ms)
+    one = recall_ahead(state, topic, one, now_ms)
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
 async def delete_schedule(ctx: Context) -> Answer:
     """DELETE …/schedules/{s}."""
-    _, one = _the_schedule(ctx)
-    drop_schedule(ctx.node.engine.state, one, ctx.node.clock.now_ms())
+    topic, one = _the_schedule(ctx)
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    drop_schedule(state, recall_ahead(state, topic, one, now_ms), now_ms)
     return await ctx.durable_answer({"result": "done"})
 
 
@@ -104,7 +113,8 @@ async def pause_schedule_(ctx: Context) -> Answer:
     """POST …/schedules/{s}/pause."""
     note = ((await ctx.values())["note"] or b"").decode()
     topic, one = _the_schedule(ctx)
-    one = pause_schedule(ctx.node.engine.state, one, note, ctx.node.clock.now_ms())
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    one = pause_schedule(state, recall_ahead(state, topic, one, now_ms), note, now_ms)
     return await _changed(ctx, topic, one)
 
 
