@@ -55,6 +55,7 @@ def spans_of(
     lines = sorted(calls, key=lambda call: (call.t1, call.t0))
     stepped = context.marks.clock_stepped(-FOREVER, FOREVER)
     slack_ms = context.settings.slack_ms
+    caps = _caps(lines, stepped=stepped, slack_ms=slack_ms)
     out = []
     for index, call in enumerate(lines):
         following = lines[index + 1] if index + 1 < len(lines) else None
@@ -64,8 +65,8 @@ def spans_of(
         if call.ok is None:
             out.append(Span(None, -FOREVER if stepped else call.t0 - slack_ms, last_ms))
             continue
-        answer = call.answer
-        if answer is None or answer["state"] != "running" or answer["next_ms"] is None:
+        answer = _running(call)
+        if answer is None:
             continue
         closing = following.answer if following is not None and following.ok else None
         if closing is not None and timing_of(closing) != timing_of(answer):
@@ -78,15 +79,20 @@ def spans_of(
             until_ms = until_ms if closing["next_ms"] is None else closing["next_ms"]
         elif closing is not None and closing["state"] == "ended":
             last_ms, until_ms = FOREVER, (closing["fired_ms"] or 0) + 1
-        older = index == 0 and (answer["n"] or answer["skipped"])
+        # A client may have repeated the call, so the schedule may have fired before the answer. One
+        # that is older than the history has.
+        first_ms = min(answer["next_ms"], (answer["fired_ms"] or FOREVER))
+        if not stepped:
+            first_ms = min(answer["next_ms"], call.t0 - slack_ms)
+        if index == 0 and (answer["n"] or answer["skipped"]):
+            first_ms = -FOREVER
         out.append(
             Span(
                 _after(call, instants),
-                # A schedule that has fired before the history began.
-                first_ms=-FOREVER if older else answer["next_ms"],
+                first_ms=first_ms,
                 last_ms=last_ms,
                 owed_ms=answer["next_ms"],
-                owed_until_ms=until_ms,
+                owed_until_ms=min(until_ms, caps[index]),
                 answer=answer,
                 closing=closing,
                 began_ms=call.t1,
@@ -94,6 +100,33 @@ def spans_of(
             )
         )
     return out
+
+
+def _running(call: ScheduleCall) -> dict[str, Any] | None:
+    """The answer, if the schedule waits for an instant."""
+    answer = call.answer if call.ok else None
+    if answer is None or answer["state"] != "running" or answer["next_ms"] is None:
+        return None
+    return answer
+
+
+def _caps(lines: Sequence[ScheduleCall], *, stepped: bool, slack_ms: int) -> list[int]:
+    """For each line the time from which its instants may have been taken back.
+
+    The next pause, change or deletion takes back what was sent ahead of it. Where the clock was
+    stepped, that is what the answer before it says less AHEAD_MS.
+    """
+    caps, cap_ms = [FOREVER] * len(lines), FOREVER
+    for index in range(len(lines) - 2, -1, -1):
+        answer, following = _running(lines[index]), _running(lines[index + 1])
+        if answer is None:
+            cap_ms = FOREVER
+        elif following is None or timing_of(following) != timing_of(answer):
+            cap_ms = lines[index + 1].t0 - slack_ms
+            if stepped:
+                cap_ms = (answer["fired_ms"] or 0) - AHEAD_MS + 1
+        caps[index] = cap_ms
+    return caps
 
 
 def _after(call: ScheduleCall, instants: Callable[[Mapping[str, Any]], After]) -> After:

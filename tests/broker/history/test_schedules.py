@@ -168,6 +168,25 @@ def test_a_pause_owes_nothing_and_allows_nothing() -> None:
     assert texts(missing) == ["s@12000: this instant has no message"]
 
 
+def test_a_pause_takes_back_what_was_sent_ahead() -> None:
+    """A read in the second before has counted the instant already."""
+    lines = [said(9_000, 10_000), said(12_500, 14_000, n=4), said(12_600, None, state="paused")]
+    assert texts(check(*lines, end(20_000), fired(*TEN[:3]))) == []
+    assert texts(check(*lines, end(20_000), fired(*TEN[:2])))
+    clock = {"mark": "clock", "t": 9_000}
+    lines[0] = said(9_000, 10_000, catch_up="all")
+    lines[1] = said(12_500, 14_000, n=4, fired_ms=13_000, catch_up="all")
+    assert texts(check(*lines, clock, end(20_000), fired(*TEN[:3]))) == []
+    assert texts(check(*lines, clock, end(20_000), fired(*TEN[:2])))
+
+
+def test_a_put_that_was_repeated_may_have_fired_before_its_answer() -> None:
+    late = {**said(9_000, 12_000, n=2, fired_ms=11_000), "t1": 11_200}
+    gone = {"t0": 5_000, "t1": 5_001, "op": "schedule", "ok": True, "id": "s"}
+    assert texts(check(gone, late, fired(*TEN[:3]), end(13_000))) == []
+    assert texts(check(gone, {**late, "t0": 11_100}, fired(*TEN[:3]), end(13_000)))
+
+
 def test_a_changed_timing_holds_from_its_answer_on() -> None:
     changed = said(12_500, 14_000, interval_ms=2 * SECOND)
     lines = [said(9_000, 10_000), changed, said(19_600, 20_000, interval_ms=2 * SECOND)]
