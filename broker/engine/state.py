@@ -19,7 +19,7 @@ import numpy as np
 from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.deliver.claim_table import ClaimTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
-from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLeadingError
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
@@ -276,6 +276,13 @@ class EngineState:
         )
         self.position = self.log.end_position
         return position, self.position
+
+    def need_level(self, level: int, what: str) -> None:
+        """ConflictError if a member of the cluster runs a release whose logs have no `what`."""
+        if self.level < level:
+            raise ConflictError(
+                f"a member of this cluster runs a release without {what}: upgrade it first"
+            )
 
     def count_released(self, rows: RowArray) -> int:
         """How many of these rows, none of which was handed out, were released to a ready queue."""

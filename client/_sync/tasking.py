@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
+from delaylog.client._sync.workers.beginnings import Beginnings
 from delaylog.client._sync.workers.shift import check_handler
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
 from delaylog.client.keywords import DueKeywords, MessageKeywords, OneSendKeywords
@@ -146,8 +147,7 @@ class Tasking(Declaring):
 
     _task_topics: dict[str, _TaskTopic]
     """The functions of each topic that has tasks."""
-    _beginnings: list[Callable[[], object]]
-    """What the worker does at each start."""
+    _beginnings: Beginnings
 
     @abstractmethod
     def send(
@@ -210,13 +210,18 @@ class Tasking(Declaring):
                 "name="
             )
         known.add(name)
+        try:
+            self.broker(repeat.shard)
+        except ValueError as error:
+            # At the declaration, not at the first start.
+            raise ValueError(f"every, schedule {name!r} of topic {topic!r}: {error}") from None
         said: ScheduleKeywords = {**repeat.said, "max_retry": fields.get("max_retry")}
 
         def put() -> object:
             broker = self.broker(repeat.shard)
             return broker.put_schedule(topic, name, body.decode(), **said)
 
-        self._beginnings.append(put)
+        self._beginnings.add(f"cannot put schedule {name!r} of topic {topic!r}", put)
 
 
 class _TaskTopic:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
@@ -14,6 +13,7 @@ from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.due import unix_ms
 from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
+from delaylog.client.wire.json_bodies import with_body
 
 Gap: TypeAlias = Literal["next", "skip"]
 Fold: TypeAlias = Literal["first", "second", "both"]
@@ -240,10 +240,8 @@ def _members(said: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
     return limit_s, members
 
 
-def _body(body: bytes | str) -> dict[str, str]:
+def _body(body: bytes | str) -> dict[str, Any]:
     """The body's member. TypeError for what is neither text nor bytes."""
-    if isinstance(body, str):
-        return {"body": body}
-    if isinstance(body, bytes):
-        return {"body_base64": base64.b64encode(body).decode()}
-    raise TypeError(f"body is bytes or str, not {type(body).__name__}")
+    if not isinstance(body, (bytes, str)):
+        raise TypeError(f"body is bytes or str, not {type(body).__name__}")
+    return with_body({}, body)

@@ -33,6 +33,7 @@ from delaylog.broker.engine.schedules.commands import (
 )
 from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.messages import unpack_message
+from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
@@ -82,6 +83,11 @@ async def put_schedule_(ctx: Context) -> Answer:
         planned_schedule(state, state.blank_topic(*key), name, members, body or b"", now_ms)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
+    if known is not None:
+        planned = planned_schedule(state, topic, name, members, body or b"", now_ms)
+        # An equal put changes nothing.
+        if planned.spec != known.spec:
+            recall_ahead(state, topic, known, now_ms)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
     return await _changed(ctx, topic, one, status=200 if known else 201)
 
@@ -92,13 +98,18 @@ async def update_schedule(ctx: Context) -> Answer:
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
+    counted = members.get("interval_ms") is not None or members.get("rrule") is not None
+    if counted and one.spec.timing.start_ms is None:
+        members = _anchored(members, now_ms)
+    one = recall_ahead(state, topic, one, now_ms)
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
 async def delete_schedule(ctx: Context) -> Answer:
     """DELETE …/schedules/{s}."""
-    _, one = _the_schedule(ctx)
-    drop_schedule(ctx.node.engine.state, one, ctx.node.clock.now_ms())
+    topic, one = _the_schedule(ctx)
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    drop_schedule(state, recall_ahead(state, topic, one, now_ms), now_ms)
     return await ctx.durable_answer({"result": "done"})
 
 
@@ -106,7 +117,8 @@ async def pause_schedule_(ctx: Context) -> Answer:
     """POST …/schedules/{s}/pause."""
     note = ((await ctx.values())["note"] or b"").decode()
     topic, one = _the_schedule(ctx)
-    one = pause_schedule(ctx.node.engine.state, one, note, ctx.node.clock.now_ms())
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    one = pause_schedule(state, recall_ahead(state, topic, one, now_ms), note, now_ms)
     return await _changed(ctx, topic, one)
 
 
@@ -171,9 +183,7 @@ async def try_schedule(ctx: Context) -> Answer:
     members, _ = await _given(ctx, TRY_SCHEDULE)
     state, now_ms, name = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["schedule"]
     NAME.check(name)
-    if members.get("cron") is None and members.get("start_ms") is None:
-        members["start_ms"] = now_ms
-    spec = spec_of(state, name, members, b"", PACKAGED)
+    spec = spec_of(state, name, _anchored(members, now_ms), b"", PACKAGED)
     topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
     one = Schedule(0, topic.number, name, spec, None)
     begin_after(one, one.progress, now_ms - 1, PACKAGED)
@@ -197,6 +207,13 @@ async def _given(
         body = take_body(raw)
     ctx.note({name: value for name, value in members.items() if name != "headers"})
     return members, body
+
+
+def _anchored(members: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """An interval or a rule without a start is counted from now."""
+    if members.get("cron") is not None or members.get("start_ms") is not None:
+        return members
+    return {**members, "start_ms": now_ms}
 
 
 async def _changed(ctx: Context, topic: Topic, one: Schedule, status: int = 200) -> Answer:

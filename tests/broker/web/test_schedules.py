@@ -64,6 +64,12 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
     assert changed.json["key"] is None
     assert changed.json["body"] == "x"
     assert broker.call("PATCH", path, {"body_base64": "/w=="}).json["body_base64"] == "/w=="
+    # An interval that replaces a cron expression is counted from now, as in a PUT.
+    assert broker.call("PATCH", path, {"cron": "0 9 * * *", "start_ms": None}).status == 200
+    begun = broker.call("PATCH", path, {"interval_ms": 7_200_000}).json["start_ms"]
+    assert time.time() * 1_000 - 60_000 < begun <= time.time() * 1_000
+    kept = broker.call("PATCH", path, {"interval_ms": 3_600_000}).json
+    assert kept["start_ms"] == begun
     # PUT replaces all of it.
     again = broker.call("PUT", path, DAILY)
     assert again.status == 200
