@@ -24,6 +24,7 @@ from delaylog.storage.calls.streams import CLIENT_FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
+    from delaylog.broker.calls.access.sessions import Session
     from delaylog.broker.calls.streams.flow import Flow
     from delaylog.broker.host.watch.quiet_log import QuietLog
     from delaylog.broker.web.fast_lane import FastLane, Head
@@ -57,6 +58,7 @@ class Connection(RequestHandler):
         "_theirs",
         "caller",
         "flow",
+        "session",
         "unframed_bytes",
     )
 
@@ -76,6 +78,8 @@ class Connection(RequestHandler):
         """Bytes that aiohttp's request still lacks; negative if its end is not known."""
         self.caller: Caller | None = None
         """Who made the last call."""
+        self.session: Session | None = None
+        """The session by which the last call came, or its ticket was made."""
         self.flow: Flow | None = None
         """The stream that the connection carries, from its call on."""
         self.unframed_bytes = 0
