@@ -19,6 +19,8 @@ from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 
 DAY = 24 * HOUR
+UNPRINTABLE = (" ", " a", "a ", "a\u202eb", "a\u2028b", "\ufeff", "a\u00a0b", "\u200b")
+"""Names that look like others, or like nothing."""
 
 
 def test_an_equal_put_changes_nothing(host: ScheduleHost) -> None:
@@ -177,6 +179,7 @@ def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
         ("", {"cron": "* * * * *"}, "schedule"),
         ("~s", {"cron": "* * * * *"}, "schedule"),
         ("x" * 201, {"cron": "* * * * *"}, "schedule"),
+        *((name, {"cron": "* * * * *"}, "schedule") for name in UNPRINTABLE),
         ("s", {"cron": "* * * *"}, "cron"),
         ("s", {"cron": "* * * * *", "overlap": "never"}, "overlap"),
         ("s", {"cron": "* * * * *", "id": "mine"}, "id"),
