@@ -34,6 +34,7 @@ class Share:
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[_Work | None]]] = []
         """Tasks that wait for work: a new task for each attempt costs more than its signature."""
         self._closed = False
+        self._turns = asyncio.Lock()
         self._next_s = 0.0
         """When the next turn is, by the loop's clock."""
 
@@ -78,9 +79,13 @@ class Share:
                 raise
 
     async def turn(self, seconds: float = TURN_SECONDS) -> None:
-        """Wait for a turn of this node, which takes so long."""
-        now_s = asyncio.get_running_loop().time()
-        at_s = max(self._next_s, now_s)
-        self._next_s = at_s + seconds
-        if at_s > now_s:
-            await asyncio.sleep(at_s - now_s)
+        """Wait for a turn of this node, which takes so long.
+
+        A loop that was late does not make up for it: turns that are overdue would come together.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._turns:
+            wait_s = self._next_s - loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            self._next_s = loop.time() + seconds

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import pairwise
 
 from delaylog.broker.push.share import IDLE_MAX, TURN_SECONDS, Share
 
@@ -21,6 +23,22 @@ async def test_turns_come_in_order_at_a_pace() -> None:
     for number, after_s in ended:
         # A timer of the loop may fire by its resolution early.
         assert after_s >= number * TURN_SECONDS - 0.002
+
+
+async def test_a_loop_that_was_blocked_does_not_make_up_for_turns() -> None:
+    share, loop = Share(10), asyncio.get_running_loop()
+    ended: list[float] = []
+
+    async def one() -> None:
+        await share.turn()
+        ended.append(loop.time())
+
+    tasks = [asyncio.create_task(one()) for _ in range(8)]
+    await asyncio.sleep(0)
+    loop.call_soon(time.sleep, 5 * TURN_SECONDS)
+    await asyncio.gather(*tasks)
+    gaps = [second - first for first, second in pairwise(ended[1:])]
+    assert min(gaps) >= TURN_SECONDS - 0.002
 
 
 async def test_the_first_turn_after_a_pause_waits_for_nothing() -> None:
