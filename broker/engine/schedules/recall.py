@@ -56,4 +56,6 @@ def recall_ahead(
     state.schedules.wake(one, progress)
     for found in seen:
         cancel(state, topic, found.take(np.arange(kept, len(ids))), now_ms)
-    return state.schedules.by_number[one.number]
+    changed = state.schedules.find(topic.number, one.name)
+    assert changed is not None
+    return changed
