@@ -17,12 +17,11 @@ from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
-    Coming,
     drop_schedule,
     list_schedules,
     patch_schedule,
     pause_schedule,
-    preview,
+    previewed,
     put_schedule,
     resume_schedule,
     run_now,
@@ -34,6 +33,7 @@ from delaylog.broker.engine.schedules.messages import unpack_message
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
+from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.zones import PACKAGED
 from delaylog.storage.calls.of_schedules import (
     MESSAGE_FIELDS,
@@ -75,7 +75,8 @@ async def put_schedule_(ctx: Context) -> Answer:
         # A refused schedule makes no topic.
         NAME.check(name)
         anchor = {} if members.get("cron") is not None else {"start_ms": now_ms}
-        spec_of(state, name, anchor | members, body or b"", PACKAGED)
+        spec = spec_of(state, name, anchor | members, body or b"", PACKAGED)
+        next_instant(spec.timing, now_ms - 1, bounded=True)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
@@ -154,7 +155,7 @@ async def preview_schedule(ctx: Context) -> Answer:
     """GET …/schedules/{s}/preview."""
     count = ctx.query_values()["n"]
     topic, one = _the_schedule(ctx)
-    return _preview(ctx, topic, one, preview(one, count, ctx.node.clock.now_ms()))
+    return await _preview(ctx, topic, one, count)
 
 
 async def try_schedule(ctx: Context) -> Answer:
@@ -172,8 +173,9 @@ async def try_schedule(ctx: Context) -> Answer:
     spec = spec_of(state, name, members, b"", PACKAGED)
     topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
     one = Schedule(0, topic.number, name, spec, None)
+    next_instant(spec.timing, now_ms - 1, bounded=True)
     begin_after(one, one.progress, now_ms - 1, PACKAGED)
-    return _preview(ctx, topic, one, preview(one, count, now_ms))
+    return await _preview(ctx, topic, one, count)
 
 
 def _the_schedule(ctx: Context) -> tuple[Topic, Schedule]:
@@ -234,17 +236,19 @@ def _message(ctx: Context, one: Schedule) -> dict[str, Any]:
     return {**shown, "headers": None}
 
 
-def _preview(ctx: Context, topic: Topic, one: Schedule, coming: list[Coming]) -> Answer:
-    timing = one.spec.timing
-    firings = [
-        {
-            "instant_ms": each.instant_ms,
-            "due_ms": each.due_ms,
-            "local": each.local.text,
-            "change": each.local.mark or None,
-        }
-        for each in coming
-    ]
+async def _preview(ctx: Context, topic: Topic, one: Schedule, count: int) -> Answer:
+    timing, firings = one.spec.timing, []
+    for each in previewed(one, count, ctx.node.clock.now_ms()):
+        firings.append(
+            {
+                "instant_ms": each.instant_ms,
+                "due_ms": each.due_ms,
+                "local": each.local.text,
+                "change": each.local.mark or None,
+            }
+        )
+        # Looking for a rare instant takes a millisecond.
+        await ctx.node.pause()
     return ctx.answer(
         {
             **_place(topic, one),

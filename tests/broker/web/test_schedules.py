@@ -81,6 +81,8 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
         ({"cron": "* * * * *", "body": 5}, "body", "text"),
         ({"cron": "* * * *", "body": "x"}, "cron", "'* * * *' is not valid"),
         ({"cron": "* * * * *", "body": "x", "body_base64": ""}, "body", "not both"),
+        ({"cron": "0 0 * 2 MON#5", "body": "x"}, "cron", "too rarely"),
+        ({"rrule": "FREQ=DAILY;BYSETPOS=2", "body": "x"}, "rrule", "too rarely"),
         ({**DAILY, "zone": "Europe/Berln"}, "zone", "Europe/Berln"),
         ({**DAILY, "overlap": "queue"}, "overlap", "buffer_one"),
         ({**DAILY, "jitter_ms": -1}, "jitter_ms", "0"),
@@ -188,6 +190,8 @@ def test_previews_show_clock_changes(broker: Any, topic: str, assert_problem: An
         answer = broker.call("GET", url_of(topic, verb=f"/preview?n={n}"))
         assert_problem(answer, 400, "bad_request", "n")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "x"})
+    assert_problem(answer, 400, "bad_request", "cron")
+    answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "0 0 * 2 MON#5"})
     assert_problem(answer, 400, "bad_request", "cron")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"interval_ms": 1_000})
     assert answer.status == 200
