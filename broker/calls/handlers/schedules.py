@@ -119,9 +119,10 @@ async def run_schedule(ctx: Context) -> Answer:
     """POST …/schedules/{s}/run."""
     await ctx.values()
     topic, one = _the_schedule(ctx)
-    state = ctx.node.engine.state
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
-    message_id = run_now(state, one, ctx.node.clock.now_ms())
+    ctx.caller.take_messages(1, now_ms)
+    message_id = run_now(state, one, now_ms)
     ctx.count = 1
     one = state.schedules.by_number[one.number]
     return await ctx.durable_answer({**_place(topic, one), "id": message_id, "n": one.progress.n})
@@ -143,6 +144,12 @@ async def backfill_schedule(ctx: Context) -> Answer:
         rate=values["rate"],
         now_ms=now_ms,
     )
+    limit = ctx.caller.messages
+    if limit is not None and len(firings) > limit.per_s:
+        # As many as the caller may send at once; the next call goes on.
+        next_from_ms = firings[limit.per_s].instant_ms
+        del firings[limit.per_s :]
+    ctx.caller.take_messages(len(firings), now_ms)
     for _ in send_backfill(state, firings, now_ms):
         await node.pause()
     ctx.count = len(firings)
@@ -194,6 +201,10 @@ async def _given(
     if body_needed or any(raw.get(name) is not None for name in _BODIES):
         body = take_body(raw)
     ctx.note({name: value for name, value in members.items() if name != "headers"})
+    interval_ms = members.get("interval_ms")
+    if isinstance(interval_ms, int) and interval_ms > 0 and shape is not TRY_SCHEDULE:
+        # Instants of the other forms are seconds: no limit is below one message a second.
+        ctx.caller.check_interval(interval_ms)
     return members, body
 
 

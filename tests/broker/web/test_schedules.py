@@ -257,3 +257,26 @@ def test_backfill(broker: Any, topic: str, assert_problem: Any) -> None:
         ({"from_ms": 5, "rate": 0}, "rate"),
     ):
         assert_problem(broker.call("POST", fill, members), 400, "bad_request", field)
+
+
+def test_the_limit_of_messages_of_a_principal(
+    secured: Any, topic: str, assert_problem: Any
+) -> None:
+    """It holds for the interval of a schedule, for runs and for backfills."""
+    token = secured.token(f"admin:{topic}", messages_per_s=3)
+
+    def call(method: str, verb: str = "", body: Any = None) -> Any:
+        return secured.call(method, url_of(topic, verb=verb), body, token)
+
+    fast = {"interval_ms": 333, "body": "x"}
+    refused = assert_problem(call("PUT", "", fast), 429, "quota", "interval_ms")
+    assert "it may be 334 and above" in refused["detail"]
+    assert secured.call("GET", f"/v1/topics/{topic}").status == 404
+    assert call("PUT", "", {**fast, "interval_ms": 334, "start_ms": 0}).status == 201
+    assert_problem(call("PATCH", "", {"interval_ms": 1}), 429, "quota", "interval_ms")
+    assert call("PUT", "", {"interval_ms": 3_600_000, "start_ms": 0, "body": "x"}).status == 200
+    filled = call("POST", "/backfill", {"from_ms": 0, "until_ms": 36_000_000}).json
+    assert (filled["instants"], filled["next_from_ms"]) == (3, 3 * 3_600_000)
+    assert {200, 429} >= {call("POST", "/run").status for _ in range(20)} >= {429}
+    assert secured.call("POST", url_of(topic, verb="/run")).status == 200
+    assert secured.call("PUT", url_of(topic), fast).status == 200
