@@ -36,6 +36,7 @@ class Cron:
         self._seconds = sorted(parsed.seconds)
         self._minutes = sorted(parsed.minutes)
         self._hours = sorted(parsed.hours)
+        self.times_a_day = len(self._hours) * len(self._minutes) * len(self._seconds)
         self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
         fields = text.split()
         self.elapsed = fields[-5].startswith("*") or fields[-4].startswith("*")

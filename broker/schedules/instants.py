@@ -13,6 +13,7 @@ from typing import Final
 
 from delaylog.broker.schedules.cron import parsed_cron
 from delaylog.broker.schedules.rrule import recurrence
+from delaylog.broker.schedules.rrule_text import parsed_rrule
 from delaylog.broker.schedules.timing import Timing
 from delaylog.broker.schedules.wall_clock import EPOCH, WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
@@ -60,6 +61,14 @@ def next_instant_after_change(
     while found is not None and wall_s(timing, found, zones) <= last_wall_s:
         found = next_instant(timing, found, zones)
     return found
+
+
+def times_a_day(timing: Timing) -> int:
+    """At how many times of a day a cron expression or a rule fires, on days on which it does."""
+    if timing.cron is not None:
+        return parsed_cron(timing.cron).times_a_day
+    assert timing.rrule is not None
+    return parsed_rrule(timing.rrule).times_a_day
 
 
 def wall_s(timing: Timing, instant_ms: int, zones: Zones) -> int:

@@ -24,6 +24,7 @@ from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wai
 from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.schedules.catch_up import check_window
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
@@ -220,8 +221,9 @@ def spec_of(
         raise TooLargeError(
             f"a body has at most {state.limits.body_bytes_max} bytes, not {len(body)}", field="body"
         )
-    said = {member: value for member, value in rules.items() if value is not None}
-    return Spec(shared(timing), shared(Rules(**said)), pack_message(body, fields, name))
+    said = Rules(**{member: value for member, value in rules.items() if value is not None})
+    check_window(timing, said.after_outage)
+    return Spec(shared(timing), shared(said), pack_message(body, fields, name))
 
 
 def _store(
