@@ -18,6 +18,7 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
     Coming,
+    anchored,
     drop_schedule,
     list_schedules,
     patch_schedule,
@@ -74,8 +75,7 @@ async def put_schedule_(ctx: Context) -> Answer:
     if topic is None:
         # A refused schedule makes no topic.
         NAME.check(name)
-        anchor = {} if members.get("cron") is not None else {"start_ms": now_ms}
-        spec_of(state, name, anchor | members, body or b"", PACKAGED)
+        spec_of(state, name, anchored(members, now_ms), body or b"", PACKAGED)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
@@ -167,9 +167,7 @@ async def try_schedule(ctx: Context) -> Answer:
     members, _ = await _given(ctx, TRY_SCHEDULE)
     state, now_ms, name = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["schedule"]
     NAME.check(name)
-    if members.get("cron") is None and members.get("start_ms") is None:
-        members["start_ms"] = now_ms
-    spec = spec_of(state, name, members, b"", PACKAGED)
+    spec = spec_of(state, name, anchored(members, now_ms), b"", PACKAGED)
     topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
     one = Schedule(0, topic.number, name, spec, None)
     begin_after(one, one.progress, now_ms - 1, PACKAGED)

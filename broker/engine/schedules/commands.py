@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
@@ -88,12 +89,32 @@ def put_schedule(
             f"{state.limits.schedules_max}: drop schedules, or raise schedules_max in [limits]",
             quota="schedules",
         )
-    members = dict(members)
-    if members.get("start_ms") is None and members.get("cron") is None:
-        # The anchor of an interval or a rule: put again, it stays where it was.
-        start_ms = None if known is None else known.spec.timing.start_ms
-        members["start_ms"] = now_ms if start_ms is None else start_ms
+    members = anchored(members, now_ms, zones, known)
     return _store(state, topic, name, spec_of(state, name, members, body, zones), now_ms, zones)
+
+
+def anchored(
+    members: Mapping[str, Any], now_ms: int, zones: Zones = PACKAGED, known: Schedule | None = None
+) -> dict[str, Any]:
+    """The members with a `start_ms`, which an interval or a rule counts from.
+
+    By default it is the time of the first put. A rule begins at the midnight of that day instead,
+    so that it fires at full minutes unless it names others.
+    """
+    forms = [form for form in FORMS if members.get(form) is not None]
+    if members.get("start_ms") is not None or forms not in (["interval_ms"], ["rrule"]):
+        return dict(members)
+    zone = members.get("zone") or "UTC"
+    old = None if known is None else known.spec.timing
+    if old is not None and getattr(old, forms[0]) is not None and old.zone == zone:
+        return {**members, "start_ms": old.start_ms}
+    start_ms = now_ms
+    if forms == ["rrule"] and isinstance(zone, str) and zone in zones.names:
+        midnight = datetime.fromtimestamp(now_ms / 1_000, zones.zone(zone)).replace(
+            hour=0, minute=0, second=0, microsecond=0, fold=0
+        )
+        start_ms = int(midnight.timestamp()) * 1_000
+    return {**members, "start_ms": start_ms}
 
 
 def patch_schedule(
@@ -106,11 +127,18 @@ def patch_schedule(
     body: bytes | None = None,
     zones: Zones = PACKAGED,
 ) -> Schedule:
-    """Change members; None takes one away. Another form of timing replaces the present one."""
+    """Change members; None takes one away. Another form of timing replaces the present one, and
+    counts from now, or from a start that is to come.
+    """
     members = {**members_of(one), **changes}
     for form in FORMS:
-        if changes.get(form) is not None:
-            members |= {other: None for other in FORMS if other != form and other not in changes}
+        if changes.get(form) is None:
+            continue
+        members |= {other: None for other in FORMS if other != form and other not in changes}
+        past = (one.spec.timing.start_ms or 0) <= now_ms
+        if getattr(one.spec.timing, form) is None and "start_ms" not in changes and past:
+            members["start_ms"] = None
+    members = anchored(members, now_ms, zones)
     old_body, _ = unpack_message(one.spec.message)
     spec = spec_of(state, one.name, members, old_body if body is None else body, zones)
     return _store(state, topic, one.name, spec, now_ms, zones)
@@ -123,9 +151,13 @@ def members_of(one: Schedule) -> dict[str, Any]:
 
 
 def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) -> Schedule:
-    """Fire nothing until it is resumed. A firing that waits for a message is given up."""
+    """Fire nothing until it is resumed. A firing that waits for a message is given up.
+
+    One that is paused keeps its note unless there is a new one.
+    """
     _check_level(state)
     NOTE.check(note)
+    note = note or one.note or ""
     progress = replace(one.progress, buffered_ms=0)
     return _put(state, one, one.spec, note, progress, now_ms)
 
@@ -232,6 +264,12 @@ def _store(
     old = None if known is None else known.spec
     if old is None or (old.timing, old.rules.jitter_ms) != (spec.timing, spec.rules.jitter_ms):
         begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
+        if is_spent(one, progress):
+            raise BadRequestError(
+                f"count {spec.timing.count} is used up: the schedule has fired {progress.n} times; "
+                "give a larger count, or delete the schedule to begin again",
+                field="count",
+            )
         if not progress.next_ms:
             form = next(form for form in FORMS if getattr(spec.timing, form) is not None)
             raise BadRequestError(
