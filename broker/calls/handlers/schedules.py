@@ -49,10 +49,12 @@ _BODIES: Final = ("body", "body_base64")
 
 
 async def list_schedules_(ctx: Context) -> Answer:
-    """GET …/schedules: a page, by name."""
+    """GET …/schedules: a page, by name. A topic that does not exist yet reads as empty."""
     values = ctx.query_values()
     state, limit = ctx.node.engine.state, values["limit"]
-    topic = the_topic(ctx)
+    topic = state.topics.get(ctx.topic_key)
+    if topic is None:
+        return ctx.answer({"schedules": [], "cursor": None})
     after = (values["cursor"] or b"").decode()
     found = list_schedules(state, topic, after=after, limit=limit + 1)
     cursor = found[limit - 1].name if len(found) > limit else None
@@ -187,7 +189,7 @@ async def _given(
     raw = shape.check(await ctx.members(ctx.node.engine.limits.json_values_max))
     members = {name: value for name, value in raw.items() if name not in _BODIES}
     body = None
-    if body_needed or any(raw.get(name) is not None for name in _BODIES):
+    if body_needed or any(name in raw for name in _BODIES):
         body = take_body(raw)
     ctx.note({name: value for name, value in members.items() if name != "headers"})
     return members, body

@@ -21,7 +21,7 @@ START = {"start_ms": 1_000}
         ({"cron": "* * * * *", "interval_ms": 5}, "interval_ms", "not cron and interval_ms"),
         ({"cron": "* * * *"}, "cron", "'* * * *' is not valid: it has 4 fields, not 5 or 6"),
         ({"cron": "x" * 257}, "cron", "at most 256 bytes"),
-        ({"cron": 5}, "cron", "must be text, not int"),
+        ({"cron": 5}, "cron", "must be text, not an integer"),
         ({"interval_ms": 0, **START}, "interval_ms", "must lie from 1 to"),
         ({"interval_ms": 5}, "start_ms", "is missing: interval_ms is counted from it"),
         ({"rrule": "FREQ=DAILY"}, "start_ms", "is missing: rrule is counted from it"),
