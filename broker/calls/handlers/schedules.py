@@ -45,6 +45,8 @@ from delaylog.storage.calls.of_schedules import (
 from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
 from delaylog.storage.messages.shape import Shape
 
+PAGE_BYTES: Final = 4 << 20
+"""A page of a list ends when its messages, after the first one, have this size."""
 _BODIES: Final = ("body", "body_base64")
 
 
@@ -57,8 +59,14 @@ async def list_schedules_(ctx: Context) -> Answer:
         return ctx.answer({"schedules": [], "cursor": None})
     after = (values["cursor"] or b"").decode()
     found = list_schedules(state, topic, after=after, limit=limit + 1)
-    cursor = found[limit - 1].name if len(found) > limit else None
-    page = [_describe(ctx, topic, one) for one in found[:limit]]
+    page: list[dict[str, Any]] = []
+    size = 0
+    for one in found[:limit]:
+        size += len(one.spec.message)
+        if page and size > PAGE_BYTES:
+            break
+        page.append(_describe(ctx, topic, one))
+    cursor = page[-1]["schedule"] if len(page) < len(found) else None
     return ctx.answer({"schedules": page, "cursor": cursor})
 
 

@@ -261,3 +261,17 @@ def test_backfill(broker: Any, topic: str, assert_problem: Any) -> None:
         ({"from_ms": 5, "rate": 0}, "rate"),
     ):
         assert_problem(broker.call("POST", fill, members), 400, "bad_request", field)
+
+
+def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:
+    """At 4 MiB of messages, whatever the limit: five of a megabyte take two pages."""
+    for number in range(5):
+        answer = broker.call("PUT", url_of(topic, f"s{number}"), DAILY | {"body": "x" * 1_000_000})
+        assert answer.status == 201
+    page = broker.call("GET", f"/v1/topics/{topic}/schedules").json
+    assert ([each["schedule"] for each in page["schedules"]], page["cursor"]) == (
+        ["s0", "s1", "s2", "s3"],
+        "s3",
+    )
+    rest = broker.call("GET", f"/v1/topics/{topic}/schedules?cursor=s3").json
+    assert ([each["schedule"] for each in rest["schedules"]], rest["cursor"]) == (["s4"], None)
