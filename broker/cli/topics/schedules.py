@@ -146,10 +146,15 @@ def schedule_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def schedule_command(args: argparse.Namespace) -> int:
     """`delaylog schedule`."""
+    local = False
     for name, _ in _READERS:
         text = getattr(args, name, None)
         if isinstance(text, str):
             setattr(args, name, moment(text) if args.zone is None else _in_zone(text, args.zone))
+            local = True
+    if local and args.interval_ms is not None:
+        # An interval itself has no zone.
+        args.zone = None
     if args.action == "list":
         await say_if_absent(args)
     return await carry_out(ACTIONS[args.action], args)

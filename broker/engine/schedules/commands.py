@@ -37,6 +37,8 @@ from delaylog.storage.messages.message_fields import BY_NAME, check_id
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
 """Members of a send that a schedule may have; id and merging are its own."""
 PREVIEW_MAX: Final = 1_000
+_LOCAL: Final = ("zone", "gap", "fold")
+"""Members that only a form in local time has."""
 _TRIES: Final = 16
 """Milliseconds that are tried for a firing by hand."""
 
@@ -102,6 +104,8 @@ def anchored(
     so that it fires at full minutes unless it names others.
     """
     forms = [form for form in FORMS if members.get(form) is not None]
+    if forms == ["interval_ms"]:
+        _check_elapsed(members)
     if members.get("start_ms") is not None or forms not in (["interval_ms"], ["rrule"]):
         return dict(members)
     zone = members.get("zone") or "UTC"
@@ -115,6 +119,15 @@ def anchored(
         )
         start_ms = int(midnight.timestamp()) * 1_000
     return {**members, "start_ms": start_ms}
+
+
+def _check_elapsed(members: Mapping[str, Any]) -> None:
+    for name in _LOCAL:
+        if members.get(name) is not None:
+            raise BadRequestError(
+                f"{name} means nothing with interval_ms, which is elapsed time: leave it out",
+                field=name,
+            )
 
 
 def patch_schedule(
@@ -138,6 +151,8 @@ def patch_schedule(
         past = (one.spec.timing.start_ms or 0) <= now_ms
         if getattr(one.spec.timing, form) is None and "start_ms" not in changes and past:
             members["start_ms"] = None
+    if members.get("interval_ms") is not None:
+        members |= {name: None for name in _LOCAL if name not in changes}
     members = anchored(members, now_ms, zones)
     old_body, _ = unpack_message(one.spec.message)
     spec = spec_of(state, one.name, members, old_body if body is None else body, zones)

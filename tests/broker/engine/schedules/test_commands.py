@@ -260,3 +260,17 @@ def test_a_second_pause_keeps_the_note(host: ScheduleHost) -> None:
     host.resume_one("s")
     host.pause_one("s")
     assert host.one("s").note == ""
+
+
+@pytest.mark.parametrize("member", [{"zone": "UTC"}, {"gap": "skip"}, {"fold": "both"}])
+def test_an_interval_has_no_zone(host: ScheduleHost, member: dict[str, str]) -> None:
+    """Refused where a caller says it; a change to an interval drops what cron had."""
+    (name,) = member
+    with pytest.raises(BadRequestError, match="means nothing with interval_ms") as error:
+        host.put("s", interval_ms=5_000, **member)
+    assert error.value.field == name
+    host.put("s", cron="0 9 * * *", **member)
+    assert host.patch("s", interval_ms=5_000).spec.timing.zone == "UTC"
+    with pytest.raises(BadRequestError, match="means nothing"):
+        host.patch("s", **member)
+    host.patch("s", cron="0 9 * * *", **member)
