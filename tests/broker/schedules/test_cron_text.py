@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from cronsim import CronSim, CronSimError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from delaylog.broker.schedules.cron_text import check_cron
 from delaylog.broker.schedules.timing import check_timing
+from delaylog.broker.schedules.wall_clock import EPOCH
 from delaylog.storage.errors import MemberError
 
 
@@ -76,3 +82,34 @@ def test_a_day_that_no_month_has_never_occurs(text: str) -> None:
 def test_every_form_of_a_term_passes(text: str) -> None:
     """Nothing that cronsim can do is lost."""
     check_timing({"cron": text})
+
+
+_TERMS = st.one_of(
+    st.sampled_from(["*", "L", "LW", "LL", "?", "MON", "JAN", "MONL", "MON#1", "\u0661", "15W"]),
+    st.integers(0, 60).map(str),
+    st.from_regex(r"[0-9]{1,2}[-#/L]([0-9]{1,2}(/[0-9])?)?", fullmatch=True).map(
+        # Of a step that is longer than its field cronsim says nothing.
+        lambda text: re.sub(r"/\d+", "/3", text)
+    ),
+)
+_FIELDS = st.lists(_TERMS, min_size=1, max_size=3).map(",".join)
+
+
+@given(st.integers(5, 6), st.integers(-5, -1), _FIELDS)
+def test_cronsim_agrees(count: int, place: int, field: str) -> None:
+    """What passes can be parsed, unless it never occurs; all else cronsim refuses too. The steps
+    here are short.
+    """
+    fields = ["*"] * count
+    fields[place] = field
+    text = " ".join(fields)
+    try:
+        CronSim(text, EPOCH)
+        why = ""
+    except CronSimError as error:
+        why = str(error)
+    try:
+        check_cron(text)
+        assert why in ("", "Bad day-of-month")
+    except MemberError:
+        assert why
