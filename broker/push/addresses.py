@@ -24,6 +24,8 @@ from ipaddress import (
 )
 from typing import Final, TypeAlias
 
+from yarl import URL
+
 from delaylog.broker.push.urls import PORTS
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -168,6 +170,19 @@ class AddressRules:
         if isinstance(address, IPv6Address) and address not in GLOBAL_UNICAST:
             return "not global unicast (RFC 4291)"
         return None
+
+
+def refused_literal(url: str, rules: AddressRules) -> str | None:
+    """Why no push would reach the address that a checked URL names; None: it may, or it is a name,
+    which is judged when it is resolved.
+    """
+    parsed = URL(url)
+    host, port = parsed.host or "", parsed.port or 0
+    try:
+        ip_address(host)
+    except ValueError:
+        return None
+    return rules.refusal(host, port)
 
 
 def _meant(address: Address) -> list[Address]:

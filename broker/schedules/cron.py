@@ -7,6 +7,7 @@ hour where sorted lists give the next time at once.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from calendar import monthrange
 from datetime import datetime, time, timedelta
@@ -15,9 +16,9 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
+from delaylog.broker.schedules.cron_text import wrong
 from delaylog.broker.schedules.rarity import DAYS_MAX, too_rare
 from delaylog.broker.schedules.wall_clock import EPOCH
-from delaylog.storage.errors import MemberError
 
 _DAY: Final = timedelta(days=1)
 _YEARS: Final = timedelta(days=50 * 366)
@@ -31,8 +32,8 @@ class Cron:
         try:
             self._parsed = parsed = CronSim(text, EPOCH)
         except CronSimError as error:
-            what = f"{text!r} is not valid: {str(error)[:1].lower()}{str(error)[1:]}"
-            raise MemberError(f"cron {what}", field="cron", what=what) from None
+            # Of texts that `check_cron` accepts, only days that their months do not have.
+            raise wrong(text, "it never occurs: none of its months has such a day") from error
         self._seconds = sorted(parsed.seconds)
         self._minutes = sorted(parsed.minutes)
         self._hours = sorted(parsed.hours)
@@ -82,7 +83,23 @@ class Cron:
 
     def explain(self) -> str:
         """The expression in English."""
-        return self._parsed.explain()
+        text = self._parsed.explain()
+        if not self._parsed.day_and:
+            # Either of the two days is enough.
+            text = text.replace(" and on ", " or on ")
+        return _NTH.sub(r"\1 2nd \2", _EVERY.sub(_counted, text))
+
+
+_ORDINALS: Final = {"second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6}
+_EVERY: Final = re.compile(r"^Every (\w+) (second of every minute|minute of every hour)$")
+_NTH: Final = re.compile(r"\b([Ee]very) second (second|minute|hour|day|month)\b")
+
+
+def _counted(match: re.Match[str]) -> str:
+    """Every 5 minutes, where cronsim says every fifth minute of every hour; if no step is short."""
+    count = _ORDINALS.get(match[1], match[1].removesuffix("th"))
+    even = str(count).isdecimal() and 60 % int(count) == 0
+    return f"Every {count} {match[2].split()[0]}s" if even else match[0]
 
 
 @lru_cache(maxsize=4_096)

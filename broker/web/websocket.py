@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.problems import UPGRADE_REQUIRED, Problem
 from delaylog.broker.calls.streams.flow import Flow
 from delaylog.broker.calls.streams.session import Session
 from delaylog.broker.engine.errors import EngineError
@@ -51,6 +51,7 @@ _REASONS: Final[dict[int, bytes]] = {
     WSCloseCode.MESSAGE_TOO_BIG: b"a frame has at most %d bytes" % CLIENT_FRAME_BYTES_MAX,
 }
 """The reasons of what aiohttp refuses, which gives none."""
+_VERSION: Final = "13"
 _NO_CODE: Final = 0
 """aiohttp's code of a close frame without one, as of `close()` in a browser."""
 
@@ -81,8 +82,18 @@ class Socket(web.WebSocketResponse):
 
     async def open(self, request: web.BaseRequest, form: str) -> None:
         """Answer the handshake. Raises a Problem."""
+        headers = request.headers
+        version = headers.get("Sec-WebSocket-Version", "none")
+        if "upgrade" not in headers.get("Connection", "").lower():
+            raise _malformed("the header Connection lacks 'Upgrade': a proxy may have removed it")
+        if version != _VERSION:
+            raise Problem(
+                "bad_request",
+                f"Sec-WebSocket-Version must be {_VERSION}, not {version[:20]!r}",
+                status=UPGRADE_REQUIRED,
+            )
         if not self.can_prepare(request):
-            raise Problem("bad_request", "the handshake of the WebSocket is malformed")
+            raise _malformed("Sec-WebSocket-Key must be 16 bytes in base64")
         await self.prepare(request)
         if form == "json":
             self._kind = WSMsgType.TEXT
@@ -123,6 +134,10 @@ class Socket(web.WebSocketResponse):
             if self._req is not None and self._req.transport is not None:
                 self._req.transport.abort()
             return True
+
+
+def _malformed(what: str) -> Problem:
+    return Problem("bad_request", f"the handshake of the WebSocket is malformed: {what}")
 
 
 async def carry_stream(request: web.BaseRequest, flow: Flow) -> web.StreamResponse:

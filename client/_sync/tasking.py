@@ -13,10 +13,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from zoneinfo import ZoneInfo
 
 from delaylog.client._sync.workers.beginnings import Beginnings
 from delaylog.client._sync.workers.shift import check_handler
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
+from delaylog.client.errors import ApiError
 from delaylog.client.keywords import DueKeywords, MessageKeywords, OneSendKeywords
 from delaylog.client.models import Sent
 from delaylog.client.wire.checks import check_keywords, check_text, check_topic, check_whole
@@ -112,7 +114,7 @@ class TaskDecorator:
         self,
         when: str | timedelta,
         *,
-        tz: str | None = None,
+        tz: str | ZoneInfo | None = None,
         name: str | None = None,
         shard: str | None = None,
         **rules: Unpack[RuleKeywords],
@@ -219,7 +221,11 @@ class Tasking(Declaring):
 
         def put() -> object:
             broker = self.broker(repeat.shard)
-            return broker.put_schedule(topic, name, body.decode(), **said)
+            try:
+                return broker.put_schedule(topic, name, body.decode(), **said)
+            except ApiError as error:
+                error.args = (f"schedule {name!r} of task {task!r}, topic {topic!r}: {error}",)
+                raise
 
         self._beginnings.add(f"cannot put schedule {name!r} of topic {topic!r}", put)
 

@@ -44,6 +44,7 @@ NAME: Final = PrintableName(
     "The name, unique in its topic.",
     200,
     r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
+    "must not be empty, begin with ~ or have control characters",
 )
 """With `@` and an instant behind it, a name is an id."""
 NOTE: Final = Text("note", "Why it is paused.", 1_000)

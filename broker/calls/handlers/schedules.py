@@ -18,6 +18,7 @@ from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
+    anchored,
     drop_schedule,
     list_schedules,
     patch_schedule,
@@ -47,22 +48,32 @@ from delaylog.storage.calls.of_schedules import (
 from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
 from delaylog.storage.messages.shape import Shape
 
+PAGE_BYTES: Final = 4 << 20
+"""A page of a list ends when its messages, after the first one, have this size."""
 _BODIES: Final = ("body", "body_base64")
 _CURSOR_DIGITS: Final = 20
 """A cursor is the number of a schedule."""
 
 
 async def list_schedules_(ctx: Context) -> Answer:
-    """GET …/schedules: a page."""
+    """GET …/schedules: a page. A topic that does not exist yet reads as empty."""
     values = ctx.query_values()
     state, limit = ctx.node.engine.state, values["limit"]
-    topic = the_topic(ctx)
+    topic = state.topics.get(ctx.topic_key)
     cursor = values["cursor"] or b"0"
     if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS:
         raise Problem("bad_request", "cursor is not one of an earlier page", field="cursor")
+    if topic is None:
+        return ctx.answer({"schedules": [], "cursor": None})
     found = list_schedules(state, topic, after=int(cursor), limit=limit + 1)
-    more = str(found[limit - 1].number) if len(found) > limit else None
-    page = [_describe(ctx, topic, one) for one in found[:limit]]
+    page: list[dict[str, Any]] = []
+    size = 0
+    for one in found[:limit]:
+        size += len(one.spec.message)
+        if page and size > PAGE_BYTES:
+            break
+        page.append(_describe(ctx, topic, one))
+    more = str(found[len(page) - 1].number) if len(page) < len(found) else None
     return ctx.answer({"schedules": page, "cursor": more})
 
 
@@ -98,9 +109,6 @@ async def update_schedule(ctx: Context) -> Answer:
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
-    counted = members.get("interval_ms") is not None or members.get("rrule") is not None
-    if counted and one.spec.timing.start_ms is None:
-        members = _anchored(members, now_ms)
     one = recall_ahead(state, topic, one, now_ms)
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
@@ -190,7 +198,7 @@ async def try_schedule(ctx: Context) -> Answer:
     members, _ = await _given(ctx, TRY_SCHEDULE)
     state, now_ms, name = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["schedule"]
     NAME.check(name)
-    spec = spec_of(state, name, _anchored(members, now_ms), b"", PACKAGED)
+    spec = spec_of(state, name, anchored(members, now_ms), b"", PACKAGED)
     topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
     one = Schedule(0, topic.number, name, spec, None)
     next_instant(spec.timing, now_ms - 1, bounded=True)
@@ -211,7 +219,7 @@ async def _given(
     raw = shape.check(await ctx.members(ctx.node.engine.limits.json_values_max))
     members = {name: value for name, value in raw.items() if name not in _BODIES}
     body = None
-    if body_needed or any(raw.get(name) is not None for name in _BODIES):
+    if body_needed or any(name in raw for name in _BODIES):
         body = take_body(raw)
     ctx.note({name: value for name, value in members.items() if name != "headers"})
     interval_ms = members.get("interval_ms")
@@ -219,13 +227,6 @@ async def _given(
         # Instants of the other forms are seconds: no limit is below one message a second.
         ctx.caller.check_interval(interval_ms)
     return members, body
-
-
-def _anchored(members: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """An interval or a rule without a start is counted from now."""
-    if members.get("cron") is not None or members.get("start_ms") is not None:
-        return members
-    return {**members, "start_ms": now_ms}
 
 
 async def _changed(ctx: Context, topic: Topic, one: Schedule, status: int = 200) -> Answer:

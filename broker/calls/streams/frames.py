@@ -56,10 +56,15 @@ class Settle:
 
 def decode(raw: str | bytes, limits: Limits) -> Grant | Stop | Settle:
     """A frame of a client: JSON as a text, msgpack as bytes. Raises EngineError or BatchError."""
-    if isinstance(raw, str):
-        members = read_json(raw.encode(), limits.json_values_max)
-    else:
-        members = read_msgpack(raw, limits.json_values_max, limits.json_rows_max)
+    try:
+        if isinstance(raw, str):
+            members = read_json(raw.encode(), limits.json_values_max)
+        else:
+            members = read_msgpack(raw, limits.json_values_max, limits.json_rows_max)
+    except Problem as error:
+        # A reader of bodies speaks of a body.
+        what = error.detail.replace("the body", "the frame").replace("requests", "frames")
+        raise Problem(error.code, what) from None
     if not isinstance(members, dict) or len(members) != 1:
         raise Problem("bad_request", f"a frame is an object with one member of {_NAMES}")
     ((name, given),) = members.items()

@@ -24,10 +24,7 @@ def the_target(state: EngineState, topic: Topic, group: Group) -> tuple[Target, 
     key = (topic.number, group.number)
     target = state.targets.targets.get(key)
     if target is None:
-        raise UnknownError(
-            f"group {group.name!r} of topic {topic.name!r} has no target; "
-            f"create it with PUT …/groups/{group.name}/target"
-        )
+        raise UnknownError(f"group {group.name!r} of topic {topic.name!r} has no target")
     return target, state.targets.healths[key]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +38,8 @@ from delaylog.storage.messages.message_fields import BY_NAME, check_id
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
 """Members of a send that a schedule may have; id and merging are its own."""
 PREVIEW_MAX: Final = 1_000
+_LOCAL: Final = ("zone", "gap", "fold")
+"""Members that only a form in local time has."""
 _TRIES: Final = 16
 """Milliseconds that are tried for a firing by hand."""
 
@@ -108,13 +111,44 @@ def planned_schedule(
             f"{state.limits.schedules_max}: drop schedules, or raise schedules_max in [limits]",
             quota="schedules",
         )
-    members = dict(members)
-    if members.get("start_ms") is None and members.get("cron") is None:
-        # The anchor of an interval or a rule: put again, it stays where it was.
-        start_ms = None if known is None else known.spec.timing.start_ms
-        members["start_ms"] = now_ms if start_ms is None else start_ms
+    members = anchored(members, now_ms, zones, known)
     spec = spec_of(state, name, members, body, zones)
     return _changed(state, topic, name, spec, now_ms, zones)
+
+
+def anchored(
+    members: Mapping[str, Any], now_ms: int, zones: Zones = PACKAGED, known: Schedule | None = None
+) -> dict[str, Any]:
+    """The members with a `start_ms`, which an interval or a rule counts from.
+
+    By default it is the time of the first put. A rule begins at the midnight of that day instead,
+    so that it fires at full minutes unless it names others.
+    """
+    forms = [form for form in FORMS if members.get(form) is not None]
+    if forms == ["interval_ms"]:
+        _check_elapsed(members)
+    if members.get("start_ms") is not None or forms not in (["interval_ms"], ["rrule"]):
+        return dict(members)
+    zone = members.get("zone") or "UTC"
+    old = None if known is None else known.spec.timing
+    if old is not None and getattr(old, forms[0]) is not None and old.zone == zone:
+        return {**members, "start_ms": old.start_ms}
+    start_ms = now_ms
+    if forms == ["rrule"] and isinstance(zone, str) and zone in zones.names:
+        midnight = datetime.fromtimestamp(now_ms / 1_000, zones.zone(zone)).replace(
+            hour=0, minute=0, second=0, microsecond=0, fold=0
+        )
+        start_ms = int(midnight.timestamp()) * 1_000
+    return {**members, "start_ms": start_ms}
+
+
+def _check_elapsed(members: Mapping[str, Any]) -> None:
+    for name in _LOCAL:
+        if members.get(name) is not None:
+            raise BadRequestError(
+                f"{name} means nothing with interval_ms, which is elapsed time: leave it out",
+                field=name,
+            )
 
 
 def patch_schedule(
@@ -127,11 +161,20 @@ def patch_schedule(
     body: bytes | None = None,
     zones: Zones = PACKAGED,
 ) -> Schedule:
-    """Change members; None takes one away. Another form of timing replaces the present one."""
+    """Change members; None takes one away. Another form of timing replaces the present one, and
+    counts from now, or from a start that is to come.
+    """
     members = {**members_of(one), **changes}
     for form in FORMS:
-        if changes.get(form) is not None:
-            members |= {other: None for other in FORMS if other != form and other not in changes}
+        if changes.get(form) is None:
+            continue
+        members |= {other: None for other in FORMS if other != form and other not in changes}
+        past = (one.spec.timing.start_ms or 0) <= now_ms
+        if getattr(one.spec.timing, form) is None and "start_ms" not in changes and past:
+            members["start_ms"] = None
+    if members.get("interval_ms") is not None:
+        members |= {name: None for name in _LOCAL if name not in changes}
+    members = anchored(members, now_ms, zones)
     old_body, _ = unpack_message(one.spec.message)
     spec = spec_of(state, one.name, members, old_body if body is None else body, zones)
     changed = _changed(state, topic, one.name, spec, now_ms, zones)
@@ -145,9 +188,13 @@ def members_of(one: Schedule) -> dict[str, Any]:
 
 
 def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) -> Schedule:
-    """Fire nothing until it is resumed. A firing that waits for a message is given up."""
+    """Fire nothing until it is resumed. A firing that waits for a message is given up.
+
+    One that is paused keeps its note unless there is a new one.
+    """
     _check_level(state)
     NOTE.check(note)
+    note = note or one.note or ""
     progress = replace(one.progress, buffered_ms=0)
     changed = Schedule(one.number, one.topic, one.name, one.spec, note).at(progress)
     return _put(state, changed, now_ms)
@@ -265,6 +312,12 @@ def _changed(
         after_ms = max(now_ms - 1, _newest(progress))
         next_instant(spec.timing, after_ms, zones, bounded=True)
         begin_after(one, progress, after_ms, zones)
+        if is_spent(one, progress):
+            raise BadRequestError(
+                f"count {spec.timing.count} is used up: the schedule has fired {progress.n} times; "
+                "give a larger count, or delete the schedule to begin again",
+                field="count",
+            )
         if not progress.next_ms:
             form = next(form for form in FORMS if getattr(spec.timing, form) is not None)
             raise BadRequestError(

@@ -63,6 +63,7 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
     assert (changed.json["cron"], changed.json["interval_ms"]) == (None, 7_200_000)
     assert changed.json["key"] is None
     assert changed.json["body"] == "x"
+    assert broker.call("PATCH", path, {"body": None}).status == 400
     assert broker.call("PATCH", path, {"body_base64": "/w=="}).json["body_base64"] == "/w=="
     # An interval that replaces a cron expression is counted from now, as in a PUT.
     assert broker.call("PATCH", path, {"cron": "0 9 * * *", "start_ms": None}).status == 200
@@ -110,8 +111,9 @@ def test_what_is_refused(
 def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_problem: Any) -> None:
     for name in ("~own", "a\x01", "x" * 201):
         answer = broker.call("PUT", url_of(topic, name), DAILY)
-        assert_problem(answer, 400, "bad_request", "schedule")
-    assert_problem(broker.call("GET", f"/v1/topics/{topic}/schedules"), 404, "unknown")
+        problem = assert_problem(answer, 400, "bad_request", "schedule")
+        assert "begin with ~" in problem["detail"] or "200 bytes" in problem["detail"]
+    assert broker.call("GET", f"/v1/topics/{topic}/schedules").json["schedules"] == []
     broker.call("PUT", f"/v1/topics/{topic}")
     for method, verb, body in (
         ("GET", "", None),
@@ -206,6 +208,12 @@ def test_previews_show_clock_changes(broker: Any, topic: str, assert_problem: An
     for n in ("0", "1001", "x"):
         answer = broker.call("GET", url_of(topic, verb=f"/preview?n={n}"))
         assert_problem(answer, 400, "bad_request", "n")
+    # What was put can be tried: members of the message are checked, no more.
+    assert (
+        broker.call("POST", url_of(topic, verb="/preview?n=2"), DAILY | {"key": "k"}).status == 200
+    )
+    answer = broker.call("POST", url_of(topic, verb="/preview"), DAILY | {"ttl_ms": -9})
+    assert_problem(answer, 400, "bad_request", "ttl_ms")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "x"})
     assert_problem(answer, 400, "bad_request", "cron")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "0 0 * 2 MON#5"})
@@ -297,3 +305,16 @@ def test_the_limit_of_messages_of_a_principal(
     assert {200, 429} >= {call("POST", "/run").status for _ in range(20)} >= {429}
     assert secured.call("POST", url_of(topic, verb="/run")).status == 200
     assert secured.call("PUT", url_of(topic), fast).status == 200
+
+
+def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:
+    """At 4 MiB of messages, whatever the limit: five of a megabyte take two pages."""
+    for number in range(5):
+        answer = broker.call("PUT", url_of(topic, f"s{number}"), DAILY | {"body": "x" * 1_000_000})
+        assert answer.status == 201
+    page = broker.call("GET", f"/v1/topics/{topic}/schedules").json
+    path = f"/v1/topics/{topic}/schedules?cursor={page['cursor']}"
+    rest = broker.call("GET", path).json
+    assert (len(page["schedules"]), len(rest["schedules"]), rest["cursor"]) == (4, 1, None)
+    names = {each["schedule"] for each in page["schedules"] + rest["schedules"]}
+    assert names == {f"s{number}" for number in range(5)}

@@ -72,6 +72,7 @@ def test_a_target_is_made_read_changed_and_dropped(broker: Any, topic: str) -> N
     assert broker.call("GET", path).json == changed.json
     assert broker.call("PATCH", path, {"per_second": None}).json["per_second"] is None
     assert broker.call("PATCH", path, {"push": "on"}).json["state"] == "closed"
+    assert broker.call("PATCH", path, {"url": None}).status == 400
     # PUT replaces all but the secrets.
     again = broker.call("PUT", path, {"url": "https://example.com/"})
     assert again.status == 200
@@ -104,6 +105,27 @@ def test_secrets_rotate(broker: Any, topic: str) -> None:
         ({"url": "ftp://example.com/"}, "url", "https://"),
         ({"url": "https://u:p@example.com/"}, "url", "no user name"),  # pragma: allowlist secret
         ({"url": "https://example.com:22/"}, "url", "port 22"),
+        (
+            {"url": "https://10.1.2.3/"},
+            "url",
+            "10.1.2.3 is not permitted: private (RFC 1918); --push-allow",
+        ),
+        (
+            {"url": "https://[::ffff:127.0.0.1]/"},
+            "url",
+            "embeds 127.0.0.1, is not permitted: loopback",
+        ),
+        ({"url": "https://example.com/", "timeout_ms": 10**30}, "timeout_ms", "must lie from 100"),
+        (
+            {"url": "https://example.com/", "timeout_ms": 500.5},
+            "timeout_ms",
+            "not a number with a fraction",
+        ),
+        (
+            {"url": "https://example.com/", "concurrency": "9"},
+            "concurrency",
+            "an integer, not text",
+        ),
         ({"url": "https://example.com/", "secrets": ["x"]}, "secrets", "24 to 64 bytes"),
         ({"url": "https://example.com/", "secrets": []}, "secrets", "1"),
         ({"url": "https://example.com/", "secrets": SECRETS + SECRETS}, "secrets", "2"),
