@@ -16,7 +16,7 @@ import numpy as np
 
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.views.counting import MINUTE_MS, slots
+from delaylog.broker.engine.views.counting import MINUTE_MS
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.layout import HOUR_MS, HOUR_SECONDS, Int64Array
 from delaylog.storage.messages.rows import seconds_of
@@ -52,12 +52,12 @@ class Overview:
     @property
     def minutes(self) -> list[dict[str, int]]:
         """Stored messages by minute; the first is the rest of the present one."""
-        return slots(self._minutes(), self._first_minute_ms, MINUTE_MS)
+        return _slots(self._minutes(), self._first_minute_ms, MINUTE_MS)
 
     @property
     def hours(self) -> list[dict[str, int]]:
         """Messages by hour; of the present one the stored messages of its rest."""
-        return slots(self._hours, self._first_hour * HOUR_MS, HOUR_MS)
+        return _slots(self._hours, self._first_hour * HOUR_MS, HOUR_MS)
 
     @property
     def seconds(self) -> list[dict[str, int]]:
@@ -135,3 +135,10 @@ class Overview:
             self._hours[0] = found[passed:].sum()
         if first < stop:
             self._seconds[start + first : start + stop] += found[first:stop]
+
+
+def _slots(counts: Int64Array, start_ms: int, length_ms: int) -> list[dict[str, int]]:
+    return [
+        {"from_ms": start_ms + at * length_ms, "count": count}
+        for at, count in enumerate(counts.tolist())
+    ]
