@@ -146,6 +146,28 @@ def test_the_life_of_a_message_is_drawn(broker: Broker, look: Any, topic: str) -
     window.sees("no paper").sees("tester")
 
 
+def test_why_a_message_is_late(broker: Broker, look: Any, topic: str) -> None:
+    """The waits that an answer tells are shown, with a link to the message that held the key."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "late"})
+    waits = [
+        {"from_ms": 1_000, "until_ms": 61_000, "cause": "key", "held_by": "other"},
+        {"from_ms": 61_000, "until_ms": 61_500, "cause": "no_consumers"},
+    ]
+    told = {**message(broker, topic, "late"), "waits": waits}
+    window: Looking = look(broker.url)
+    window.page.route(
+        f"**/v1/topics/{topic}/messages/late?*", lambda route: route.fulfill(json=told)
+    )
+    window.at(f"/topics/default/{topic}/messages/late").sees("Why late")
+    rows = window.page.get_by_role("region", name="Waits").locator("tbody tr")
+    expect(rows.nth(0)).to_contain_text("1 min")
+    expect(rows.nth(0)).to_contain_text("its key is locked by another message")
+    expect(rows.nth(1)).to_contain_text("nobody asks for messages")
+    window.refused = {404}
+    window.follow("other").sees("has no message")
+    assert window.page.url.endswith("/messages/other")
+
+
 @pytest.mark.parametrize(
     ("action", "query", "filled_in", "state", "expected"),
     [

@@ -8,6 +8,7 @@ import { length, parseTime, stamp, ZONE } from "../core/time.js";
 import { Body } from "../parts/body.js";
 import { Field } from "../parts/dialog.js";
 import { Loaded } from "../parts/failure.js";
+import { Waits } from "../parts/late.js";
 import { LifeLine } from "../parts/lifeline.js";
 import { Facts } from "../parts/table.js";
 import { TopicHead } from "../parts/topic-head.js";
@@ -38,6 +39,7 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
         <${Copy} text=${location.href} label="Copy the link" /></div>
       <section aria-labelledby="life"><h3 id="life">Life</h3>
         <${LifeLine} steps=${message.life ?? []} complete=${message.life_complete} /></section>
+      <${Waits} waits=${message.waits} ns=${ns} topic=${topic} group=${group} />
       <section aria-labelledby="facts"><h3 id="facts">Facts</h3><${Facts} of=${facts(message, { ns, topic, group })} /></section>
       <section aria-labelledby="body"><h3 id="body">Body</h3>${message.body == null && message.body_base64 == null
         ? html`<p>You lack the right bodies for this topic.</p>` : html`<${Body} of=${message} />`}</section>

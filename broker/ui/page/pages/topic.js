@@ -8,6 +8,7 @@ import { useApp } from "../core/context.js";
 import { link } from "../core/router.js";
 import { Loaded } from "../parts/failure.js";
 import { Slots } from "../parts/forecast.js";
+import { Cause } from "../parts/late.js";
 import { Facts, Table } from "../parts/table.js";
 import { TopicHead } from "../parts/topic-head.js";
 import { Counts, number, Tag, Time } from "../parts/values.js";
@@ -16,7 +17,7 @@ import { Drop, NewGroup, Pause, Purge, Send, Setting } from "./topic-changes.js"
 /** Names that this page gives to members of the statistics; others are shown as they are. */
 const SHOWN = new Set([
   "topic", "group", "counts", "consumers", "delay_buckets", "oldest_due_ms", "rates", "sent",
-  "delivered", "now_ms", "waiting_receives",
+  "delivered", "now_ms", "bounded_by",
 ]);
 
 export function Topic({ names: { ns, topic }, query: { group = "" } }) {
@@ -67,6 +68,7 @@ function Now({ stats }) {
   return html`<${Facts} of=${[
     ["First due", oldest == null ? "nothing waits" : html`<${Time} ms=${oldest} /> <${Tag} tone=${overdue ? "warn" : ""}>${
       overdue ? `overdue: ${relative(oldest)}` : relative(oldest)}</${Tag}>`],
+    ["Bounded by", stats.bounded_by === undefined ? undefined : stats.bounded_by === null ? "nothing" : html`<${Cause} of=${stats.bounded_by} />`],
     ["Sent a second", number(rates.sent)],
     ["Delivered a second", number(rates.delivered)],
     ["Acked a second", number(rates.acked)],
@@ -77,10 +79,7 @@ function Now({ stats }) {
 }
 
 function Consumers({ stats }) {
-  const waiting = stats.waiting_receives;
-  return html`${waiting !== undefined && html`<p>${waiting === 0 && stats.counts.ready > 0
-      ? html`<${Tag} tone="warn">Nobody waits for messages</${Tag}>` : html`Waiting for messages: <strong>${number(waiting)}</strong>`}</p>`}
-    <${Table} caption="Consumers with messages under lease" rows=${stats.consumers} keyOf=${({ name }) => name}
+  return html`<${Table} caption="Consumers with messages under lease" rows=${stats.consumers} keyOf=${({ name }) => name}
       empty="No named consumer has a message." columns=${[
         { name: "name", title: "Consumer", cell: ({ name }) => name },
         { name: "leased", title: "Leased", number: true, cell: ({ leased }) => number(leased) }]} />`;

@@ -13,12 +13,13 @@ export function Slots({ label, slots }) {
   useZone();
   if (slots.length === 0) return null;
   const most = busiest(slots);
-  const filled = slots.filter(({ count }) => count > 0);
+  const filled = slots.filter(({ count, firings }) => count > 0 || firings > 0);
   return html`<div class="slots"><${Bars} label=${label} slots=${slots} />
     <p>${most ? html`Busiest: <strong>${number(most.count)}</strong> from <${Time} ms=${most.from_ms} distance />`
       : "Nothing is due in this time."}</p>
     ${filled.length > 0 && html`<details><summary>The numbers</summary>
       <${Table} caption=${label} rows=${filled} keyOf=${({ from_ms: ms }) => ms} columns=${[
         { name: "from", title: "From", cell: ({ from_ms: ms }) => stamp(ms) },
-        { name: "count", title: "Messages", number: true, cell: ({ count }) => number(count) }]} /></details>`}</div>`;
+        { name: "count", title: "Messages", number: true, cell: ({ count }) => number(count) },
+        ...(slots[0].firings === undefined ? [] : [{ name: "firings", title: "And firings", number: true, cell: ({ firings }) => number(firings) }])]} /></details>`}</div>`;
 }

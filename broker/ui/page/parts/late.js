@@ -1,0 +1,28 @@
+// Why messages are late: the causes in words, and the waits of one message.
+import { html } from "../core/view.js";
+import { link } from "../core/router.js";
+import { length } from "../core/time.js";
+import { Table } from "./table.js";
+import { Tag, Time } from "./values.js";
+
+const WORDS = {
+  down: "the broker did not run", take_over: "another node took over", catching_up: "a start replayed the log",
+  stall: "the process stood still", slow_disk: "the disk was slow", loading: "it was read from disk",
+  paused: "the topic is paused", key: "its key is locked by another message", rate_limit: "the topic's rate limit",
+  leased_max: "the limit of messages under lease", no_consumers: "nobody asks for messages",
+  slow_consumers: "consumers are busy", unknown: "not known",
+};
+
+/** A cause, by its name in the API and in words. */
+export const Cause = ({ of }) => html`<${Tag} tone="warn">${of.replaceAll("_", " ")}</${Tag}> ${WORDS[of]}`;
+
+/** The waits of a message between ready and handed out, if the broker tells them. */
+export function Waits({ waits, ns, topic, group }) {
+  if (!waits?.length) return null;
+  return html`<section aria-labelledby="late"><h3 id="late">Why late</h3>
+    <${Table} caption="Waits" rows=${waits} keyOf=${({ from_ms: ms, cause }) => `${ms} ${cause}`} columns=${[
+      { name: "from", title: "From", cell: ({ from_ms: ms }) => html`<${Time} ms=${ms} />` },
+      { name: "length", title: "For", cell: ({ from_ms: from, until_ms: until }) => (until == null ? "until now" : length(Number(until) - Number(from))) },
+      { name: "cause", title: "Cause", cell: ({ cause }) => html`<${Cause} of=${cause} />` },
+      { name: "by", title: "Held by", cell: ({ held_by: id }) => id && html`<a class="id" href=${link(["topics", ns, topic, "messages", id], { group })}>${id}</a>` }]} /></section>`;
+}
