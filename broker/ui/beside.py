@@ -18,13 +18,13 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from delaylog.broker.calls.access.caller import ANYONE
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.embedded.carrying import answer_to
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.waits.driving import LoopDriver
+from delaylog.broker.engine.access.grants import RIGHTS
 from delaylog.broker.ui.files import UI, answer_of
 from delaylog.broker.web.request_checks import RequestChecks
 
@@ -119,5 +119,6 @@ class UiThread:
 
 def _who() -> dict[str, Any]:
     """The session of a caller where no authentication is required."""
-    grants = [str(grant) for grant in ANYONE.permissions.grants]
-    return {"principal": None, "grants": grants, "expires_at_ms": None, "csrf": None}
+    # It has no metrics.
+    rights = ",".join(sorted(RIGHTS - {"metrics"}))
+    return {"principal": None, "grants": [rights], "expires_at_ms": None, "csrf": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -163,6 +164,33 @@ def test_a_broker_that_is_gone_and_comes_back(
     broker.start()
     expect(window.page.get_by_text("What is shown may be old")).to_have_count(0)
     window.errors = [each for each in window.errors if "net::ERR" not in each]
+
+
+def test_lateness_is_drawn_over_time(broker: Broker, look: Any) -> None:
+    """From the broker's histogram: what was added between two readings, over all topics."""
+    head = 'delaylog_lateness_seconds_bucket{namespace="default",topic="%s",le="%s"} %d'
+    readings = itertools.count()
+    window: Looking = look(broker.url)
+
+    def answer(route: Any) -> None:
+        """Each reading has 5 messages more within a millisecond, and one of more than 250 ms."""
+        n = next(readings)
+        samples = [("a", "0.001", 2 * n), ("a", "0.25", 2 * n), ("a", "+Inf", 3 * n)]
+        samples += [("b", bound, 7 + 3 * n) for bound in ("0.001", "0.25", "+Inf")]
+        text = "\n".join(head % sample for sample in samples)
+        route.fulfill(body=text, content_type="text/plain; version=0.0.4")
+
+    window.page.route("**/metrics", answer)
+    window.page.clock.install()
+    window.at("/").sees("Busiest seconds")
+    window.page.clock.run_for(11_000)
+    window.sees("Handed out, by lateness").page.get_by_text("The last 10 s").click()
+    rows = window.page.get_by_role("region", name="Lateness of the last").locator("tbody tr")
+    expect(rows).to_have_text(["up to 1 ms5", "up to 250 ms0", "more1"])
+    window.page.clock.run_for(10_500)
+    window.page.clock.run_for(10_500)
+    window.shoot("heat")
+    assert window.faults() == []
 
 
 def test_the_load_to_come_names_the_busiest(broker: Broker, look: Any, topic: str) -> None:

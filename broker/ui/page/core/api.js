@@ -48,7 +48,7 @@ export async function call(method, path, { query, body, token, signal } = {}) {
   const url = withQuery(path, local ? { ...query, read: "local" } : query);
   const text = body === undefined ? undefined : write(body);
   remember(method, url, text);
-  const headers = { Accept: "application/json" };
+  const headers = { Accept: "application/json, text/plain;q=0.5" };
   if (text !== undefined) headers["Content-Type"] = "application/json";
   if (token) headers.Authorization = `Bearer ${token}`;
   else if (state.csrf && method !== "GET") headers["Delaylog-CSRF"] = state.csrf;
@@ -63,7 +63,10 @@ export async function call(method, path, { query, body, token, signal } = {}) {
     throw new Refusal(307, "moved", "Another node leads: open its dashboard to change something.");
   }
   const said = await answer.text();
-  if (answer.ok) return said ? parse(said) : null;
+  if (answer.ok) {
+    const json = answer.headers.get("Content-Type")?.includes("json");
+    return json ? parse(said) : said;
+  }
   const problem = documentOf(said);
   if (answer.status === 401 && !token) state.onUnauthorized();
   throw new Refusal(

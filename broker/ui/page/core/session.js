@@ -7,6 +7,7 @@ const ROLES = {
   consumer: ["receive"],
   viewer: ["read", "metrics", "dashboard"],
   operator: ["read", "change", "operate", "metrics", "dashboard"],
+  admin: ["send", "receive", "read", "bodies", "change", "admin", "operate", "metrics", "dashboard"],
 };
 
 /** Whether a pattern of a grant matches: `*` stands for any text. */
@@ -18,7 +19,7 @@ const matches = (pattern, text) =>
 function parseGrant(text) {
   const [words, place = "*/*", group = "*"] = text.split(":");
   const slash = place.lastIndexOf("/");
-  const rights = new Set(words.split(",").flatMap((word) => ROLES[word] ?? [word]));
+  const rights = new Set(ROLES[words] ?? words.split(","));
   return { rights, ns: place.slice(0, slash), topic: place.slice(slash + 1), group };
 }
 
@@ -31,7 +32,7 @@ export class Session {
   }
 
   #with(right) {
-    return this.grants.filter(({ rights }) => rights.has(right) || rights.has("admin"));
+    return this.grants.filter(({ rights }) => rights.has(right));
   }
 
   /** Whether the caller may do this to a topic, in one group or in all of them. */
