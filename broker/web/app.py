@@ -216,7 +216,10 @@ class HttpFace:
             return response
         page = ui.answer_of(request.method, path, request.headers)
         if page is not None:
-            return response_of(page)
+            response = response_of(page)
+            if not request.content.is_eof():
+                response.force_close()
+            return response
         ctx.budget = self._budget
         ctx.origin = connection = cast("Connection", request.protocol)
         try:

@@ -124,8 +124,9 @@ class Overview:
                 hours.flusher.rest(hour)
         last = hours.flushed(hour)
         for rows, _ in hours.pile.parts(hour):
-            fresh = rows[rows["global_index"] > last]
-            found += np.bincount(seconds_of(fresh, hour), minlength=HOUR_SECONDS)
+            # A column, not rows: numpy copies structured rows ten times as slowly.
+            fresh = seconds_of(rows, hour)[rows["global_index"] > last]
+            found += np.bincount(fresh, minlength=HOUR_SECONDS)
             yield None
         start = (hour * HOUR_MS - self._first_minute_ms) // 1_000
         first, stop = max(0, -start), min(HOUR_SECONDS, len(self._seconds) - start)
