@@ -142,7 +142,8 @@ class AddressRules:
     """Ports that a push may connect to."""
 
     def refusal(self, host: str, port: int) -> str | None:
-        """Why a push must not connect to an address; None if it may.
+        """Why a push must not connect to an address; None if it may. The reason does not have the
+        address: who sets a target must not learn what internal names resolve to.
 
         `host` is an address as a resolver returns it, also one with a scope (`fe80::1%eth0`).
         """
@@ -155,8 +156,8 @@ class AddressRules:
         for each in _meant(address):
             reason = self._refusal(each)
             if reason is not None:
-                inside = "" if each == address else f", which embeds {each},"
-                return f"address {address}{inside} is not permitted: {reason}"
+                what = "address is" if each == address else "address embeds one that is"
+                return f"the {what} not permitted: {reason}"
         return None
 
     def _refusal(self, address: Address) -> str | None:

@@ -6,11 +6,13 @@ firing. `count` is not judged here: it counts firings, which are state.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 from delaylog.broker.schedules.cron import parsed_cron
 from delaylog.broker.schedules.rrule import recurrence
-from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.schedules.timing import Timing, check_timing
 from delaylog.broker.schedules.wall_clock import EPOCH, NextWall, WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
@@ -36,6 +38,11 @@ def next_instant(timing: Timing, after_ms: int, zones: Zones = PACKAGED) -> int 
         found = _on_the_clock(timing, WallClock(zones.zone(timing.zone)), after_ms // _S)
     end_ms = INSTANT_MS_MAX if timing.end_ms is None else timing.end_ms
     return found if found is not None and found < end_ms else None
+
+
+def instants_of(members: Mapping[str, Any]) -> Callable[[int], int | None]:
+    """The function `next_instant` of the members of a timing. Raises MemberError."""
+    return partial(next_instant, check_timing(members))
 
 
 def next_instant_after_change(

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
+from delaylog.client._async.workers.beginnings import AsyncBeginnings
 from delaylog.client._async.workers.shift import check_handler
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
 from delaylog.client.errors import ApiError
@@ -146,8 +147,7 @@ class AsyncTasking(Declaring):
 
     _task_topics: dict[str, _TaskTopic]
     """The functions of each topic that has tasks."""
-    _beginnings: list[Callable[[], Awaitable[object]]]
-    """What the worker does at each start."""
+    _beginnings: AsyncBeginnings
 
     @abstractmethod
     async def send(
@@ -210,6 +210,11 @@ class AsyncTasking(Declaring):
                 "name="
             )
         known.add(name)
+        try:
+            self.broker(repeat.shard)
+        except ValueError as error:
+            # At the declaration, not at the first start.
+            raise ValueError(f"every, schedule {name!r} of topic {topic!r}: {error}") from None
         said: ScheduleKeywords = {**repeat.said, "max_retry": fields.get("max_retry")}
 
         async def put() -> object:
@@ -220,7 +225,7 @@ class AsyncTasking(Declaring):
                 error.args = (f"schedule {name!r} of task {task!r}, topic {topic!r}: {error}",)
                 raise
 
-        self._beginnings.append(put)
+        self._beginnings.add(f"cannot put schedule {name!r} of topic {topic!r}", put)
 
 
 class _TaskTopic:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
@@ -15,6 +14,7 @@ from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.due import unix_ms
 from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
+from delaylog.client.wire.json_bodies import with_body
 
 Gap: TypeAlias = Literal["next", "skip"]
 Fold: TypeAlias = Literal["first", "second", "both"]
@@ -93,7 +93,7 @@ def schedules(
     cursor: str | None = None,
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
-    """Return a page of the schedules of a topic, by name, starting after `cursor`."""
+    """Return a page of the schedules of a topic, in no particular order, after `cursor`."""
     return request(
         "listSchedules",
         places,
@@ -267,10 +267,8 @@ def _time_ms(said: Mapping[str, Any], name: str, field: str) -> int | None:
     raise ValueError(f"give {name} or {field}, not both")
 
 
-def _body(body: bytes | str) -> dict[str, str]:
+def _body(body: bytes | str) -> dict[str, Any]:
     """The body's member. TypeError for what is neither text nor bytes."""
-    if isinstance(body, str):
-        return {"body": body}
-    if isinstance(body, bytes):
-        return {"body_base64": base64.b64encode(body).decode()}
-    raise TypeError(f"body is bytes or str, not {type(body).__name__}")
+    if not isinstance(body, (bytes, str)):
+        raise TypeError(f"body is bytes or str, not {type(body).__name__}")
+    return with_body({}, body)

@@ -54,7 +54,7 @@ OF_SCHEDULES: Final = (
         "listSchedules",
         f"GET {SCHEDULES}",
         "read",
-        "A topic's schedules by name, page by page.",
+        "A topic's schedules, page by page, in no particular order.",
         "Schedules",
         query=(LIMIT, shapes.CURSOR),
     ),

@@ -67,7 +67,7 @@ def test_times_and_durations() -> None:
         tags=("a",),
     )
     assert said(call) == {
-        "body_base64": "eA==",
+        "body": "x",
         "interval_ms": 1_500,
         "start_ms": int(at.timestamp() * 1_000),
         "jitter_ms": 5,

@@ -13,6 +13,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import body_members
 from delaylog.broker.calls.places import the_topic
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
@@ -23,6 +24,7 @@ from delaylog.broker.engine.schedules.commands import (
     list_schedules,
     patch_schedule,
     pause_schedule,
+    planned_schedule,
     preview,
     put_schedule,
     resume_schedule,
@@ -32,6 +34,7 @@ from delaylog.broker.engine.schedules.commands import (
 )
 from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.messages import unpack_message
+from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
@@ -46,28 +49,31 @@ from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
 from delaylog.storage.messages.shape import Shape
 
 PAGE_BYTES: Final = 4 << 20
-"""A page of a list ends when its messages, after the first one, have this size."""
+"""A page of a list ends before its messages have more than this size, unless it is one message."""
 _BODIES: Final = ("body", "body_base64")
+_CURSOR_DIGITS: Final = 20
+"""A cursor is the number of a schedule."""
 
 
 async def list_schedules_(ctx: Context) -> Answer:
-    """GET …/schedules: a page, by name. A topic that does not exist yet reads as empty."""
+    """GET …/schedules: a page. A topic that does not exist yet reads as empty."""
     values = ctx.query_values()
     state, limit = ctx.node.engine.state, values["limit"]
+    cursor = values["cursor"] or b"0"
+    if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS:
+        raise Problem("bad_request", "cursor is not one of an earlier page", field="cursor")
     topic = state.topics.get(ctx.topic_key)
     if topic is None:
         return ctx.answer({"schedules": [], "cursor": None})
-    after = (values["cursor"] or b"").decode()
-    found = list_schedules(state, topic, after=after, limit=limit + 1)
-    page: list[dict[str, Any]] = []
-    size = 0
-    for one in found[:limit]:
+    page: list[Schedule] = []
+    size, more = 0, None
+    for one in list_schedules(state, topic, after=int(cursor), limit=limit + 1):
         size += len(one.spec.message)
-        if page and size > PAGE_BYTES:
+        if page and (len(page) == limit or size > PAGE_BYTES):
+            more = str(page[-1].number)
             break
-        page.append(_describe(ctx, topic, one))
-    cursor = page[-1]["schedule"] if len(page) < len(found) else None
-    return ctx.answer({"schedules": page, "cursor": cursor})
+        page.append(one)
+    return ctx.answer({"schedules": [_describe(ctx, topic, one) for one in page], "cursor": more})
 
 
 async def get_schedule(ctx: Context) -> Answer:
@@ -84,10 +90,14 @@ async def put_schedule_(ctx: Context) -> Answer:
     topic = state.topics.get(key)
     if topic is None:
         # A refused schedule makes no topic.
-        NAME.check(name)
-        spec_of(state, name, anchored(members, now_ms), body or b"", PACKAGED)
+        planned_schedule(state, state.blank_topic(*key), name, members, body or b"", now_ms)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
+    if known is not None:
+        planned = planned_schedule(state, topic, name, members, body or b"", now_ms)
+        # An equal put changes nothing.
+        if planned.spec != known.spec:
+            recall_ahead(state, topic, known, now_ms)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
     return await _changed(ctx, topic, one, status=200 if known else 201)
 
@@ -98,13 +108,15 @@ async def update_schedule(ctx: Context) -> Answer:
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
+    one = recall_ahead(state, topic, one, now_ms)
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
 async def delete_schedule(ctx: Context) -> Answer:
     """DELETE …/schedules/{s}."""
-    _, one = _the_schedule(ctx)
-    drop_schedule(ctx.node.engine.state, one, ctx.node.clock.now_ms())
+    topic, one = _the_schedule(ctx)
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    drop_schedule(state, recall_ahead(state, topic, one, now_ms), now_ms)
     return await ctx.durable_answer({"result": "done"})
 
 
@@ -112,7 +124,8 @@ async def pause_schedule_(ctx: Context) -> Answer:
     """POST …/schedules/{s}/pause."""
     note = ((await ctx.values())["note"] or b"").decode()
     topic, one = _the_schedule(ctx)
-    one = pause_schedule(ctx.node.engine.state, one, note, ctx.node.clock.now_ms())
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    one = pause_schedule(state, recall_ahead(state, topic, one, now_ms), note, now_ms)
     return await _changed(ctx, topic, one)
 
 
@@ -132,8 +145,8 @@ async def run_schedule(ctx: Context) -> Answer:
     check_room(state, ctx.node.free_bytes())
     message_id = run_now(state, one, ctx.node.clock.now_ms())
     ctx.count = 1
-    one = state.schedules.by_number[one.number]
-    return await ctx.durable_answer({**_place(topic, one), "id": message_id, "n": one.progress.n})
+    fired = {"id": message_id, "n": one.progress.n + 1}
+    return await ctx.durable_answer({**_place(topic, one), **fired})
 
 
 async def backfill_schedule(ctx: Context) -> Answer:

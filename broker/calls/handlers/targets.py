@@ -17,7 +17,7 @@ from delaylog.broker.calls.places import permit_group, the_topic
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.commands import drop_target, put_target, the_target
 from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Target
-from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 from delaylog.broker.push.addresses import refused_literal
 from delaylog.broker.push.signing import make_secret, parse_secret, shown
 from delaylog.broker.push.urls import check_url
@@ -44,8 +44,11 @@ async def put_target_(ctx: Context) -> Answer:
     state, now_ms = node.engine.state, node.clock.now_ms()
     url = _url(ctx, values)
     secrets = _secrets(values)
-    known = state.topics.get(key)
-    topic = known or node.engine.make_topic(key[1], now_ms, key[0])
+    topic = state.topics.get(key)
+    if topic is None and ctx.params["group"] == DEFAULT_NAME:
+        # A new topic has no other group.
+        topic = node.engine.make_topic(key[1], now_ms, key[0])
+    topic = topic or the_topic(ctx)
     group = _group(ctx, topic)
     old = state.targets.targets.get((topic.number, group.number))
     made = None

@@ -16,7 +16,8 @@ import orjson
 from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
 from delaylog.broker.calls.forms.reading import read_json, read_msgpack
 from delaylog.broker.calls.problems import Problem, document_of
-from delaylog.broker.calls.settling import bulk_settling, parsed
+from delaylog.broker.calls.settling import bulk_settling
+from delaylog.broker.calls.shapes import parse_receipts
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
@@ -82,7 +83,7 @@ def decode(raw: str | bytes, limits: Limits) -> Grant | Stop | Settle:
         raise Problem("bad_request", f"{name} has no receipts", field="receipts")
     reason = (values.get("reason") or b"").decode()
     wanted = Settling(name, values.get("delay_ms"), values.get("lease_ms"), reason)
-    return Settle(wanted, receipts, parsed(receipts))
+    return Settle(wanted, receipts, parse_receipts(receipts))
 
 
 def delivery_frame(found: Delivery, form: str, now_ms: int) -> bytes:

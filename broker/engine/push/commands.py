@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgpack
 
-from delaylog.broker.engine.errors import ConflictError, QuotaRefusal, UnknownError
+from delaylog.broker.engine.errors import QuotaRefusal, UnknownError
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.targets import WELL, GroupKey, Health, Target
 from delaylog.broker.engine.state import EngineState
@@ -57,10 +57,7 @@ def note_health(state: EngineState, key: GroupKey, health: Health, now_ms: int) 
 
 
 def _append(state: EngineState, key: GroupKey, now_ms: int, **more: Any) -> None:
-    if state.level < TARGET_FRAMES:
-        raise ConflictError(
-            "a member of this cluster runs a release without push targets: upgrade it first"
-        )
+    state.need_level(TARGET_FRAMES, "push targets")
     members = {"topic": key[0], "group": key[1], **more}
     packed: bytes = msgpack.packb(members)
     state.append(FrameKind.TARGET, [packed], now_ms)

@@ -6,10 +6,10 @@ behind an instant that has fired.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from heapq import nsmallest
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.errors import (
@@ -60,12 +60,14 @@ def the_schedule(state: EngineState, topic: Topic, name: str) -> Schedule:
 
 
 def list_schedules(
-    state: EngineState, topic: Topic, *, after: str = "", limit: int = 100
-) -> list[Schedule]:
-    """Schedules of a topic by name, from the first behind `after` on."""
-    names = state.schedules.by_topic.get(topic.number, {})
-    found = nsmallest(limit, (name for name in names if name > after))
-    return [names[name] for name in found]
+    state: EngineState, topic: Topic, *, after: int = 0, limit: int = 100
+) -> Iterator[Schedule]:
+    """Schedules of a topic, from the first behind the number `after` on; 0: all. Each is read when
+    it is taken.
+
+    Their order is that of their places in memory, in which a schedule stays while it exists.
+    """
+    return islice(state.schedules.of_topic(topic.number, after), limit)
 
 
 def put_schedule(
@@ -82,9 +84,27 @@ def put_schedule(
     `members` are those of TIMING and RULES, and fields of a send. Raises MemberError that names the
     member, ConflictError and QuotaRefusal.
     """
+    one = planned_schedule(state, topic, name, members, body, now_ms, zones)
+    return _put(state, one, now_ms, by=zones.version)
+
+
+def planned_schedule(
+    state: EngineState,
+    topic: Topic,
+    name: str,
+    members: Mapping[str, Any],
+    body: bytes,
+    now_ms: int,
+    zones: Zones = PACKAGED,
+) -> Schedule:
+    """What `put_schedule` stores; raises what it raises. The topic may be a blank one."""
     _check_level(state)
     check_id(NAME.check(name))
     known = state.schedules.find(topic.number, name)
+    if known is None and state.schedules.collides(topic.number, name):
+        raise ConflictError(
+            f"the name {name!r} cannot be stored here: give another", field=NAME.name
+        )
     if known is None and len(state.schedules) >= state.limits.schedules_max:
         raise QuotaRefusal(
             f"there are {len(state.schedules)} schedules, and schedules_max is "
@@ -92,7 +112,8 @@ def put_schedule(
             quota="schedules",
         )
     members = anchored(members, now_ms, zones, known)
-    return _store(state, topic, name, spec_of(state, name, members, body, zones), now_ms, zones)
+    spec = spec_of(state, name, members, body, zones)
+    return _changed(state, topic, name, spec, now_ms, zones)
 
 
 def anchored(
@@ -156,7 +177,8 @@ def patch_schedule(
     members = anchored(members, now_ms, zones)
     old_body, _ = unpack_message(one.spec.message)
     spec = spec_of(state, one.name, members, old_body if body is None else body, zones)
-    return _store(state, topic, one.name, spec, now_ms, zones)
+    changed = _changed(state, topic, one.name, spec, now_ms, zones)
+    return _put(state, changed, now_ms, by=zones.version)
 
 
 def members_of(one: Schedule) -> dict[str, Any]:
@@ -174,7 +196,8 @@ def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) ->
     NOTE.check(note)
     note = note or one.note or ""
     progress = replace(one.progress, buffered_ms=0)
-    return _put(state, one, one.spec, note, progress, now_ms)
+    changed = Schedule(one.number, one.topic, one.name, one.spec, note).at(progress)
+    return _put(state, changed, now_ms)
 
 
 def resume_schedule(
@@ -185,7 +208,8 @@ def resume_schedule(
         return one
     progress = one.progress.copy()
     begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
-    return _put(state, one, one.spec, None, progress, now_ms)
+    changed = Schedule(one.number, one.topic, one.name, one.spec, None).at(progress)
+    return _put(state, changed, now_ms)
 
 
 def drop_schedule(state: EngineState, one: Schedule, now_ms: int) -> int:
@@ -266,9 +290,10 @@ def spec_of(
     return Spec(shared(timing), shared(Rules(**said)), pack_message(body, fields, name))
 
 
-def _store(
+def _changed(
     state: EngineState, topic: Topic, name: str, spec: Spec, now_ms: int, zones: Zones
 ) -> Schedule:
+    """A schedule with this spec, with its next instant."""
     known = state.schedules.find(topic.number, name)
     if known is not None and known.spec == spec:
         return known
@@ -292,7 +317,7 @@ def _store(
             )
     if spec.rules.overlap != "buffer_one":
         progress.buffered_ms = 0
-    return _put(state, one, spec, note, progress, now_ms, by=zones.version)
+    return one.at(progress)
 
 
 def _newest(progress: Progress) -> int:
@@ -303,17 +328,10 @@ def _newest(progress: Progress) -> int:
     return progress.last_ms if progress.n or progress.skipped else 0
 
 
-def _put(
-    state: EngineState,
-    one: Schedule,
-    spec: Spec,
-    note: str | None,
-    progress: Progress,
-    now_ms: int,
-    *,
-    by: str = PACKAGED.version,
-) -> Schedule:
-    changed = Schedule(one.number, one.topic, one.name, spec, note)
-    changed.progress = progress
-    append_schedule(state, {"put": changed.pack(), "by": by}, now_ms)
-    return state.schedules.by_number[one.number]
+def _put(state: EngineState, one: Schedule, now_ms: int, *, by: str = PACKAGED.version) -> Schedule:
+    """Store a schedule, unless it is there as it is."""
+    packed = one.pack()
+    present = state.schedules.get(one.number)
+    if present is None or present.pack() != packed:
+        append_schedule(state, {"put": packed, "by": by}, now_ms)
+    return one

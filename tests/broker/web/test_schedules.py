@@ -65,6 +65,12 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
     assert changed.json["body"] == "x"
     assert broker.call("PATCH", path, {"body": None}).status == 400
     assert broker.call("PATCH", path, {"body_base64": "/w=="}).json["body_base64"] == "/w=="
+    # An interval that replaces a cron expression is counted from now, as in a PUT.
+    assert broker.call("PATCH", path, {"cron": "0 9 * * *", "start_ms": None}).status == 200
+    begun = broker.call("PATCH", path, {"interval_ms": 7_200_000}).json["start_ms"]
+    assert time.time() * 1_000 - 60_000 < begun <= time.time() * 1_000
+    kept = broker.call("PATCH", path, {"interval_ms": 3_600_000}).json
+    assert kept["start_ms"] == begun
     # PUT replaces all of it.
     again = broker.call("PUT", path, DAILY)
     assert again.status == 200
@@ -122,7 +128,15 @@ def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_pro
     assert "never fires" in problem["detail"]
 
 
-def test_pages(broker: Any, topic: str) -> None:
+def test_a_schedule_that_never_fires_makes_no_topic(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    past = {"cron": "* * * * *", "end_ms": 1_000, "body": "x"}
+    assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+
+
+def test_pages(broker: Any, topic: str, assert_problem: Any) -> None:
     for name in ("c", "a", "b", "a b"):
         assert broker.call("PUT", url_of(topic, name), DAILY).status == 201
     path, cursor, names = f"/v1/topics/{topic}/schedules?limit=2", "", []
@@ -130,7 +144,10 @@ def test_pages(broker: Any, topic: str) -> None:
         page = broker.call("GET", path + cursor).json
         names += [each["schedule"] for each in page["schedules"]]
         cursor = f"&cursor={quote(page['cursor'] or '')}"
-    assert (names, page["cursor"]) == (["a", "a b", "b", "c"], None)
+    assert (sorted(names), page["cursor"]) == (["a", "a b", "b", "c"], None)
+    for cursor in ("a", "-1", "9" * 30):
+        answer = broker.call("GET", f"{path}&cursor={cursor}")
+        assert_problem(answer, 400, "bad_request", "cursor")
 
 
 def test_pause_resume_and_run(broker: Any, topic: str) -> None:
@@ -268,10 +285,9 @@ def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:
     for number in range(5):
         answer = broker.call("PUT", url_of(topic, f"s{number}"), DAILY | {"body": "x" * 1_000_000})
         assert answer.status == 201
-    page = broker.call("GET", f"/v1/topics/{topic}/schedules").json
-    assert ([each["schedule"] for each in page["schedules"]], page["cursor"]) == (
-        ["s0", "s1", "s2", "s3"],
-        "s3",
-    )
-    rest = broker.call("GET", f"/v1/topics/{topic}/schedules?cursor=s3").json
-    assert ([each["schedule"] for each in rest["schedules"]], rest["cursor"]) == (["s4"], None)
+    path = f"/v1/topics/{topic}/schedules"
+    page = broker.call("GET", path).json
+    rest = broker.call("GET", f"{path}?cursor={page['cursor']}").json
+    assert (len(page["schedules"]), len(rest["schedules"]), rest["cursor"]) == (4, 1, None)
+    names = [each["schedule"] for each in page["schedules"] + rest["schedules"]]
+    assert sorted(names) == [f"s{number}" for number in range(5)]

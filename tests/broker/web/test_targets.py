@@ -108,12 +108,12 @@ def test_secrets_rotate(broker: Any, topic: str) -> None:
         (
             {"url": "https://10.1.2.3/"},
             "url",
-            "10.1.2.3 is not permitted: private (RFC 1918); --push-allow",
+            "the address is not permitted: private (RFC 1918); --push-allow",
         ),
         (
             {"url": "https://[::ffff:127.0.0.1]/"},
             "url",
-            "embeds 127.0.0.1, is not permitted: loopback",
+            "the address embeds one that is not permitted: loopback",
         ),
         ({"url": "https://example.com/", "timeout_ms": 10**30}, "timeout_ms", "must lie from 100"),
         (
@@ -147,7 +147,12 @@ def test_what_is_refused(
 
 def test_a_group_that_does_not_exist(broker: Any, topic: str, assert_problem: Any) -> None:
     body = {"url": "https://example.com/"}
+    assert_problem(broker.call("PUT", url_of(topic, "no"), body), 404, "unknown")
+    # A refused target makes no topic.
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+    assert broker.call("PUT", url_of(topic), body).status == 201
     assert_problem(broker.call("PUT", url_of(topic, "no"), body), 404, "unknown", "group")
+    assert broker.call("DELETE", url_of(topic)).status == 200
     assert_problem(broker.call("PATCH", url_of(topic), {}), 404, "unknown")
     assert broker.call("PUT", f"/v1/topics/{topic}/groups/mail").status == 201
     assert broker.call("PUT", url_of(topic, "mail"), body).status == 201

@@ -19,6 +19,8 @@ from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 
 DAY = 24 * HOUR
+UNPRINTABLE = (" ", " a", "a ", "a\u202eb", "a\u2028b", "\ufeff", "a\u00a0b", "\u200b")
+"""Names that look like others, or like nothing."""
 
 
 def test_an_equal_put_changes_nothing(host: ScheduleHost) -> None:
@@ -144,12 +146,19 @@ def test_a_topic_goes_with_its_schedules_and_stays_for_them(host: ScheduleHost) 
     host.advance(400 * DAY)
 
 
-def test_lists_are_by_name(host: ScheduleHost) -> None:
-    """Page by page."""
+def test_lists_are_in_pages(host: ScheduleHost) -> None:
+    """Each schedule keeps its place, also over a change and a restart; a new one may fill a gap."""
     for name in ("c", "a", "b", "d"):
         host.put(name, cron="0 9 * * *")
-    assert host.list_names(limit=3) == ["a", "b", "c"]
-    assert host.list_names(after="c") == ["d"]
+    assert host.list_names(limit=3) == ["c", "a", "b"]
+    after = host.one("b").number
+    host.put("a", cron="0 8 * * *")
+    host.drop_one("b")
+    assert host.list_names(after=after) == ["d"]
+    host.restart()
+    host.put("e", cron="0 9 * * *")
+    assert host.list_names() == ["c", "a", "e", "d"]
+    assert host.list_names(after=host.one("d").number) == []
 
 
 def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
@@ -170,6 +179,7 @@ def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
         ("", {"cron": "* * * * *"}, "schedule"),
         ("~s", {"cron": "* * * * *"}, "schedule"),
         ("x" * 201, {"cron": "* * * * *"}, "schedule"),
+        *((name, {"cron": "* * * * *"}, "schedule") for name in UNPRINTABLE),
         ("s", {"cron": "* * * *"}, "cron"),
         ("s", {"cron": "* * * * *", "overlap": "never"}, "overlap"),
         ("s", {"cron": "* * * * *", "id": "mine"}, "id"),
