@@ -34,8 +34,7 @@ class Share:
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[_Work | None]]] = []
         """Tasks that wait for work: a new task for each attempt costs more than its signature."""
         self._closed = False
-        self._next_s: dict[float, float] = {}
-        """When the next turn of each pace is, by the loop's clock."""
+        self._turns = {pace: _Turns(pace) for pace in (TURN_SECONDS, FIRST_SECONDS)}
 
     def room(self, in_flight: int) -> int:
         """How many attempts may begin at a target that has `in_flight`.
@@ -84,8 +83,20 @@ class Share:
 
     async def turn(self, seconds: float = TURN_SECONDS) -> None:
         """Wait for a turn of this node, which takes so long; each pace has turns of its own."""
-        now_s = asyncio.get_running_loop().time()
-        at_s = max(self._next_s.get(seconds, 0.0), now_s)
-        self._next_s[seconds] = at_s + seconds
-        if at_s > now_s:
-            await asyncio.sleep(at_s - now_s)
+        await self._turns[seconds].next()
+
+
+class _Turns:
+    """Turns at one pace, in the order of calls."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._next_s, self._lock = seconds, 0.0, asyncio.Lock()
+
+    async def next(self) -> None:
+        """A loop that was late does not make up for turns: overdue ones would come together."""
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            wait_s = self._next_s - loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            self._next_s = loop.time() + self._seconds

@@ -17,6 +17,7 @@ from typing import Final
 from cronsim import CronSim, CronSimError
 
 from delaylog.broker.schedules.cron_text import wrong
+from delaylog.broker.schedules.rarity import DAYS_MAX, too_rare
 from delaylog.broker.schedules.wall_clock import EPOCH
 
 _DAY: Final = timedelta(days=1)
@@ -36,20 +37,27 @@ class Cron:
         self._seconds = sorted(parsed.seconds)
         self._minutes = sorted(parsed.minutes)
         self._hours = sorted(parsed.hours)
+        self.times_a_day = len(self._hours) * len(self._minutes) * len(self._seconds)
         self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
         fields = text.split()
         self.elapsed = fields[-5].startswith("*") or fields[-4].startswith("*")
         """Wildcard minutes or hours: it follows elapsed time when the clocks change."""
 
-    def next_wall(self, wall: datetime) -> datetime | None:
-        """The first time after `wall`, or None if there is none in 50 years."""
-        day, parsed = wall.date(), self._parsed
+    def next_wall(self, wall: datetime, *, bounded: bool = False) -> datetime | None:
+        """The first time after `wall`, or None if there is none in 50 years.
+
+        `bounded`: raises MemberError if that looks at more than DAYS_MAX days.
+        """
+        day, parsed, looked_at = wall.date(), self._parsed, 0
         if day.month in parsed.months and parsed.match_day(day):
             found = self._next_time(wall)
             if found is not None:
                 return datetime.combine(day, found)
         last = day + _YEARS
         while (day := day + _DAY) <= last:
+            looked_at += 1
+            if bounded and looked_at > DAYS_MAX:
+                raise too_rare("cron")
             if day.month not in parsed.months:
                 # The last day of this month; the next one is looked at.
                 day += timedelta(days=monthrange(day.year, day.month)[1] - day.day)

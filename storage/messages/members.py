@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from delaylog.storage.errors import MemberError, MemberTypeError
+from delaylog.storage.messages.joined_texts import split_texts
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -320,13 +321,13 @@ class QueryWords(Member[frozenset[str]]):
 
 @dataclass(frozen=True, slots=True)
 class QueryTexts(Member[list[str]]):
-    """Texts as a query parameter: separated by commas."""
+    """Texts as a query parameter: separated by commas; see `joined_texts`."""
 
     count_max: int
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> list[str]:
         """The texts."""
-        texts: list[str] = value.split(",")
+        texts = split_texts(value)
         if len(texts) > self.count_max:
             raise self.wrong(f"must be at most {self.count_max} texts, not {len(texts)}", item)
         return texts

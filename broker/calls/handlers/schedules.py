@@ -18,14 +18,13 @@ from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
-    Coming,
     anchored,
     drop_schedule,
     list_schedules,
     patch_schedule,
     pause_schedule,
     planned_schedule,
-    preview,
+    previewed,
     put_schedule,
     resume_schedule,
     run_now,
@@ -38,6 +37,7 @@ from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
+from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.zones import PACKAGED
 from delaylog.storage.calls.of_schedules import (
     MESSAGE_FIELDS,
@@ -59,10 +59,10 @@ async def list_schedules_(ctx: Context) -> Answer:
     """GET …/schedules: a page. A topic that does not exist yet reads as empty."""
     values = ctx.query_values()
     state, limit = ctx.node.engine.state, values["limit"]
+    topic = state.topics.get(ctx.topic_key)
     cursor = values["cursor"] or b"0"
     if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS:
         raise Problem("bad_request", "cursor is not one of an earlier page", field="cursor")
-    topic = state.topics.get(ctx.topic_key)
     if topic is None:
         return ctx.answer({"schedules": [], "cursor": None})
     page: list[Schedule] = []
@@ -141,9 +141,10 @@ async def run_schedule(ctx: Context) -> Answer:
     """POST …/schedules/{s}/run."""
     await ctx.values()
     topic, one = _the_schedule(ctx)
-    state = ctx.node.engine.state
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
-    message_id = run_now(state, one, ctx.node.clock.now_ms())
+    ctx.caller.take_messages(1, now_ms)
+    message_id = run_now(state, one, now_ms)
     ctx.count = 1
     fired = {"id": message_id, "n": one.progress.n + 1}
     return await ctx.durable_answer({**_place(topic, one), **fired})
@@ -165,6 +166,12 @@ async def backfill_schedule(ctx: Context) -> Answer:
         rate=values["rate"],
         now_ms=now_ms,
     )
+    limit = ctx.caller.messages
+    if limit is not None and len(firings) > limit.per_s:
+        # As many as the caller may send at once; the next call goes on.
+        next_from_ms = firings[limit.per_s].instant_ms
+        del firings[limit.per_s :]
+    ctx.caller.take_messages(len(firings), now_ms)
     for _ in send_backfill(state, firings, now_ms):
         await node.pause()
     ctx.count = len(firings)
@@ -177,7 +184,7 @@ async def preview_schedule(ctx: Context) -> Answer:
     """GET …/schedules/{s}/preview."""
     count = ctx.query_values()["n"]
     topic, one = _the_schedule(ctx)
-    return _preview(ctx, topic, one, preview(one, count, ctx.node.clock.now_ms()))
+    return await _preview(ctx, topic, one, count)
 
 
 async def try_schedule(ctx: Context) -> Answer:
@@ -193,8 +200,9 @@ async def try_schedule(ctx: Context) -> Answer:
     spec = spec_of(state, name, anchored(members, now_ms), b"", PACKAGED)
     topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
     one = Schedule(0, topic.number, name, spec, None)
+    next_instant(spec.timing, now_ms - 1, bounded=True)
     begin_after(one, one.progress, now_ms - 1, PACKAGED)
-    return _preview(ctx, topic, one, preview(one, count, now_ms))
+    return await _preview(ctx, topic, one, count)
 
 
 def _the_schedule(ctx: Context) -> tuple[Topic, Schedule]:
@@ -213,6 +221,10 @@ async def _given(
     if body_needed or any(name in raw for name in _BODIES):
         body = take_body(raw)
     ctx.note({name: value for name, value in members.items() if name != "headers"})
+    interval_ms = members.get("interval_ms")
+    if isinstance(interval_ms, int) and interval_ms > 0 and shape is not TRY_SCHEDULE:
+        # Instants of the other forms are seconds: no limit is below one message a second.
+        ctx.caller.check_interval(interval_ms)
     return members, body
 
 
@@ -255,17 +267,19 @@ def _message(ctx: Context, one: Schedule) -> dict[str, Any]:
     return {**shown, "headers": None}
 
 
-def _preview(ctx: Context, topic: Topic, one: Schedule, coming: list[Coming]) -> Answer:
-    timing = one.spec.timing
-    firings = [
-        {
-            "instant_ms": each.instant_ms,
-            "due_ms": each.due_ms,
-            "local": each.local.text,
-            "change": each.local.mark or None,
-        }
-        for each in coming
-    ]
+async def _preview(ctx: Context, topic: Topic, one: Schedule, count: int) -> Answer:
+    timing, firings = one.spec.timing, []
+    for each in previewed(one, count, ctx.node.clock.now_ms()):
+        firings.append(
+            {
+                "instant_ms": each.instant_ms,
+                "due_ms": each.due_ms,
+                "local": each.local.text,
+                "change": each.local.mark or None,
+            }
+        )
+        # Looking for a rare instant takes a millisecond.
+        await ctx.node.pause()
     return ctx.answer(
         {
             **_place(topic, one),

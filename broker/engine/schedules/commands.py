@@ -25,6 +25,7 @@ from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wai
 from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.schedules.catch_up import check_window
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
@@ -246,21 +247,26 @@ def _free_instant(one: Schedule, first_ms: int, zones: Zones) -> int:
 
 def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> list[Coming]:
     """The next instants, at most `count`, as if the schedule were not paused."""
+    return list(previewed(one, count, now_ms, zones))
+
+
+def previewed(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> Iterator[Coming]:
+    """The same one by one: each may take milliseconds. Raises MemberError for a timing whose
+    instants are too rare to be looked for.
+    """
     if not 1 <= count <= PREVIEW_MAX:
         raise BadRequestError(f"count must lie from 1 to {PREVIEW_MAX}, not {count}", field="count")
     timing, rules = one.spec.timing, one.spec.rules
     left = count if timing.count is None else min(count, timing.count - one.progress.n)
-    out: list[Coming] = []
     at = one.progress.next_ms or None
     if one.paused:
-        at = next_instant(timing, max(now_ms - 1, _newest(one.progress)), zones)
+        at = next_instant(timing, max(now_ms - 1, _newest(one.progress)), zones, bounded=True)
     key = f"{one.topic}/{one.name}".encode()
-    while at is not None and len(out) < left:
-        following = next_instant(timing, at, zones)
+    while at is not None and left > 0:
+        following = next_instant(timing, at, zones, bounded=True)
         due = due_ms(key, at, following, rules.jitter_ms)
-        out.append(Coming(at, due, local_time(timing, at, zones)))
-        at = following
-    return out
+        yield Coming(at, due, local_time(timing, at, zones))
+        at, left = following, left - 1
 
 
 def _check_level(state: EngineState) -> None:
@@ -286,8 +292,9 @@ def spec_of(
         raise TooLargeError(
             f"a body has at most {state.limits.body_bytes_max} bytes, not {len(body)}", field="body"
         )
-    said = {member: value for member, value in rules.items() if value is not None}
-    return Spec(shared(timing), shared(Rules(**said)), pack_message(body, fields, name))
+    said = Rules(**{member: value for member, value in rules.items() if value is not None})
+    check_window(timing, said.after_outage)
+    return Spec(shared(timing), shared(said), pack_message(body, fields, name))
 
 
 def _changed(
@@ -303,7 +310,9 @@ def _changed(
     progress = Progress() if known is None else known.progress.copy()
     old = None if known is None else known.spec
     if old is None or (old.timing, old.rules.jitter_ms) != (spec.timing, spec.rules.jitter_ms):
-        begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
+        after_ms = max(now_ms - 1, _newest(progress))
+        next_instant(spec.timing, after_ms, zones, bounded=True)
+        begin_after(one, progress, after_ms, zones)
         if is_spent(one, progress):
             raise BadRequestError(
                 f"count {spec.timing.count} is used up: the schedule has fired {progress.n} times; "

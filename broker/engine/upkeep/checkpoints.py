@@ -150,8 +150,8 @@ class Upkeep:
         if state.failure is not None:
             raise state.failure
         try:
-            state.hours.far.merges.frozen = True
             yield from state.schedules.store_definitions()
+            state.hours.far.merges.frozen = True
             now_ms = clock()
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
             later = floor > state.hour_floor or state.producers.has_expired(now_ms)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.push.share import IDLE_MAX, TURN_SECONDS, Share
+from delaylog.broker.push.share import FIRST_SECONDS, IDLE_MAX, TURN_SECONDS, Share
 
 
 async def test_turns_come_in_order_at_a_pace() -> None:
@@ -28,11 +30,11 @@ async def test_turns_come_in_order_at_a_pace() -> None:
 
 async def test_turns_of_one_pace_do_not_wait_for_those_of_another() -> None:
     share, loop = Share(10), asyncio.get_running_loop()
-    waiting = [asyncio.create_task(share.turn(0.1)) for _ in range(20)]
+    waiting = [asyncio.create_task(share.turn()) for _ in range(20)]
     await asyncio.sleep(0)
     began = loop.time()
-    await share.turn(0.001)
-    assert loop.time() - began < 0.1
+    await share.turn(FIRST_SECONDS)
+    assert loop.time() - began < 10 * TURN_SECONDS
     for task in waiting:
         task.cancel()
 
@@ -54,6 +56,22 @@ def test_the_last_attempts_are_for_targets_that_have_none() -> None:
     share = Share(2)
     share.in_flight = 1
     assert (share.room(1), share.room(0)) == (0, 1)
+
+
+async def test_a_loop_that_was_blocked_does_not_make_up_for_turns() -> None:
+    share, loop = Share(10), asyncio.get_running_loop()
+    ended: list[float] = []
+
+    async def one() -> None:
+        await share.turn()
+        ended.append(loop.time())
+
+    tasks = [asyncio.create_task(one()) for _ in range(8)]
+    await asyncio.sleep(0)
+    loop.call_soon(time.sleep, 5 * TURN_SECONDS)
+    await asyncio.gather(*tasks)
+    gaps = [second - first for first, second in pairwise(ended[1:])]
+    assert min(gaps) >= TURN_SECONDS - 0.002
 
 
 async def test_the_first_turn_after_a_pause_waits_for_nothing() -> None:

@@ -88,6 +88,8 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
         ({"cron": "* * * * *", "body": 5}, "body", "text"),
         ({"cron": "* * * *", "body": "x"}, "cron", "'* * * *' is not valid"),
         ({"cron": "* * * * *", "body": "x", "body_base64": ""}, "body", "not both"),
+        ({"cron": "0 0 * 2 MON#5", "body": "x"}, "cron", "too rarely"),
+        ({"rrule": "FREQ=DAILY;BYSETPOS=2", "body": "x"}, "rrule", "too rarely"),
         ({**DAILY, "zone": "Europe/Berln"}, "zone", "Europe/Berln"),
         ({**DAILY, "overlap": "queue"}, "overlap", "buffer_one"),
         ({**DAILY, "jitter_ms": -1}, "jitter_ms", "0"),
@@ -214,6 +216,8 @@ def test_previews_show_clock_changes(broker: Any, topic: str, assert_problem: An
     assert_problem(answer, 400, "bad_request", "ttl_ms")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "x"})
     assert_problem(answer, 400, "bad_request", "cron")
+    answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "0 0 * 2 MON#5"})
+    assert_problem(answer, 400, "bad_request", "cron")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"interval_ms": 1_000})
     assert answer.status == 200
 
@@ -278,6 +282,29 @@ def test_backfill(broker: Any, topic: str, assert_problem: Any) -> None:
         ({"from_ms": 5, "rate": 0}, "rate"),
     ):
         assert_problem(broker.call("POST", fill, members), 400, "bad_request", field)
+
+
+def test_the_limit_of_messages_of_a_principal(
+    secured: Any, topic: str, assert_problem: Any
+) -> None:
+    """It holds for the interval of a schedule, for runs and for backfills."""
+    token = secured.token(f"admin:{topic}", messages_per_s=3)
+
+    def call(method: str, verb: str = "", body: Any = None) -> Any:
+        return secured.call(method, url_of(topic, verb=verb), body, token)
+
+    fast = {"interval_ms": 333, "body": "x"}
+    refused = assert_problem(call("PUT", "", fast), 429, "quota", "interval_ms")
+    assert "it may be 334 and above" in refused["detail"]
+    assert secured.call("GET", f"/v1/topics/{topic}").status == 404
+    assert call("PUT", "", {**fast, "interval_ms": 334, "start_ms": 0}).status == 201
+    assert_problem(call("PATCH", "", {"interval_ms": 1}), 429, "quota", "interval_ms")
+    assert call("PUT", "", {"interval_ms": 3_600_000, "start_ms": 0, "body": "x"}).status == 200
+    filled = call("POST", "/backfill", {"from_ms": 0, "until_ms": 36_000_000}).json
+    assert (filled["instants"], filled["next_from_ms"]) == (3, 3 * 3_600_000)
+    assert {200, 429} >= {call("POST", "/run").status for _ in range(20)} >= {429}
+    assert secured.call("POST", url_of(topic, verb="/run")).status == 200
+    assert secured.call("PUT", url_of(topic), fast).status == 200
 
 
 def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:

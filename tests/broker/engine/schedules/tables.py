@@ -45,17 +45,18 @@ def a_schedule(number: int, name: str, due_ms: int, *, topic: int = 1, **more: A
 class Rig:
     """A table, with the frames that it was given."""
 
-    disk: FakeDisk = field(default_factory=FakeDisk)
+    disk: Any = field(default_factory=FakeDisk)
     frames: dict[int, bytes] = field(default_factory=dict)
     by: str = "2026a"
+    folder: str = "data"
 
     def __post_init__(self) -> None:
-        self.disk.mkdir("data")
+        self.disk.mkdir(self.folder)
         self.table = self.empty()
 
     def empty(self) -> ScheduleTable:
         """Another table of the same folder and log."""
-        return ScheduleTable(self.disk, "data", self._frame_at, UNKEYED.one)
+        return ScheduleTable(self.disk, self.folder, self._frame_at, UNKEYED.one)
 
     def _frame_at(self, position: int) -> Frame:
         payload = self.frames[position]

@@ -187,6 +187,8 @@ def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
         ("s", {"cron": "* * * * *", "key": "k" * 256}, "key"),
         ("s", {"cron": "0 9 * * *", "end_ms": 5}, "cron"),
         ("s", {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, "rrule"),
+        ("s", {"cron": "0 0 * 2 MON#5"}, "cron"),
+        ("s", {"interval_ms": 1, "catch_up": "all"}, "catch_up_window_ms"),
     ],
 )
 def test_a_wrong_put_names_its_member_and_changes_nothing(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from delaylog.broker.engine.schedules import cache
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
 from delaylog.broker.engine.schedules.table import ScheduleTable, named_files
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.engine.schedules.tables import Rig, a_schedule, numbered, run, through_disk
 from tests.effort import tries
 
@@ -204,6 +208,27 @@ def test_an_empty_table_has_no_files() -> None:
     other = rig.empty()
     other.restore(saved)
     assert len(other) == 0
+
+
+def test_memory_does_not_depend_on_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,000 schedules with 32 MB of bodies, which a checkpoint has stored and which have moved."""
+    monkeypatch.setattr(cache, "BYTES_MAX", 100_000)
+    tracemalloc.start()
+    rig = Rig(OsFileSystem(), folder=str(tmp_path / "data"))
+    numbers = [rig.add(f"s{at}", 1_000 + at, body=b"x" * 4_000) for at in range(8_000)]
+    rig.checkpoint()
+    rig.frames.clear()
+    rig.table.lead()
+    for number in numbers:
+        assert rig.table.get(number) is not None
+        rig.move(number, Progress(99_000, 99_000))
+        rig.frames.clear()
+    rig.checkpoint()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    rig.table.close()
+    # Two blocks of 458 kB, the index of names, and the numbers of this test.
+    assert size < 2_500_000
 
 
 @pytest.mark.parametrize("suffix", ["rows", "definitions"])
