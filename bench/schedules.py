@@ -64,7 +64,7 @@ def make_folder(folder: Path, count: int) -> None:
         if number % CHECKPOINT_EVERY == 0:
             engine.run_inline(engine.upkeep.checkpoint(now_ms))
     timed("last checkpoint of the puts", lambda: checkpoint(engine))
-    put_schedule(state, topic, "one more", {"cron": "0 0 1 1 *"}, BODY, now_ms())
+    put_schedule(state, topic, "s0", {"cron": "0 0 1 1 *"}, BODY, now_ms())
     timed("checkpoint with one change", lambda: checkpoint(engine))
     engine.close()
 
