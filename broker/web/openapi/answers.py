@@ -12,6 +12,7 @@ from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
 from delaylog.broker.web.openapi.camellia_answers import camellia_schemas
+from delaylog.broker.web.openapi.overview_answer import OVERVIEW
 from delaylog.broker.web.openapi.schemas import (
     COUNT as _COUNT,
 )
@@ -325,20 +326,7 @@ def _of_node() -> dict[str, Schema]:
             advice=_TEXT_OR_NULL,
         ),
         "HandedOver": _object(**_NODE, epoch=_EPOCH, pause_ms=_COUNT),
-        "Overview": _object(
-            **_each(_COUNT, "topics", "later", "jobs_running", "free_bytes"),
-            now_ms=_INT,
-            namespaces=_list(_TEXT),
-            counts=_object(**_each(_COUNT, "waiting", "ready", "leased", "dead")),
-            rates=_object(**_each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
-            behind=_list(
-                _object(
-                    **_each(_TEXT, "namespace", "topic"), ready=_COUNT, oldest_due_ms=_INT_OR_NULL
-                )
-            ),
-            **_each(_list(_object(from_ms=_INT, count=_COUNT)), "minutes", "hours", "seconds"),
-            disk_full=_FLAG,
-        ),
+        "Overview": OVERVIEW,
         "Clock": _object(**clock),
         "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
         "Reloaded": _object(reloaded=_list(_TEXT)),
