@@ -258,6 +258,8 @@ def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
     modules = {name for name in names if name.endswith(".py")}
     assert modules == wanted
     assert "delaylog/py.typed" in names
+    page = [path for path in (ROOT / "broker/ui/page").rglob("*") if path.is_file()]
+    assert {f"delaylog/{path.relative_to(ROOT)}" for path in page} <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
