@@ -149,7 +149,7 @@ class Engine:
         state.keyspace.begin_expiring()
         state.log.write_pending()
         state.log.sync()
-        self.dispatcher.start(now_ms)
+        self.dispatcher.start(now_ms, done_second=newest.tick.second if newest else 0)
         self.schedules.start(now_ms)
         self.write_tick(now_ms)
 

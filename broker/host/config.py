@@ -98,6 +98,8 @@ class Config:
     push: AddressRules = field(default_factory=AddressRules)
     """What pushes may reach."""
     audit: AuditSettings = field(default_factory=AuditSettings)
+    slow_request_ms: int = 1_000
+    """Requests that take longer are logged; 0 = none."""
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -197,6 +199,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
         push=_push(values),
         audit=_audit(values),
+        slow_request_ms=_whole(values, "slow-request-ms", 0, 86_400_000),
         limits=_limits(sources.limits),
     )
 

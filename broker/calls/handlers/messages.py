@@ -141,6 +141,7 @@ async def receive_messages(ctx: Context) -> Answer:
 
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
     """Receive and answer; `more` = further members of the answer."""
+    ctx.wait_ms = call.wait_ms
     found = await long_poll(ctx.node, ctx.topic_key, call) or NOTHING
     ctx.count = found.count
     now_ms = ctx.node.clock.now_ms()

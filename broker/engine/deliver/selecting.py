@@ -371,6 +371,8 @@ class Selection:
             records = records_of(state, refs, rows)
         _, end = state.append(FrameKind.LEASE, decision.encode(), self.now_ms)
         origins = apply_lease(state, decision, end, rows)
+        late = state.series.lateness_of(self.topic)
+        late.note_handed_out(rows, refs, attempts, self.now_ms, records)
         return Delivery(
             number,
             decision.deadline_ms,
