@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -25,12 +25,20 @@ def trace_id_of(headers: Mapping[str, str]) -> str | None:
     return None if found is None or found[1] == _NO_TRACE else found[1]
 
 
-def trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """The headers that a message keeps of a request's trace context, None if it has none."""
+def keep_trace(members: Any, headers: Mapping[str, str]) -> None:
+    """Give the messages of a body, one or a list, the trace context of their request.
+
+    A message that has a `traceparent` keeps its own. What is no message stays as it is, to be
+    refused by those who check it.
+    """
     if trace_id_of(headers) is None:
-        return None
-    kept = {TRACEPARENT: headers[TRACEPARENT]}
+        return
+    context = {TRACEPARENT: headers[TRACEPARENT]}
     state = headers.get(TRACESTATE, "")
     if state and len(state) <= TRACESTATE_MAX and state.isascii():
-        kept[TRACESTATE] = state
-    return kept
+        context[TRACESTATE] = state
+    for message in members if isinstance(members, list) else (members,):
+        if isinstance(message, dict):
+            own = message.get("headers") or {}
+            if isinstance(own, dict) and TRACEPARENT not in own:
+                message["headers"] = own | context
