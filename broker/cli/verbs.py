@@ -76,6 +76,7 @@ _ALL: Final = (
     Verb("serve", "a broker", "settings", "run a broker", calls=False),
     Verb("config", "a broker", "settings", "show the settings and their sources", calls=False),
     Verb("doctor", "a broker", "doctor.of_tls", "say what a configuration lacks", calls=False),
+    Verb("top", "a broker", "watching.top", "show rates and lateness of topics, live"),
     Verb("clock", "a broker", "called", "show the broker's clock, or accept that it was set back"),
     Verb("reload", "a broker", "called", "have the broker read its certificates again"),
     Verb("transactions", "a broker", "called", "list, show or abort transactions"),
