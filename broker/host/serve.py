@@ -31,6 +31,7 @@ from delaylog.broker.host.config import Config
 from delaylog.broker.host.exit_codes import advice, exit_code
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.metrics.metrics import Metrics
+from delaylog.broker.host.metrics.minute_log import MinuteLog
 from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
@@ -235,6 +236,8 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     pusher = start_pusher(node, config.push, listening, on_fatal, metrics.registry)
     collector.start()
     reloader.start()
+    minutes = MinuteLog(node, config.data_dir)
+    minutes.start()
     if as_json:
         print(orjson.dumps({"ready": listening}).decode(), flush=True)
     else:
@@ -245,6 +248,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         await stop.wait()
         log.info("stopping")
         reloader.stop()
+        await minutes.stop()
         await pusher.stop()
         await face.close_listener()
         if resp is not None:

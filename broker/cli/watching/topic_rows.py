@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from delaylog.broker.cli.values import bar
 from delaylog.broker.cli.watching.scrapes import Change
 
 READY: Final = "delaylog_ready_lateness_seconds"
@@ -121,7 +122,7 @@ def bars(buckets: Sequence[tuple[float, float]], width: int) -> list[tuple[str, 
     return [
         (
             "more" if bound == float("inf") else f"<= {seconds_text(bound)}",
-            "█" * max(round(width * count / most), 1),
+            bar(count / most, width),
             f"{count:,.0f}",
         )
         for bound, count in buckets
