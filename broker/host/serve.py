@@ -156,7 +156,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         node = place.node
     node.reloader = reloader
     node.timings.recovery_s = recovery_s
-    node.timings.slow.threshold_s = config.slow_request_ms / 1000 or float("inf")
+    node.timings.slow.threshold_s = config.slow_request_s or float("inf")
     clock.on_jump = node.clock_jumped
     _set_access(node, config)
     if clock.ahead_ms:

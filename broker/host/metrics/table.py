@@ -91,7 +91,7 @@ _REQUESTS: Final = (
         "face",
         "call",
     ),
-    _counter("slow_requests", "Requests beyond `--slow-request-ms`.", "face"),
+    _counter("slow_requests", "Requests beyond `--slow-request-seconds`.", "face"),
     _counter("problems", "Refusals and errors, by code.", "code"),
     _counter("http_fast_requests", "HTTP requests served by the fast lane."),
     _gauge("connections", "Open connections of clients.", "face"),
