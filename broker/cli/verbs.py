@@ -66,6 +66,7 @@ _ALL: Final = (
     Verb("topic", "topics", "topics.settings", "show, set or drop a topic"),
     Verb("stats", "topics", "topics.looking", "show counts of a topic, or of all topics"),
     Verb("forecast", "topics", "topics.looking", "show how many messages become due, and when"),
+    Verb("tail", "topics", "watching.tail", "print what is handed out, without leasing it"),
     Verb("groups", "topics", "called", "list, show, make or drop consumer groups"),
     Verb("target", "topics", "called", "show, set, change or drop the push target of a group"),
     Verb("schedule", "topics", "topics.schedules", "put, show, preview or pause schedules"),

@@ -333,6 +333,7 @@ class Engine:
         The host calls it every few seconds.
         """
         end_overdue(self.state, now_ms)
+        self.state.taps.drop_idle(now_ms)
         retire_unused(self.state, now_ms)
         look_after_groups(self.state, now_ms)
 

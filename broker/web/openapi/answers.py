@@ -13,6 +13,7 @@ from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
+from delaylog.broker.web.openapi.looking_answers import FORECAST, TAIL
 from delaylog.broker.web.openapi.target_answer import TARGET
 from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import Cause, MessageState
@@ -135,7 +136,6 @@ def _of_topics() -> dict[str, Schema]:
         ),
         "lease_until_ms": _INT_OR_NULL,
     }
-    slots = _list(_object(from_ms=_INT, count=_COUNT))
     return {
         "Topic": _object(
             **_each(_TEXT, "topic", "namespace"),
@@ -169,7 +169,8 @@ def _of_topics() -> dict[str, Schema]:
             **_each(_COUNT, "sent", "delivered"),
             now_ms=_INT,
         ),
-        "Forecast": _object(topic=_TEXT, now_ms=_INT, minutes=slots, hours=slots, later=_COUNT),
+        "Forecast": FORECAST,
+        "Tail": TAIL,
     }
 
 
