@@ -15,7 +15,7 @@ from delaylog.broker.cli.output import emit, print_lines, print_table
 from delaylog.broker.cli.values import bar, plain_name, span_text, time_text, value_text
 from delaylog.storage.calls import shapes
 
-PLOT_WIDTH: Final = 32
+PLOT_WIDTH: Final = 24
 """Columns of the longest bar of a plot: what an eighty-column terminal has beside the table."""
 _STATES: Final = ("paused", "erasing")
 _SETTINGS: Final = ("order", "max_retry", "lease_ms", "ttl_ms", "dead_keep_ms")
@@ -94,7 +94,7 @@ async def stats_command(args: argparse.Namespace) -> int:
 
 
 async def forecast_command(args: argparse.Namespace) -> int:
-    """`delaylog forecast`: a line for each minute and hour in which messages become due."""
+    """`delaylog forecast`: a line for each minute and hour with messages due, or firings."""
     minutes = 0 if args.minutes is None else args.minutes
     query = given(args, shapes.GROUP, shapes.HOURS) | {"minutes": minutes}
     answer = await call(args, "getForecast", args.topic, **query)
@@ -104,8 +104,8 @@ async def forecast_command(args: argparse.Namespace) -> int:
     rows: list[tuple[Any, ...]] = []
     for name, length_ms in (("minutes", 60_000), ("hours", 3_600_000)):
         rows += _forecast_rows(answer[name], span_text(length_ms), plot=sys.stdout.isatty())
-    columns = ("from", "length", "count", *(("",) if sys.stdout.isatty() else ()))
-    print_table(columns, rows, numbers=("count",))
+    columns = ("from", "length", "count", "firings", *(("",) if sys.stdout.isatty() else ()))
+    print_table(columns, rows, numbers=("count", "firings"))
     print(f"later: {answer['later']}")
     if not rows and not answer["later"]:
         await say_if_absent(args)
@@ -116,13 +116,14 @@ def _forecast_rows(
     spans: list[dict[str, Any]], length: str, *, plot: bool
 ) -> Iterator[tuple[Any, ...]]:
     """The spans in which messages become due; with `plot` also those in between, and a bar each."""
-    most = max((each["count"] for each in spans), default=0)
-    if not most:
+    due = [at for at, each in enumerate(spans) if each["count"] or each["firings"]]
+    if not due:
         return
-    due = [at for at, each in enumerate(spans) if each["count"]]
+    most = max(each["count"] + each["firings"] for each in spans)
     for each in spans[due[0] : due[-1] + 1]:
-        row = (time_text(each["from_ms"]), length, each["count"])
+        row = (time_text(each["from_ms"]), length, each["count"], each["firings"])
+        some = each["count"] + each["firings"]
         if plot:
-            yield (*row, bar(each["count"] / most, PLOT_WIDTH))
-        elif each["count"]:
+            yield (*row, bar(some / most, PLOT_WIDTH))
+        elif some:
             yield row

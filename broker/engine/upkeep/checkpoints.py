@@ -14,6 +14,7 @@ import msgpack
 from delaylog.broker.engine.apply.applying import apply_hour_floor
 from delaylog.broker.engine.keyspace.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
+from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.saved_state import end_packing, log_needed, pack, snapshot
 from delaylog.broker.engine.watch.step_times import StepTimes
@@ -69,6 +70,8 @@ class Upkeep:
         """The keyspace snapshots that these name."""
         self._kept_tiers: list[dict[str, Any]] = []
         """The runs of the far tier that these name."""
+        self._kept_schedules: list[set[str]] = []
+        """The files of schedules that these name."""
         self._unsure = False
         """Whether a checkpoint failed, which may have its name, and so be kept, all the same."""
         self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
@@ -150,6 +153,7 @@ class Upkeep:
         if state.failure is not None:
             raise state.failure
         try:
+            yield from state.schedules.store_definitions()
             state.hours.far.merges.frozen = True
             now_ms = clock()
             self.times.begin(now_ms)
@@ -167,6 +171,7 @@ class Upkeep:
             base = small["keyspace"]
             state.ids.begin_flush()
             yield from pack(state)
+            yield from state.schedules.store_rows(small["schedules"])
             self.times.end("pack", clock())
             yield from state.until_committed()
             self.times.end("commit", clock())
@@ -194,6 +199,8 @@ class Upkeep:
                 else:
                     self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
                     self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
+                    scheduled = set(named_files(small["schedules"]))
+                    self._kept_schedules = [*self._kept_schedules, scheduled][-KEPT:]
                 self._unsure = False
 
             yield finish
@@ -210,6 +217,7 @@ class Upkeep:
                 yield self._drop_snapshots
                 if len(self.kept) >= KEPT:
                     yield from state.hours.far.collect(self._kept_tiers)
+                    yield from state.schedules.collect(self._kept_schedules)
                 yield from self.drop_hours(clock(), released)
             self.times.end("remove", clock())
         finally:
@@ -251,13 +259,16 @@ class Upkeep:
         fs, folder = self._state.fs, self._state.folder
         files: list[str] = []
         tiers: list[dict[str, Any]] = []
+        scheduled: list[set[str]] = []
         for name in checkpoint_names(fs, folder)[-KEPT:]:
             found = read_checkpoint(fs, f"{folder}/{name}")
             if found is not None:
                 files.append(base_of(found[0]).file)
                 if "far" in found[0]:
                     tiers.append(found[0]["far"]["tier"])
-        self._kept_files, self._kept_tiers = files, tiers
+                if "schedules" in found[0]:
+                    scheduled.append(set(named_files(found[0]["schedules"])))
+        self._kept_files, self._kept_tiers, self._kept_schedules = files, tiers, scheduled
 
     def _drop_segments(self) -> None:
         log_from = [one.log_from for one in self.kept]

@@ -38,7 +38,16 @@ TAIL: Final = _object(
         "now_ms": _COUNT,
     }
 )
-_SLOTS: Final = _list(_object({"from_ms": _COUNT, "count": _COUNT}))
+_SLOTS: Final = _list(_object({"from_ms": _COUNT, "count": _COUNT, "firings": _COUNT}))
 FORECAST: Final = _object(
-    {"topic": _TEXT, "now_ms": _COUNT, "minutes": _SLOTS, "hours": _SLOTS, "later": _COUNT}
+    {
+        "topic": _TEXT,
+        "now_ms": _COUNT,
+        "minutes": _SLOTS,
+        "hours": _SLOTS,
+        "later": _COUNT,
+        "schedules": _COUNT,
+        "schedules_left": {"type": "boolean"},
+        "firings_until_ms": _COUNT,
+    }
 )

@@ -211,4 +211,4 @@ def test_a_forecast_is_a_plot(broker: Any, topic: str, start: Any) -> None:
     plain = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown).decode()
     rows = [line.split() for line in plain.splitlines() if " 1h " in line]
     assert [row[2] for row in rows] == ["2", "0", "1"]
-    assert [row[3:] for row in rows] == [["█" * 32], [], ["█" * 16]]
+    assert [row[4:] for row in rows] == [["█" * 24], [], ["█" * 12]]
