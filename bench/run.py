@@ -33,6 +33,7 @@ import lateness
 import leases
 import listing
 import memory
+import metrics
 import order
 import restart
 import scale
@@ -66,6 +67,7 @@ SECTIONS: Final = (
     "years",
     "upkeep",
     "scale",
+    "metrics",
     "listing",
     "transactions",
     "cluster",
@@ -168,6 +170,8 @@ def _sections(
         yield "upkeep", lambda: iter([upkeep.measure(brokers, settings)])
     if "scale" in wanted:
         yield "scale", lambda: iter([scale.measure(brokers, settings)])
+    if "metrics" in wanted:
+        yield "metrics", lambda: iter([metrics.measure(brokers)])
     if "listing" in wanted:
         yield "listing", lambda: _listing(brokers, settings)
     if "transactions" in wanted:

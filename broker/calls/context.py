@@ -54,7 +54,9 @@ class Context(ABC):
         "query_text",
         "reads",
         "refused",
+        "request_id",
         "topic_key",
+        "wait_ms",
     )
 
     def __init__(self, node: ServingNode, headers: Mapping[str, str], query_text: str) -> None:
@@ -79,6 +81,10 @@ class Context(ABC):
         """What a call that changes something says, for the audit log; never a secret."""
         self.refused = ""
         """Code of a refusal that the answer tells in its body, with an HTTP status of success."""
+        self.request_id = ""
+        """Id of the request, which the answer and log lines name; empty if the carrier has none."""
+        self.wait_ms = 0
+        """How long the caller is willing to wait for messages."""
         self.reads = False
         """Whether the call only reads: with `?read=local` any node answers it."""
         self.changes = False

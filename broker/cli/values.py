@@ -27,6 +27,7 @@ _STATES: Final = {"deleted": "cancelled"}
 """States of messages that people read in another word: that of the verb, `cancel`."""
 NEVER_MS: Final = -1
 """`never` as a time to live."""
+_EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _SHOWN: Final = ("d", "h", "m", "s", "ms")
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|[smhdw])")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?\Z")
@@ -183,3 +184,9 @@ def value_text(name: str, value: Any) -> str:
 def is_time(name: str) -> bool:
     """Whether a member is a time, as its name says."""
     return plain_name(name).rpartition("_")[2] in _TIMES or name in ("due_from", "due_to")
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `share` of `width` columns, exact to an eighth; anything above 0 is visible."""
+    eighths = max(round(share * width * 8), 1) if share > 0 else 0
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]

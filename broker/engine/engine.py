@@ -149,7 +149,7 @@ class Engine:
         state.keyspace.begin_expiring()
         state.log.write_pending()
         state.log.sync()
-        self.dispatcher.start(now_ms)
+        self.dispatcher.start(now_ms, done_second=newest.tick.second if newest else 0)
         self.schedules.start(now_ms)
         self.write_tick(now_ms)
 
@@ -333,6 +333,7 @@ class Engine:
         The host calls it every few seconds.
         """
         end_overdue(self.state, now_ms)
+        self.state.taps.drop_idle(now_ms)
         retire_unused(self.state, now_ms)
         look_after_groups(self.state, now_ms)
 

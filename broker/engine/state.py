@@ -36,6 +36,7 @@ from delaylog.broker.engine.topics.topic_names import TopicNames
 from delaylog.broker.engine.topics.topic_packing import PackedTopics
 from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
+from delaylog.broker.engine.watch.taps import Taps
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.run_file import RunFile
@@ -110,6 +111,7 @@ class EngineState:
         released_upto                          up to where due messages were released
         marks                                  topics and groups that need attention
         staged                                 the part of a transaction that was read last
+        taps                                   what is handed out of topics that somebody watches
         packed_topics                          topics as the next checkpoint stores them
 
     The role, set by the engine and its host:
@@ -191,6 +193,7 @@ class EngineState:
         unless they are still being loaded."""
         self.marks = Marks()
         self.staged = StagedParts(log)
+        self.taps = Taps()
         self.packed_topics = PackedTopics(self.by_number, self.series)
 
         self.following = False

@@ -98,6 +98,8 @@ class Config:
     push: AddressRules = field(default_factory=AddressRules)
     """What pushes may reach."""
     audit: AuditSettings = field(default_factory=AuditSettings)
+    slow_request_s: float = 1.0
+    """Requests that take longer are logged; 0 = none."""
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -139,6 +141,12 @@ def _seconds(values: Mapping[str, str], name: str) -> float:
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or float(text) <= 0:
         raise ConfigError(f"{name} must be a number of seconds above 0, not {text!r}")
     return float(text)
+
+
+def _slow_request(values: Mapping[str, str]) -> float:
+    return (
+        0.0 if values["slow_request_seconds"] == "0" else _seconds(values, "slow-request-seconds")
+    )
 
 
 def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
@@ -197,6 +205,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
         push=_push(values),
         audit=_audit(values),
+        slow_request_s=_slow_request(values),
         limits=_limits(sources.limits),
     )
 

@@ -31,6 +31,7 @@ from delaylog.broker.host.release.release_timer import ReleaseTimer
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.broker.host.waiters import Waiters
 from delaylog.broker.host.watch.loop_lag import LoopLag
+from delaylog.broker.host.watch.timings import Timings
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.work import Work
@@ -58,8 +59,9 @@ class Node:
         self.clock = clock
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
+        self.timings = Timings()
         self.log_commits = LogCommits(
-            engine.state.log, self._loop, self, fsync=fsync, machine=machine
+            engine.state.log, self._loop, self, fsync=fsync, machine=machine, timings=self.timings
         )
         self.background = Background(
             self.log_commits, self._loop, on_fatal, on_end=self._work_ended, machine=machine
@@ -211,7 +213,7 @@ class Node:
             return
         position = self.log_commits.position()
         self.engine.commit(position, self.clock.now_ms())
-        self.log_commits.waiters.reach(position)
+        self.log_commits.reach(position)
         self.run_due()
 
     def turn_ended(self) -> None:

@@ -30,6 +30,9 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.exit_codes import advice, exit_code
 from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.metrics.metrics import Metrics
+from delaylog.broker.host.metrics.minute_log import MinuteLog
+from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
@@ -39,9 +42,8 @@ from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.loop_lag import StallTrace
-from delaylog.broker.host.watch.metrics import Metrics
-from delaylog.broker.host.watch.reload_metrics import ReloadMetrics
 from delaylog.broker.host.watch.reloader import Reloader
+from delaylog.broker.host.watch.start_log import StartLog
 from delaylog.broker.push.starting import start_pusher
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
@@ -61,23 +63,9 @@ if TYPE_CHECKING:
 SWITCH_SECONDS = 0.0005
 """Switch interval of threads; with Python's default the loop notices an fsync's end 5 ms late."""
 
-START_LOG_SECONDS: Final = 2.0
 AUDIT_ID_BYTES: Final = 16
 
 log = logging.getLogger("delaylog.serve")
-
-
-class _StartLog:
-    """Logs the progress of a long start every few seconds."""
-
-    def __init__(self) -> None:
-        self._said = REAL.steady_s()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if REAL.steady_s() - self._said >= START_LOG_SECONDS:
-            self._said = REAL.steady_s()
-            share = f"{done / total:.0%}" if total else "?"
-            log.info(f"{what}: {share}", extra={"done": done, "total": total})  # noqa: G004
 
 
 def _end_on_bugs(
@@ -115,6 +103,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     stop, failed = asyncio.Event(), asyncio.Event()
     place: ClusterNode | None = None
     failure: list[BaseException] = []
+    recovery_s: dict[str, float] = {}
 
     def on_fatal(error: BaseException) -> None:
         if not failure:
@@ -129,14 +118,15 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     def make_engine(
         member: Membership | None = None, loaded: LoadedKeyspace | None = None
     ) -> Engine:
-        return Engine(
+        started = StartLog(REAL.steady_s)
+        engine = Engine(
             OsFileSystem(),
             config.data_dir,
             Setup(
                 random=REAL.random(),
                 limits=config.limits,
                 progress=log.info,
-                working=_StartLog(),
+                working=started,
                 make_snapshot=ChildRun,
                 archive_hold=config.archive_hold,
             ),
@@ -144,6 +134,8 @@ async def _serve(config: Config, *, as_json: bool) -> int:
             member=member,
             loaded=loaded,
         )
+        recovery_s.update(started.ended())
+        return engine
 
     tls, reloader = None, Reloader(REAL)
     if config.tls is not None:
@@ -163,6 +155,8 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
     node.reloader = reloader
+    node.timings.recovery_s = recovery_s
+    node.timings.slow.threshold_s = config.slow_request_s or float("inf")
     clock.on_jump = node.clock_jumped
     _set_access(node, config)
     if clock.ahead_ms:
@@ -210,6 +204,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         resp = make_face(node, config.resp, audit)
         metrics.registry.register(RespMetrics(resp.executor))
         redis = resp
+        metrics.connections["resp"] = lambda: redis.open_connections
         face.other_connections = lambda: redis.open_connections
         resp.other_connections = lambda: face.connections
     oidc = None if config.oidc is None else OidcIssuer(config.oidc, node)
@@ -241,6 +236,8 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     pusher = start_pusher(node, config.push, listening, on_fatal, metrics.registry)
     collector.start()
     reloader.start()
+    minutes = MinuteLog(node, config.data_dir)
+    minutes.start()
     if as_json:
         print(orjson.dumps({"ready": listening}).decode(), flush=True)
     else:
@@ -251,6 +248,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         await stop.wait()
         log.info("stopping")
         reloader.stop()
+        await minutes.stop()
         await pusher.stop()
         await face.close_listener()
         if resp is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from delaylog.broker.host.metrics.families import by_label, families
 from delaylog.broker.push.pusher import Pusher
 
 STATES = ("closed", "open", "half-open", "throttled", "disabled")
@@ -23,18 +24,7 @@ class PushMetrics(Collector):
         """Return the current values."""
         now_ms, share = self._now_ms(), self._pusher.share
         states = Counter(pump.breaker.health.state(now_ms) for pump in self._pusher.pumps.values())
-        targets = GaugeMetricFamily(
-            "delaylog_push_targets", "Push targets of this leader.", labels=["state"]
-        )
-        for state in STATES:
-            targets.add_metric([state], states[state])
-        yield targets
-        yield GaugeMetricFamily(
-            "delaylog_push_in_flight", "Attempts at push targets in flight.", share.in_flight
-        )
-        attempts = CounterMetricFamily(
-            "delaylog_push_attempts", "Attempts at push targets that ended.", labels=["result"]
-        )
-        for verdict, count in share.ended.items():
-            attempts.add_metric([verdict.name.lower()], count)
-        yield attempts
+        yield by_label("delaylog_push_targets", {state: states[state] for state in STATES})
+        yield from families({"delaylog_push_in_flight": share.in_flight})
+        ended = {verdict.name.lower(): count for verdict, count in share.ended.items()}
+        yield by_label("delaylog_push_attempts_total", ended)

@@ -54,6 +54,7 @@ class Turns:
         """Commands have run in this turn already."""
         self._gathered = 0
         """Passes of the loop by which the end of this turn was deferred."""
+        self._now, self._began_s = node.machine.steady_s, 0.0
         self._unsent: deque[_Release] = deque()
         """Turns whose replies wait for the log, oldest first."""
 
@@ -67,17 +68,19 @@ class Turns:
         if self.begun:
             return False
         self.begun = True
+        self._schedule()
+        return True
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
+            self._began_s = self._now()
             self._loop.call_soon(self._end)
-        return True
 
     def touch(self, connection: Client) -> None:
         """Note that a connection has replies, or that the turn has effects."""
         self._touched[connection] = None
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end)
+        self._schedule()
 
     def drop(self, connection: Client) -> None:
         """Forget a connection that has gone."""
@@ -131,7 +134,7 @@ class Turns:
                 self._note_lost(connection, error)
                 connection.abort()
                 replies.append((connection, b""))
-        release = _Release(replies, state.position, self._note_lost)
+        release = _Release(replies, state.position, self._note_lost, self._began_s)
         for connection in touched:
             connection.owed += 1
         self._unsent.append(release)
@@ -176,7 +179,9 @@ class Turns:
         """
         release.done, release.error = True, error
         while self._unsent and self._unsent[0].done:
-            self._unsent.popleft().send()
+            sent = self._unsent.popleft()
+            sent.send()
+            self._node.timings.note_request("resp", "turn", self._now() - sent.began_s)
         if self._gathered and not self._unsent and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end)
@@ -194,6 +199,8 @@ class _Release:
     position: int
     """The log position that the replies depend on."""
     note_lost: Callable[[Client, Exception], None]
+    began_s: float
+    """When the turn began, by the steady clock."""
     done: bool = False
     error: BaseException | None = None
 

@@ -17,6 +17,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 
 from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.host.audit.request_ids import HEADER
 from delaylog.storage.calls.streams import HEARTBEAT_SECONDS
 from delaylog.storage.errors import DISTRUSTED
 
@@ -29,15 +30,15 @@ UNREAD_BYTES_MAX: Final = 262_144
 """Limit of answers that a client has not read yet; beyond it, the next answer is delayed."""
 
 
-def wire_of(answer: Answer, *, close: bool = False) -> bytes:
+def wire_of(answer: Answer, request_id: str = "", *, close: bool = False) -> bytes:
     """Head and body of an answer; with `close`, the connection ends after it."""
     status, body, headers = answer.status, answer.body, answer.headers
     line = b"200 OK" if status == 200 else f"{status} {HTTPStatus(status).phrase}".encode()
     if close:
         headers = {**headers, "Connection": "close"}
-    more = b""
+    more = b"X-Request-Id: %b\r\n" % request_id.encode() if request_id else b""
     if headers:
-        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
+        more += "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
     return b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nDate: %b\r\n%b\r\n%b" % (
         line,
         answer.kind.encode(),
@@ -48,7 +49,7 @@ def wire_of(answer: Answer, *, close: bool = False) -> bytes:
     )
 
 
-def response_to(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+def response_to(request: web.BaseRequest, answer: Answer, request_id: str) -> web.StreamResponse:
     """The cheapest response to a request."""
     lean = (
         answer.status == 200
@@ -58,7 +59,7 @@ def response_to(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
         and request.keep_alive
         and request.method != "HEAD"
     )
-    return LeanResponse(answer) if lean else response_of(answer)
+    return LeanResponse(answer, request_id) if lean else response_of(answer, request_id)
 
 
 UNHEARD_SECONDS: Final = 2 * HEARTBEAT_SECONDS
@@ -70,9 +71,10 @@ NAMED: Final = {"Server": "delaylog"}
 class LeanResponse(web.StreamResponse):
     """An answer that is written at once."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, request_id: str) -> None:
         # The base class's `__init__` is skipped: it builds a header map that is never read.
         self._answer = answer
+        self._request_id = request_id
         self._keep_alive = True
 
     @property
@@ -90,26 +92,28 @@ class LeanResponse(web.StreamResponse):
             await request._payload_writer.drain()
             if transport.is_closing():
                 raise ConnectionResetError("the client has gone")
-        transport.write(wire_of(self._answer))
+        transport.write(wire_of(self._answer, self._request_id))
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Nothing is left to write."""
 
 
-def response_of(answer: Answer) -> web.Response:
+def response_of(answer: Answer, request_id: str = "") -> web.Response:
     """An answer as an aiohttp response."""
     headers = {"Content-Type": answer.kind, **NAMED, **answer.headers}
+    if request_id:
+        headers[HEADER] = request_id
     return web.Response(body=answer.body, status=answer.status, headers=headers)
 
 
 async def send_pieces(
-    request: web.BaseRequest, answer: Stream, node: ServingNode
+    request: web.BaseRequest, answer: Stream, node: ServingNode, request_id: str
 ) -> web.StreamResponse:
     """Send a body piece by piece. If it fails midway, the connection is aborted."""
     if answer.flow is not None and request.transport is not None:
         _end_unheard(request.transport)
-    headers = {"Content-Type": answer.kind, **NAMED, **answer.headers}
+    headers = {"Content-Type": answer.kind, **NAMED, **answer.headers, HEADER: request_id}
     response = web.StreamResponse(headers=headers)
     try:
         async with aclosing(answer.pieces) as pieces:

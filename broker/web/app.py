@@ -19,12 +19,14 @@ from delaylog.broker.calls.context import BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.calls.trace_context import trace_id_of
 from delaylog.broker.host.audit.audit_log import AuditLog
+from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
+from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.host.process import descriptors
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
-from delaylog.broker.host.watch.metrics import Metrics
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.ui import files as ui
 from delaylog.broker.web.answering import response_of, response_to, send_pieces
@@ -58,6 +60,9 @@ PUBLIC: Final = frozenset(
     + [path for path, (_, right, _) in PLAIN.items() if right is None]
 )
 """Paths that need no caller: they say whether the node is up, and nothing else."""
+
+UNNAMED: Final = "other"
+"""The call of requests that name none, such as a path that does not exist."""
 
 HttpHandler: TypeAlias = Callable[[Any], Awaitable[AnyAnswer]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
@@ -93,7 +98,9 @@ class HttpFace:
         audit: AuditLog,
     ) -> None:
         self._node = node
-        self._audit = CallAudit(audit, node.machine.random())
+        self._audit = CallAudit(audit)
+        self._ids = RequestIds(node.machine.random())
+        self._now = node.machine.steady_s
         self._callers = Callers(node)
         node.access.rechecks.append(self.recheck_callers)
         self._checks = checks
@@ -105,6 +112,8 @@ class HttpFace:
         self.other_connections: Callable[[], int] = lambda: 0
         """Counts connections of Redis clients, which share the file descriptors."""
         self._connections_max = min(limits.connections_max, descriptors.served().clients)
+        metrics.connections["http"] = lambda: self.connections
+        metrics.body_bytes = lambda: self._budget.bytes_held
         self._pages = pages(node, metrics)
         self._routes: dict[tuple[str, str], Route] = {}
         self._runner: web.ServerRunner | None = None
@@ -134,7 +143,7 @@ class HttpFace:
             auto_decompress=False,
         )
         server.has_room = self._has_room
-        server.lane = FastLane(self._checks, self._common_route, self._carry_fast)
+        server.lane = FastLane(self._checks, self._common_route, self._carry_fast, self._ids)
         server.quiet = QuietLog(log)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
@@ -202,15 +211,17 @@ class HttpFace:
     # ------------------------------------------------------------------ one request
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        began = self._now()
         path, _, query = request.raw_path.partition("?")
         ctx = HttpContext(self._node, request, query)
+        request_id = ctx.request_id = self._ids.of(request.headers.get(HEADER))
         if path.startswith(CAMELLIA):
             ctx.face = "camellia"
         try:
             self._checks.check(request.headers)
         except Problem as refusal:
             self._metrics.problems.labels(refusal.code).inc()
-            response = response_of(problem_answer(refusal))
+            response = response_of(problem_answer(refusal), request_id)
             # The end of the request's body may be ambiguous, and the sender is probably no client.
             response.force_close()
             return response
@@ -246,12 +257,14 @@ class HttpFace:
                 self._callers.recheck([connection])
                 if isinstance(answer, Duplex):
                     return await carry_stream(request, answer.flow)
-                return await send_pieces(request, answer, self._node)
-            return response_to(request, answer)
+                return await send_pieces(request, answer, self._node, request_id)
+            self._timed(ctx, began)
+            return response_to(request, answer, request_id)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            response = response_of(self._refusal(error, ctx, path))
+            response = response_of(self._refusal(error, ctx, path), request_id)
+            self._timed(ctx, began)
             if not request.content.is_eof():
                 response.force_close()
             return response
@@ -260,12 +273,16 @@ class HttpFace:
             if ctx.bytes_held:
                 self._budget.give_back(ctx.bytes_held)
 
-    async def _carry_fast(self, head: Head, body: bytes, connection: Connection) -> Answer:
+    async def _carry_fast(
+        self, head: Head, body: bytes, connection: Connection, request_id: str
+    ) -> Answer:
         """Carry out a request of the fast lane, which aiohttp does not parse."""
         route = head.route
         assert route is not None, "the fast lane only carries requests with a route"
         self._metrics.fast_requests += 1
+        began = self._now()
         ctx = BufferedContext(self._node, head.headers or {}, "", body)
+        ctx.request_id = request_id
         ctx.about(route.call, route.topic_key, route.params)
         ctx.origin = connection
         try:
@@ -277,6 +294,20 @@ class HttpFace:
             return answer
         except Exception as error:
             return self._refusal(error, ctx, head.path)
+        finally:
+            self._timed(ctx, began)
+
+    def _timed(self, ctx: Context, began: float) -> None:
+        """Count the time of a request that is answered now."""
+        seconds = self._now() - began
+        timings = self._node.timings
+        counted = timings.note_request(ctx.face, ctx.name or UNNAMED, seconds)
+        if seconds >= timings.slow.threshold_s + ctx.wait_ms / 1000:
+            timings.slow.note(ctx.face, ctx.name or UNNAMED, seconds, ctx.request_id)
+        # The fast lane carries no requests that belong to traces.
+        trace_id = trace_id_of(ctx.headers) if isinstance(ctx, HttpContext) else None
+        if trace_id is not None:
+            timings.note_trace(counted, trace_id, seconds, self._node.clock.now_ms())
 
     async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> AnyAnswer:
         """Carry out a call on this node, or redirect it to the leader."""
@@ -325,7 +356,8 @@ class HttpFace:
             elif isinstance(error, (ConnectionError, web.HTTPException)):
                 raise error
             else:
-                log.error("unexpected error", exc_info=error, extra={"path": path})
+                facts = {"path": path, "request_id": ctx.request_id}
+                log.error("unexpected error", exc_info=error, extra=facts)
                 raise error
         self._metrics.problems.labels(problem.code).inc()
         self._audit.note_refusal(ctx, problem.code, path)

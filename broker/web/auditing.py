@@ -1,7 +1,7 @@
 """Writes calls over HTTP to the audit log: those that its settings choose, and all refusals.
 
-An administrative call is carried out only after its line is durable, and its answer names the
-request id of its lines.
+An administrative call is carried out only after its line is durable. Lines have the request id that
+the answer has.
 """
 
 from __future__ import annotations
@@ -11,18 +11,15 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.access.caller import ANYONE
-from delaylog.broker.calls.answer import Answer, AnyAnswer
+from delaylog.broker.calls.answer import AnyAnswer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem, problem_of
 from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
 from delaylog.broker.host.audit.lines import DONE, FAILED, LEFT, AuditLine
-from delaylog.broker.host.audit.request_ids import HEADER, accepted_request_id, make_request_id
 from delaylog.broker.host.audit.settings import ADMINISTRATIVE
 from delaylog.storage.calls.call import Right
 
 if TYPE_CHECKING:
-    from random import Random
-
     from delaylog.broker.web.connection import Connection
 
 REFUSED = frozenset({"unauthorized", "forbidden"})
@@ -31,9 +28,8 @@ REFUSED = frozenset({"unauthorized", "forbidden"})
 class CallAudit:
     """The audit of one HTTP face."""
 
-    def __init__(self, log: AuditLog, random: Random) -> None:
+    def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self._random = random
 
     async def carry(
         self,
@@ -44,11 +40,10 @@ class CallAudit:
         """Carry out a call and record it. Raises a Problem if its line cannot be written."""
         if not self._log.settings.records(right):
             return await handler(ctx)
-        request_id = self._request_id(ctx)
         administrative = right in ADMINISTRATIVE
         if administrative:
             try:
-                await self._log.begin(_line(ctx, right, request_id))
+                await self._log.begin(_line(ctx, right))
             except AuditError as error:
                 raise Problem("disk_full" if error.full else "not_ready", str(error)) from None
         outcome = FAILED
@@ -67,9 +62,7 @@ class CallAudit:
             raise
         finally:
             if outcome not in REFUSED:
-                self._log.record(_line(ctx, right, request_id, outcome))
-        if administrative and isinstance(answer, Answer):
-            answer.headers = {**answer.headers, HEADER: request_id}
+                self._log.record(_line(ctx, right, outcome))
         return answer
 
     def note_refusal(self, ctx: Context, code: str, path: str) -> None:
@@ -77,16 +70,10 @@ class CallAudit:
         if code in REFUSED:
             ctx.name = ctx.name or path
             right = None if ctx.call is None else ctx.call.right
-            request_id = accepted_request_id(ctx.headers.get(HEADER))
-            self._log.refused(_line(ctx, right, request_id, code))
-
-    def _request_id(self, ctx: Context) -> str:
-        return accepted_request_id(ctx.headers.get(HEADER)) or make_request_id(self._random)
+            self._log.refused(_line(ctx, right, code))
 
 
-def _line(
-    ctx: Context, right: Right | None, request_id: str | None, outcome: str = ""
-) -> AuditLine:
+def _line(ctx: Context, right: Right | None, outcome: str = "") -> AuditLine:
     namespace, topic = ctx.topic_key
     params = {name: value for name, value in ctx.params.items() if name not in ("group", "action")}
     return AuditLine(
@@ -100,7 +87,7 @@ def _line(
         group=ctx.params.get("group"),
         count=ctx.count,
         outcome=outcome,
-        request_id=request_id,
+        request_id=ctx.request_id or None,
         facts=params | ctx.facts,
     )
 

@@ -254,14 +254,15 @@ class Connection(RequestHandler):
     async def _carry(self, head: Head, body: bytes) -> None:
         self._request_in_progress = True
         try:
-            answer = await self._lane.carry(head, body, self)
+            request_id = self._lane.ids.new()
+            answer = await self._lane.carry(head, body, self, request_id)
             transport = self.transport
             if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
                 # A client that reads no answers would fill the memory.
                 await self._drain_helper()
                 transport = self.transport
             if transport is not None:
-                transport.write(wire_of(answer))
+                transport.write(wire_of(answer, request_id))
         except ConnectionError:
             self.force_close()
             return

@@ -19,6 +19,8 @@ from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import Route
+from delaylog.broker.calls.trace_context import TRACEPARENT
+from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.web.request_checks import RequestChecks
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ HEADS_KEPT: Final = 4_096
 """Number of heads to cache. Each body length of a client makes a different head."""
 HEAD_BYTES_MAX: Final = 1_024
 """Size limit of a head that is cached."""
-_REFUSED: Final = (hdrs.EXPECT, "Idempotency-Key")
+_REFUSED: Final = (hdrs.EXPECT, "Idempotency-Key", HEADER, TRACEPARENT)
 """Requests with these headers go to aiohttp: it must ask for the body, or the head is unique."""
 
 
@@ -53,9 +55,11 @@ class FastLane:
         self,
         checks: RequestChecks,
         find_route: Callable[[str, str], Route | None],
-        carry: Callable[[Head, bytes, Connection], Awaitable[Answer]],
+        carry: Callable[[Head, bytes, Connection, str], Awaitable[Answer]],
+        ids: RequestIds,
     ) -> None:
         """`find_route` returns the route of a method and path; `carry` carries out the call."""
+        self.ids = ids
         self._checks = checks
         self._find_route = find_route
         self.carry = carry

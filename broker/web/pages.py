@@ -15,7 +15,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON, Context
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.host.watch.metrics import CONTENT_TYPE, Metrics
+from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.web.openapi import openapi_document
 
 
@@ -35,8 +35,8 @@ def pages(node: ServingNode, metrics: Metrics) -> dict[str, Callable[[Context], 
             raise Problem("not_ready", "this node is not ready; a token shows why") from None
         return ctx.answer({"status": "ready", **(members if known else {})})
 
-    async def metrics_text(_ctx: Context) -> Answer:
-        return Answer(await metrics.text(), CONTENT_TYPE)
+    async def metrics_text(ctx: Context) -> Answer:
+        return Answer(*await metrics.text(ctx.headers.get("Accept", "")))
 
     @cache
     def document() -> bytes:

@@ -82,6 +82,14 @@ IN_NAMESPACES: Final = (
         query=(shapes.MINUTES, shapes.HOURS, shapes.GROUP),
     ),
     ApiCall(
+        "getTail",
+        f"GET {TOPIC}/tail",
+        "read",
+        "Messages that are handed out while the call looks on, without leasing them.",
+        "Tail",
+        query=shapes.TAIL,
+    ),
+    ApiCall(
         "listMessages",
         f"GET {TOPIC}/messages",
         "read",

@@ -345,6 +345,12 @@ HOURS: Final = QueryInt(
     "hours", "Number of hours, each counted by itself.", 0, HOURS_MAX, default=24
 )
 
+TAIL_MAX: Final = 1_000
+TAIL: Final = (
+    QueryInt("after", "Number from which on; 0: from now on.", 0, 2**53),
+    QueryInt("wait_ms", "How many ms to wait for a hand-out.", 0, "wait_ms_max"),
+)
+
 MAKE_CLAIM: Final = Shape(
     "Make a claim",
     GROUP,

@@ -35,6 +35,7 @@ from delaylog.broker.calls.shapes import (
     parse_receive,
     receive_call,
 )
+from delaylog.broker.calls.trace_context import TRACEPARENT, keep_trace
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.single_sends import Single, build_wire
 from delaylog.broker.calls.turn.writes import Settling
@@ -60,6 +61,8 @@ async def send_messages(ctx: Context) -> Answer:
     limits = ctx.node.engine.limits
     members = await ctx.members(limits.json_values_max)
     now_ms = ctx.node.clock.now_ms()
+    if TRACEPARENT in ctx.headers:
+        keep_trace(members, ctx.headers)
     if isinstance(members, list):
         if not 1 <= len(members) <= limits.json_rows_max:
             raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
@@ -141,6 +144,7 @@ async def receive_messages(ctx: Context) -> Answer:
 
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
     """Receive and answer; `more` = further members of the answer."""
+    ctx.wait_ms = call.wait_ms
     found = await long_poll(ctx.node, ctx.topic_key, call) or NOTHING
     ctx.count = found.count
     now_ms = ctx.node.clock.now_ms()

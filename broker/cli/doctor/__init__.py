@@ -1,5 +1,6 @@
-"""`delaylog cluster doctor` and `delaylog doctor tls`: gather facts, check them, print findings.
+"""The doctors: `delaylog cluster doctor`, `delaylog doctor broker` and `delaylog doctor tls`.
 
-`of_cluster` and `of_tls` gather; `cluster_checks` and `tls_checks` are pure functions of what they
-have gathered; `findings` is what both yield.
+Each gathers facts, checks them and prints findings. `of_cluster`, `of_broker` and `of_tls` gather;
+`cluster_checks`, `broker_checks` and `tls_checks` are pure functions of what they have gathered;
+`findings` is what all yield.
 """

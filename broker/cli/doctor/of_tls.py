@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings, print_report
-from delaylog.broker.cli.parser import add_action, add_actions, add_json, complete_files
+from delaylog.broker.cli.parser import add_action, add_json, complete_files
 from delaylog.broker.cli.settings import add_setting
 from delaylog.broker.host.config import Config, TlsConfig, is_loopback, load_config
 from delaylog.broker.host.settings.options import OPTIONS, ConfigError
@@ -30,10 +30,10 @@ _ANY: Final = ("0.0.0.0", "::")
 _USABLE: Final = "a broker can start with these files"
 
 
-def doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `delaylog doctor`."""
+def tls_arguments(actions: Any) -> None:
+    """Arguments of `delaylog doctor tls`."""
     tls = add_action(
-        add_actions(parser),
+        actions,
         "tls",
         "check the certificates and keys of the options of serve, without a broker",
         "doctor tls --config delaylog.toml --host broker.example",
@@ -52,7 +52,7 @@ def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(tls)
 
 
-def doctor_command(args: argparse.Namespace) -> int:
+def tls_command(args: argparse.Namespace) -> int:
     """`delaylog doctor tls`: 0, or 1 if a check fails. A warning is no failure."""
     config = load_config(vars(args))
     if config.tls is None:

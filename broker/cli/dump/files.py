@@ -22,6 +22,7 @@ from delaylog.broker.cli.dump.contents import (
     dump_bodies,
     dump_ids,
     dump_ids_index,
+    dump_minutes,
     dump_object,
     dump_text,
 )
@@ -319,6 +320,7 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         "tick": dump_tick,
         "index": dump_ids_index,
         "crash": dump_text,
+        "minutes": dump_minutes,
         "backup.json": dump_object,
     }
     if path.name in by_name:
@@ -343,7 +345,7 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
         "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
         "snapshot of the keyspace, definitions or rows of schedules, a run of ids or their index, "
-        "crash or backup.json (the bytes of "
+        "crash, minutes or backup.json (the bytes of "
         "lock, hold, reserve and the files in ready have no meaning)"
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, add_options, count
@@ -10,9 +12,11 @@ from delaylog.broker.cli.called import COUNTS, print_rows
 from delaylog.broker.cli.connection import call, given, say_if_absent
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_lines, print_table
-from delaylog.broker.cli.values import plain_name, span_text, time_text, value_text
+from delaylog.broker.cli.values import bar, plain_name, span_text, time_text, value_text
 from delaylog.storage.calls import shapes
 
+PLOT_WIDTH: Final = 24
+"""Columns of the longest bar of a plot: what an eighty-column terminal has beside the table."""
 _STATES: Final = ("paused", "erasing")
 _SETTINGS: Final = ("order", "max_retry", "lease_ms", "ttl_ms", "dead_keep_ms")
 """Those that `topics` shows; `topic show` shows all."""
@@ -97,16 +101,29 @@ async def forecast_command(args: argparse.Namespace) -> int:
     if args.json:
         emit(answer)
         return DONE
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for name, length_ms in (("minutes", 60_000), ("hours", 3_600_000)):
-        rows += [
-            (time_text(each["from_ms"]), span_text(length_ms), each["count"], each["firings"])
-            for each in answer[name]
-            if each["count"] or each["firings"]
-        ]
-    header = ("from", "length", "count", "firings")
-    print_table(header, rows, numbers=("count", "firings"))
+        rows += _forecast_rows(answer[name], span_text(length_ms), plot=sys.stdout.isatty())
+    columns = ("from", "length", "count", "firings", *(("",) if sys.stdout.isatty() else ()))
+    print_table(columns, rows, numbers=("count", "firings"))
     print(f"later: {answer['later']}")
     if not rows and not answer["later"]:
         await say_if_absent(args)
     return DONE
+
+
+def _forecast_rows(
+    spans: list[dict[str, Any]], length: str, *, plot: bool
+) -> Iterator[tuple[Any, ...]]:
+    """The spans in which messages become due; with `plot` also those in between, and a bar each."""
+    due = [at for at, each in enumerate(spans) if each["count"] or each["firings"]]
+    if not due:
+        return
+    most = max(each["count"] + each["firings"] for each in spans)
+    for each in spans[due[0] : due[-1] + 1]:
+        row = (time_text(each["from_ms"]), length, each["count"], each["firings"])
+        some = each["count"] + each["firings"]
+        if plot:
+            yield (*row, bar(some / most, PLOT_WIDTH))
+        elif some:
+            yield row

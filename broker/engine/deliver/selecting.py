@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -371,6 +371,13 @@ class Selection:
             records = records_of(state, refs, rows)
         _, end = state.append(FrameKind.LEASE, decision.encode(), self.now_ms)
         origins = apply_lease(state, decision, end, rows)
+        late = state.series.lateness_of(self.topic)
+        late.note_handed_out(rows, refs, attempts, self.now_ms, records)
+        tap = state.taps.by_topic.get(self.topic.number)
+        if tap is not None:
+            names = list(chain.from_iterable(map(repeat, self.consumers, counts)))
+            names = names or list(self.consumers[:1])
+            tap.note(self.group.name, rows, attempts, records, names, self.now_ms)
         return Delivery(
             number,
             decision.deadline_ms,

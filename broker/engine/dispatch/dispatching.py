@@ -19,6 +19,7 @@ from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import alike, every, grouped, some
 from delaylog.storage.layout import (
     HOUR_MS,
+    SECOND_MS,
     STATE_NONE,
     Int64Array,
 )
@@ -43,15 +44,20 @@ class Dispatcher:
         """Its work must be run in the background."""
         self._deferred = DeferredMessages(partial(state.make_run, 0), partial(known_rows, state))
         self._near_hour = -1
+        self._new_from_ms = 0
+        """Messages due before were released by an earlier dispatcher: they are ready again, not
+        late."""
 
     # ------------------------------------------------------------------ on the loop
 
-    def start(self, now_ms: int, *, shown_position: int = 0) -> None:
+    def start(self, now_ms: int, *, shown_position: int = 0, done_second: int = 0) -> None:
         """After recovery: tell the wheel of every hour with living rows.
 
-        `shown_position` = up to where an earlier dispatcher of this state has shown rows.
+        `shown_position` = up to where an earlier dispatcher of this state has shown rows;
+        `done_second` = the second that earlier dispatchers had reached, if the log does not tell.
         """
         state = self._state
+        self._new_from_ms = min(max(state.tick.second, done_second) * SECOND_MS, now_ms)
         self._wheel.note_hours(state.hours.counts.living_hours().tolist())
         self.loader.now_ms = now_ms
         self.loader.shown_position = max(state.committed(), shown_position)
@@ -159,7 +165,17 @@ class Dispatcher:
         topic = self._state.by_number.get(number)
         if topic is not None:
             self._push_to(topic, topic.default, refs)
-            self._state.activity(topic).note_released(due_ms, self.loader.now_ms)
+            self._note_released(topic, due_ms)
+
+    def _note_released(self, topic: Topic, due_ms: Int64Array) -> None:
+        now_ms = self.loader.now_ms
+        self._state.activity(topic).note_released(due_ms, now_ms)
+        if due_ms[0] < self._new_from_ms:
+            # The first one is the oldest one, or nearly: releases are in order of due seconds.
+            due_ms = due_ms[due_ms >= self._new_from_ms]
+            if not len(due_ms):
+                return
+        self._state.series.lateness_of(topic).ready.note_late(due_ms, now_ms)
 
     def _push_to(self, topic: Topic, group: Group, refs: Int64Array) -> None:
         rows = None if group.ready.order is None else self._state.hours.rows(refs)
@@ -187,4 +203,4 @@ class Dispatcher:
                     free = group.free(rows, entries_now)
                 if some(free):
                     self._push_to(topic, group, refs[free])
-            state.activity(topic).note_released(due_ms, self.loader.now_ms)
+            self._note_released(topic, due_ms)

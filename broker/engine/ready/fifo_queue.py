@@ -107,6 +107,10 @@ class FifoQueue:
             return np.zeros(0, np.int64)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def first(self, count: int) -> Int64Array:
+        """Up to `count` refs at the front of the part in memory, which stay."""
+        return self._head[0][:count] if self._head else np.zeros(0, np.int64)
+
     def clear(self) -> None:
         """Drop everything."""
         self._head = self._behind = None

@@ -220,6 +220,11 @@ class KeyGate:
         return len(self.parking.any)
 
     @property
+    def locked_count(self) -> int:
+        """How many keys are locked."""
+        return len(self._working) + len(self._retries)
+
+    @property
     def freed(self) -> bool:
         """Whether a parked message may be handed out now."""
         return self.parking.freed

@@ -170,6 +170,11 @@ class ReadyQueues:
                 return refs
             self._queues.pop(0).clear()
 
+    def first(self, count: int) -> Int64Array:
+        """Up to `count` refs that `pop` would return next, if that is known without reading."""
+        queue = self._sorted if len(self._sorted) else self._queues[0]
+        return queue.first(count) if isinstance(queue, FifoQueue) else np.zeros(0, np.int64)
+
     def push_front(self, refs: Int64Array) -> None:
         """Return refs of `pop` that were not examined."""
         if len(refs):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.groups import Group, GroupCounts
+from delaylog.broker.engine.watch.lateness import Lateness
 
 GROUPS_PER_TOPIC: Final = 4
 """Series for groups, for each series of a topic."""
@@ -31,6 +32,13 @@ class Series:
         """Messages sent to all other topics, including dropped ones."""
         self.counts = GroupCounts()
         """Sums over all other groups; of dropped groups only ended messages."""
+        self.lateness: dict[int, Lateness] = {}
+        """Lateness of topics with their own metrics, by number, from their first message that was
+        due. Like the rest of lateness it is not state."""
+        self.other_lateness = Lateness()
+        """Lateness of all other topics."""
+        self.dropped_lateness = Lateness()
+        """Lateness of dropped topics that had their own metrics."""
 
     def enter(self, topic: Topic, *, other: bool = False) -> None:
         """A topic was created or restored; `other` = it had no series before the restart."""
@@ -42,6 +50,25 @@ class Series:
     def leave(self, topic: Topic) -> None:
         """A topic was dropped; its series is free for a new one."""
         self.topics.pop(topic.number, None)
+        late = self.lateness.pop(topic.number, None)
+        if late is not None:
+            self.dropped_lateness.add(late)
+
+    def lateness_of(self, topic: Topic) -> Lateness:
+        """Where the lateness of the topic's messages is counted."""
+        late = self.lateness.get(topic.number)
+        if late is None:
+            if topic.number not in self.topics:
+                return self.other_lateness
+            late = self.lateness[topic.number] = Lateness()
+        return late
+
+    def total_lateness(self) -> Lateness:
+        """The lateness of all messages since the start."""
+        total = Lateness()
+        for late in (*self.lateness.values(), self.other_lateness, self.dropped_lateness):
+            total.add(late)
+        return total
 
     def count_sent(self, topic: Topic, count: int) -> None:
         """Messages were sent to a topic."""

@@ -17,6 +17,7 @@ from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots
 from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.saved_state import end_packing, log_needed, pack, snapshot
+from delaylog.broker.engine.watch.step_times import StepTimes
 from delaylog.storage.checkpoint import (
     KEPT,
     Kept,
@@ -78,6 +79,8 @@ class Upkeep:
         self.checkpoint_ms = 0
         self.checkpoint_running = False
         self.checkpoints = 0
+        self.times = StepTimes()
+        """Steps of checkpoints: pack, commit, tails, states, sync, ids, write, remove."""
         self._published_bytes = 0
         self._seen_position = 0
         self._seen_ms = 0
@@ -153,6 +156,7 @@ class Upkeep:
             yield from state.schedules.store_definitions()
             state.hours.far.merges.frozen = True
             now_ms = clock()
+            self.times.begin(now_ms)
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
             later = floor > state.hour_floor or state.producers.has_expired(now_ms)
             if later and not state.following and state.may_append():
@@ -168,16 +172,22 @@ class Upkeep:
             state.ids.begin_flush()
             yield from pack(state)
             yield from state.schedules.store_rows(small["schedules"])
+            self.times.end("pack", clock())
             yield from state.until_committed()
+            self.times.end("commit", clock())
             if self.short_of_space or state.log.first_position < self._erased:
                 yield state.log.roll
             yield from state.hours.flusher.flush(upto=position)
+            self.times.end("tails", clock())
             state.hours.flusher.boundary = 0
             yield from state.hours.flusher.flush_states(until_committed=state.until_committed)
+            self.times.end("states", clock())
             yield from state.hours.flusher.sync()
+            self.times.end("sync", clock())
 
             small["far"]["tier"] = tier = state.hours.far.saved(position)
             yield from state.ids.flush_jobs(position)
+            self.times.end("ids", clock())
 
             def finish() -> None:
                 log_from = log_needed(small)
@@ -199,6 +209,7 @@ class Upkeep:
             self.checkpoint_position = position
             self._published_bytes = published_bytes
             self.checkpoint_ms = clock()
+            self.times.end("write", self.checkpoint_ms)
             self.checkpoints += 1
             state.hot.drop_read()
             if not self.files_pinned():
@@ -208,6 +219,7 @@ class Upkeep:
                     yield from state.hours.far.collect(self._kept_tiers)
                     yield from state.schedules.collect(self._kept_schedules)
                 yield from self.drop_hours(clock(), released)
+            self.times.end("remove", clock())
         finally:
             state.hours.flusher.boundary = 0
             state.hours.far.merges.frozen = False

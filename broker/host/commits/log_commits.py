@@ -9,6 +9,7 @@ outlives the engines that append to it, so this module does not know the engine.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
@@ -18,6 +19,7 @@ from delaylog.broker.host.commits.inline_syncs import InlineSyncs
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.commits.sync_times import SyncTimes
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.watch.timings import Timings
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog
 
@@ -27,6 +29,9 @@ WRITE_AHEAD_BYTES: Final = 16 << 10
 """The same limit for frames that are answered after their fsync. Writing on the loop saves the log
 thread one wait for the interpreter between its write and its fsync, which only pays for small
 writes."""
+
+TURNS_TIMED_MAX: Final = 4_096
+"""Turns whose commit is timed; without a majority the oldest ones are forgotten."""
 
 
 class Host(Protocol):
@@ -56,8 +61,12 @@ class LogCommits(GroupCommit):
         *,
         fsync: str = "always",
         machine: Machine,
+        timings: Timings,
     ) -> None:
         super().__init__(physical_log, written_is_safe=fsync == "interval")
+        self._timings = timings
+        self._turns: deque[tuple[int, float]] = deque(maxlen=TURNS_TIMED_MAX)
+        """(end of the log, time) of turns that are not committed yet, oldest first."""
         self._loop = loop
         self._host = host
         self._machine, self._now = machine, machine.steady_s
@@ -67,7 +76,7 @@ class LogCommits(GroupCommit):
         self.sync_times = SyncTimes()
         """How long recent jobs of the log thread took."""
         self._inline = InlineSyncs()
-        self._handed_at = 0.0
+        self._handed_at = self._began_s = 0.0
         self._scheduled = False
         self._written_position = 0
         self.position: Callable[[], int] = self._own_position
@@ -86,6 +95,7 @@ class LogCommits(GroupCommit):
         self._log = physical_log
         self._thread = self._machine.log_worker(physical_log, self._from_log_thread)
         self._syncing, self.disk_full = False, False
+        self._turns.clear()
         self._written_position = 0
         self._thread.start()
 
@@ -106,6 +116,7 @@ class LogCommits(GroupCommit):
 
     def _commit_turn(self) -> None:
         self._scheduled = False
+        self._turns.append((self._log.end_position, self._now()))
         try:
             self._commit()
         except Exception as error:
@@ -151,7 +162,8 @@ class LogCommits(GroupCommit):
         self._syncing = True
         self._syncing_to = self._log.end_position
         self._syncing_from = self._log.durable_position
-        self.sync_times.begin(self._now())
+        self._began_s = self._now()
+        self.sync_times.begin(self._began_s)
 
     def is_syncing(self, position: int) -> bool:
         """Whether a running job makes the log durable up to `position`."""
@@ -186,6 +198,7 @@ class LogCommits(GroupCommit):
         if error is not None:
             self._log_failed(error)
             return
+        self._timings.fsync.note(ended - self._began_s)
         self.ended(None)
         try:
             self._host.log_synced()
@@ -218,6 +231,13 @@ class LogCommits(GroupCommit):
     def _own_position(self) -> int:
         durable = self._log.durable_position
         return max(durable, self._written_position) if self.written_is_safe else durable
+
+    def reach(self, position: int) -> None:
+        """The log is safe up to `position`: call the waiters for it."""
+        turns, now = self._turns, self._now()
+        while turns and turns[0][0] <= position:
+            self._timings.commit_wait.note(now - turns.popleft()[1])
+        self.waiters.reach(position)
 
     def when_durable(self, position: int, call: Completion) -> None:
         """Call back once the log is safe up to `position`, at once if it is, or with an error."""

@@ -69,6 +69,7 @@ OPTIONS: Final = (
     Option("audit-file-mb", "64", "a new audit file begins at this size, and each day"),
     Option("audit-keep-days", "400", "audit files that ended earlier are removed; 0 = never"),
     Option("audit-keep-files", "0", "most audit files that are kept; 0 = no limit"),
+    Option("slow-request-seconds", "1", "requests that take longer are logged; 0 = none"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "auto", "json, text, or auto: text on a terminal, json elsewhere"),
 )

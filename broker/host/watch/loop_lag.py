@@ -14,9 +14,9 @@ import sys
 import threading
 import time
 import traceback
-from bisect import bisect_left
 from typing import Final
 
+from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.host.machine import Machine
 
 SAMPLE_SECONDS: Final = 0.010
@@ -35,9 +35,8 @@ class LoopLag:
 
     def __init__(self, machine: Machine) -> None:
         self._now, self._processor_s = machine.steady_s, machine.processor_s
-        self.counts = [0] * (len(BOUNDS) + 1)
-        """Samples by bucket."""
-        self.sum_seconds = 0.0
+        self.histogram = Histogram(BOUNDS)
+        """Samples, in seconds."""
         self.max_seconds = 0.0
         self.due = 0.0
         """When the next sample is due, by the steady clock; 0 if none is."""
@@ -92,14 +91,13 @@ class LoopLag:
 
     def note(self, seconds: float) -> None:
         """Add one sample."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.sum_seconds += seconds
+        self.histogram.note(seconds)
         self.max_seconds = max(self.max_seconds, seconds)
 
     def quantile(self, share: float) -> float:
         """Upper bound of the lag of `share` (0 to 1) of all samples; precise to one bucket."""
-        left = share * sum(self.counts)
-        for count, bound in zip(self.counts, BOUNDS, strict=False):
+        left = share * self.histogram.count
+        for count, bound in zip(self.histogram.counts, BOUNDS, strict=False):
             left -= count
             if left <= 0:
                 return min(bound, self.max_seconds)

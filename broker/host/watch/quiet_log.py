@@ -21,7 +21,7 @@ class QuietLog:
         self._last: dict[str, float] = {}
         self._held_back: dict[str, int] = {}
 
-    def tell(self, kind: str, text: str, *args: object) -> None:
+    def tell(self, kind: str, text: str, *args: object, **extra: object) -> None:
         """Log a warning, unless one of its kind was logged recently. Kinds are few and fixed."""
         now = self._now()
         if now - self._last.get(kind, -REPEAT_S) < REPEAT_S:
@@ -29,4 +29,6 @@ class QuietLog:
             return
         self._last[kind] = now
         repeated = self._held_back.pop(kind, 0)
-        self._logger.warning(text, *args, extra={"repeated": repeated} if repeated else None)
+        if repeated:
+            extra["repeated"] = repeated
+        self._logger.warning(text, *args, extra=extra or None)

@@ -12,6 +12,7 @@ from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
 from delaylog.broker.web.openapi.camellia_answers import camellia_schemas
+from delaylog.broker.web.openapi.looking_answers import FORECAST, TAIL
 from delaylog.broker.web.openapi.overview_answer import OVERVIEW
 from delaylog.broker.web.openapi.schemas import (
     COUNT as _COUNT,
@@ -135,7 +136,6 @@ def _of_topics() -> dict[str, Schema]:
         ),
         "lease_until_ms": _INT_OR_NULL,
     }
-    slots = _list(_object(from_ms=_INT, count=_COUNT, firings=_COUNT))
     return {
         "Topic": _object(
             **_each(_TEXT, "topic", "namespace"),
@@ -170,16 +170,8 @@ def _of_topics() -> dict[str, Schema]:
             **_each(_COUNT, "sent", "delivered"),
             now_ms=_INT,
         ),
-        "Forecast": _object(
-            topic=_TEXT,
-            now_ms=_INT,
-            minutes=slots,
-            hours=slots,
-            later=_COUNT,
-            schedules=_COUNT,
-            schedules_left=_FLAG,
-            firings_until_ms=_INT,
-        ),
+        "Forecast": FORECAST,
+        "Tail": TAIL,
     }
 
 

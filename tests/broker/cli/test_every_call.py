@@ -29,6 +29,7 @@ VERBS_OF: Final = {
     "deleteTopic": "topic drop t",
     "getStats": "stats t",
     "getForecast": "forecast t",
+    "getTail": "tail t",
     "listMessages": "list t",
     "listDead": "dead t",
     "send": "send t x",

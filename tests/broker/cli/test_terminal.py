@@ -199,3 +199,16 @@ def test_an_interrupted_cancel_names_the_job_that_goes_on(broker: Any, topic: st
     )
     stopped = run_warm("job", "stop", name, "--url", broker.url)
     assert stopped.returncode == 0, stopped.stderr
+
+
+def test_a_forecast_is_a_plot(broker: Any, topic: str, start: Any) -> None:
+    """A bar for each hour between the first and the last one, also for those without messages."""
+    hours = [2, 2, 4]
+    messages = [{"body": "x", "delay_ms": hour * 3_600_000} for hour in hours]
+    broker.post(f"/v1/topics/{topic}/messages", messages)
+    terminal = start("forecast", topic)
+    assert terminal.end() == 0
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown).decode()
+    rows = [line.split() for line in plain.splitlines() if " 1h " in line]
+    assert [row[2] for row in rows] == ["2", "0", "1"]
+    assert [row[4:] for row in rows] == [["█" * 24], [], ["█" * 12]]

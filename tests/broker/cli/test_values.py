@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.cli.values import (
+    bar,
     parse_lifetime,
     parse_span,
     parse_time,
@@ -124,3 +125,9 @@ def test_a_cancelled_message_is_called_so() -> None:
 )
 def test_values(name: str, value: object, shown: str) -> None:
     assert value_text(name, value) == shown
+
+
+def test_bars() -> None:
+    """Whole columns and eighths; a small share is not lost."""
+    shares = [0, 0.001, 0.25, 0.5, 0.56, 1]
+    assert [bar(share, 2) for share in shares] == ["", "▏", "▌", "█", "█▏", "██"]

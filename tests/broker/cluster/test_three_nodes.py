@@ -20,6 +20,7 @@ import msgpack
 import pytest
 
 from delaylog.broker.cli.main import main
+from delaylog.broker.host.metrics.table import METRICS
 from delaylog.client import AsyncPlainClient
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
@@ -284,6 +285,10 @@ def test_metrics(three: ThreeNodes) -> None:
     for node in (follower, other):
         assert f'delaylog_cluster_follower_lag_bytes{{node="{node}"}}' in samples
     assert 'delaylog_cluster_election_datagrams_refused_total{reason="unauthentic"}' in samples
+    found = {line.split()[2] for line in lines if line.startswith("# TYPE delaylog_cluster")}
+    rows = {name for name in METRICS if name.startswith("delaylog_cluster")}
+    # The median of clocks is known only some seconds after the start.
+    assert rows - found <= {"delaylog_cluster_own_clock_offset_seconds"}
     lines = three.call(follower, "GET", "/metrics").body.decode().splitlines()
     assert 'delaylog_cluster_role{role="follower"} 1.0' in lines
     assert not [line for line in lines if line.startswith("delaylog_cluster_gate_age_ms ")]

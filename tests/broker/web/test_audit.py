@@ -33,7 +33,7 @@ def test_an_administrative_call(secured: Secured) -> None:
     token = secured.principal("seen", "send:a", "receive:b")
     (begun, done) = secured.broker.await_audit_lines("putPrincipal", 2)
     assert done["facts"] == {"principal": "seen", "grants": "send:a receive:b"}
-    assert len(done["request_id"]) == 32
+    assert done["request_id"] not in ("", "mine-1")
     assert token not in json.dumps(secured.broker.audit_lines())
 
 

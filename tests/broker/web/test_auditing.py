@@ -11,7 +11,6 @@ from delaylog.broker.calls.context import BufferedContext
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.lines import AuditLine
 from delaylog.broker.host.audit.settings import AuditSettings
-from delaylog.broker.host.machine import REAL
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.storage.calls.table import BY_NAME
 
@@ -48,5 +47,5 @@ async def test_a_call_whose_node_has_ceased_to_lead_changes_nothing() -> None:
         raise AssertionError("carried out")
 
     with pytest.raises(NotLeadingError):
-        await CallAudit(stub, REAL.random()).carry(ctx, "admin", delete)
+        await CallAudit(stub).carry(ctx, "admin", delete)
     assert stub.recorded == [NotLeadingError("").code]

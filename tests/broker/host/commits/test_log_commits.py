@@ -13,6 +13,7 @@ import pytest
 from delaylog.broker.host.commits.inline_syncs import ROW_MIN, SELDOM
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.machine import REAL, RealMachine
+from delaylog.broker.host.watch.timings import Timings
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -37,7 +38,9 @@ class Run(AbstractAsyncContextManager["Run"]):
         self.fail = self.fatal.append
         machine = disk if isinstance(disk, WatchedDisk) else REAL
         loop = asyncio.get_running_loop()
-        self.commits = LogCommits(self.log, loop, self, fsync=self._fsync, machine=machine)
+        self.commits = LogCommits(
+            self.log, loop, self, fsync=self._fsync, machine=machine, timings=Timings()
+        )
         self.commits.start()
         return self
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from delaylog.broker.host.metrics.families import family
 from delaylog.broker.host.watch.reloader import Reloader
 
 
@@ -18,11 +19,4 @@ class ReloadMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
-        reloads = CounterMetricFamily(
-            "delaylog_reloads",
-            "Reloads of configured files, by source and result.",
-            labels=["source", "result"],
-        )
-        for labels, count in self._reloader.counts.items():
-            reloads.add_metric(labels, count)
-        yield reloads
+        yield family("delaylog_reloads_total", self._reloader.counts.items())

@@ -1,0 +1,44 @@
+"""The W3C trace context of a request: which trace it belongs to, and how a message keeps it.
+
+A message keeps the context of its send in its headers, under W3C's names. No redelivery or
+reschedule changes them, so that a delivery can link to its send.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+TRACESTATE_MAX: Final = 512
+"""Characters that W3C asks to keep at least; a longer one is dropped."""
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_NO_TRACE: Final = "0" * 32
+
+
+def trace_id_of(headers: Mapping[str, str]) -> str | None:
+    """The trace of a request, None without a valid `traceparent`."""
+    text = headers.get(TRACEPARENT)
+    found = None if text is None else _TRACEPARENT.fullmatch(text)
+    return None if found is None or found[1] == _NO_TRACE else found[1]
+
+
+def keep_trace(members: Any, headers: Mapping[str, str]) -> None:
+    """Give the messages of a body, one or a list, the trace context of their request.
+
+    A message that has a `traceparent` keeps its own. What is no message stays as it is, to be
+    refused by those who check it.
+    """
+    if trace_id_of(headers) is None:
+        return
+    context = {TRACEPARENT: headers[TRACEPARENT]}
+    state = headers.get(TRACESTATE, "")
+    if state and len(state) <= TRACESTATE_MAX and state.isascii():
+        context[TRACESTATE] = state
+    for message in members if isinstance(members, list) else (members,):
+        if isinstance(message, dict):
+            own = message.get("headers") or {}
+            if isinstance(own, dict) and TRACEPARENT not in own:
+                message["headers"] = own | context

@@ -1,0 +1,199 @@
+"""The checks of `delaylog doctor broker`, on the metrics of one broker.
+
+Pure functions: `of_broker` gathers the facts. A check yields findings; without findings it passes.
+Values of the whole life of the process, such as its syncs, are of the later of the two scrapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings
+from delaylog.broker.cli.watching.scrapes import Change, Scrape
+from delaylog.broker.cli.watching.topic_rows import READY, seconds_text
+
+CLOCK_MS_WARN: Final = 250
+FREE_BYTES_WARN: Final = 4 << 30
+SYNC_S_WARN: Final = 0.05
+SYNC_S_FAIL: Final = 1.0
+LATE_S_WARN: Final = 0.1
+LOOP_S_WARN: Final = 0.05
+DESCRIPTORS_WARN: Final = 65_536
+USED_SHARE_WARN: Final = 0.8
+IDLE_S_WARN: Final = 300.0
+"""Age of a ready message from which its consumers count as stuck."""
+LAG_BYTES_WARN: Final = 64 << 20
+NAMED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is known of a broker."""
+
+    change: Change
+    """Two scrapes, some seconds apart."""
+    unready: str
+    """Why `/readyz` is 503; empty if it is not."""
+    clock_ahead_ms: float
+    """How far its wall clock is ahead of this machine's."""
+    clock_error_ms: float
+    """By how much that may be wrong."""
+    own_release: str
+    """The release of this command."""
+
+    @property
+    def now(self) -> Scrape:
+        """The later scrape."""
+        return self.change.now
+
+    def ever(self) -> Change:
+        """Everything since the start of the process."""
+        return Change(Scrape(0.0, {}), self.now)
+
+
+def examine(broker: Examined) -> list[Finding]:
+    """The findings of all checks, in the order in which an operator should read them."""
+    report: list[Finding] = []
+    for name, holds, check in CHECKS:
+        report += findings(name, holds, check(broker))
+    return report
+
+
+def _ready(broker: Examined) -> Found:
+    if broker.unready:
+        yield Mark.FAIL, f"it is not ready: {broker.unready}", "the log of the broker says more"
+
+
+def _release(broker: Examined) -> Found:
+    for labels in broker.now.samples.get("delaylog_info", {}):
+        release = dict(labels)["version"]
+        if release != broker.own_release:
+            text = f"the broker runs {release}, this command is of {broker.own_release}"
+            yield Mark.WARN, text, "use the same release for both"
+
+
+def _clock(broker: Examined) -> Found:
+    held_ms = broker.now.value("delaylog_clock_held_ms")
+    if held_ms:
+        text = f"its clock waits for {seconds_text(held_ms / 1000)} until wall time has caught up"
+        yield Mark.FAIL, text, "if the wall clock is right: delaylog clock --accept"
+    if abs(broker.clock_ahead_ms) - broker.clock_error_ms > CLOCK_MS_WARN:
+        side = "ahead of" if broker.clock_ahead_ms > 0 else "behind"
+        text = f"its clock is {abs(broker.clock_ahead_ms):.0f} ms {side} this machine's"
+        yield Mark.WARN, text, "look at NTP on both machines"
+    steps = broker.now.value("delaylog_clock_steps_total")
+    if steps:
+        text = f"its wall clock has stepped {steps:.0f} times since the start"
+        yield Mark.WARN, text, "let the NTP client slew the clock, and step it at boot only"
+
+
+def _disk(broker: Examined) -> Found:
+    now, free = broker.now, broker.now.value("delaylog_disk_free_bytes")
+    if now.value("delaylog_disk_full"):
+        text = "sends are refused for lack of disk space"
+        yield Mark.FAIL, text, "make space: see `When the disk fills up` in docs/OPERATIONS.md"
+    elif free < FREE_BYTES_WARN:
+        text = f"{free / (1 << 30):.1f} GiB are free"
+        yield Mark.WARN, text, "make space before sends are refused"
+    if now.value("delaylog_reserve_bytes") < now.value("delaylog_reserve_target_bytes"):
+        text = "the reserve file is not completely allocated"
+        yield Mark.WARN, text, "make space: the broker then fills it by itself"
+    if now.value("delaylog_audit_failing"):
+        text = "the audit log cannot be written, and administrative calls are refused"
+        yield Mark.FAIL, text, "see the broker's log for the error of DATA_DIR/audit"
+
+
+def _syncs(broker: Examined) -> Found:
+    p99_s = broker.ever().quantile(0.99, "delaylog_fsync_seconds")
+    if p99_s is not None and p99_s > SYNC_S_WARN:
+        mark = Mark.FAIL if p99_s > SYNC_S_FAIL else Mark.WARN
+        text = f"one of a hundred syncs of the log takes {seconds_text(p99_s)} or more"
+        yield mark, text, "give the data folder a disk of its own, or a faster one"
+
+
+def _loop(broker: Examined) -> Found:
+    p99_s = broker.ever().quantile(0.99, "delaylog_loop_lag_seconds")
+    if p99_s is not None and p99_s > LOOP_S_WARN:
+        text = f"its event loop is blocked for {seconds_text(p99_s)} or more, once of a hundred"
+        yield Mark.WARN, text, "give it a processor; --log-level debug names the code that blocks"
+
+
+def _lateness(broker: Examined) -> Found:
+    p99_s = broker.ever().quantile(0.99, READY)
+    if p99_s is not None and p99_s > LATE_S_WARN:
+        text = f"one of a hundred messages was ready {seconds_text(p99_s)} or more after its time"
+        yield Mark.WARN, text, "messages that became due while it was down count too"
+
+
+def _descriptors(broker: Examined) -> Found:
+    now = broker.now
+    most, used = now.value("process_max_fds"), now.value("process_open_fds")
+    if most and used / most > USED_SHARE_WARN:
+        text = f"{used:.0f} of {most:.0f} descriptors are in use"
+        yield Mark.FAIL, text, "raise the limit of open files (ulimit -n), or close connections"
+    elif most and most < DESCRIPTORS_WARN:
+        text = f"it may open {most:.0f} files and connections"
+        yield Mark.WARN, text, f"raise the limit of open files to {DESCRIPTORS_WARN} (ulimit -n)"
+
+
+def _consumers(broker: Examined) -> Found:
+    ages = broker.now.samples.get("delaylog_oldest_due_age_seconds", {})
+    stuck = sorted(
+        (-age, labels)
+        for labels, age in ages.items()
+        if age > IDLE_S_WARN
+        and not broker.change.per_second("delaylog_delivered_total", **dict(labels))
+    )
+    for age, labels in stuck[:NAMED_MAX]:
+        group = dict(labels)
+        text = (
+            f"nobody takes messages of {group['topic']}, group {group['group']}: one has been "
+            f"ready for {seconds_text(-age)}"
+        )
+        yield Mark.WARN, text, f"start consumers, or see `delaylog stats {group['topic']}`"
+    if len(stuck) > NAMED_MAX:
+        yield Mark.WARN, f"and so it is in {len(stuck) - NAMED_MAX} other groups", ""
+
+
+def _push(broker: Examined) -> Found:
+    for state in ("open", "disabled"):
+        count = broker.now.value("delaylog_push_targets", state=state)
+        if count:
+            text = f"{count:.0f} push targets are {state} and get nothing"
+            yield Mark.WARN, text, "`delaylog target show TOPIC GROUP` says why"
+
+
+def _replication(broker: Examined) -> Found:
+    now, advice = broker.now, "`delaylog cluster doctor` asks all nodes"
+    if "delaylog_cluster_leader_known" not in now.samples:
+        return
+    if not now.value("delaylog_cluster_leader_known"):
+        yield Mark.FAIL, "it knows no leader", advice
+    missing = now.value("delaylog_cluster_missing_voters")
+    if missing:
+        yield Mark.WARN, f"{missing:.0f} voters are not connected to it", advice
+    for labels, lag in now.samples.get("delaylog_cluster_follower_lag_bytes", {}).items():
+        if lag > LAG_BYTES_WARN:
+            node = dict(labels)["node"]
+            yield Mark.WARN, f"node {node} lacks {lag / (1 << 20):.0f} MiB of the log", advice
+    if now.value("delaylog_cluster_lost_commits_total"):
+        text = "it has committed messages that the cluster has lost"
+        yield Mark.FAIL, text, "`error` in /v1/cluster of this node says what to do"
+
+
+CHECKS: Final[tuple[tuple[str, str, Callable[[Examined], Found]], ...]] = (
+    ("ready", "it accepts work", _ready),
+    ("release", "it runs the release of this command", _release),
+    ("clock", "its clock agrees with this machine's", _clock),
+    ("disk", "there is space", _disk),
+    ("syncs", "the disk is quick enough", _syncs),
+    ("loop", "its event loop is not blocked", _loop),
+    ("lateness", "messages become ready in time", _lateness),
+    ("descriptors", "it may open enough files and connections", _descriptors),
+    ("consumers", "no ready message has waited for long", _consumers),
+    ("push", "no push target is cut off", _push),
+    ("replication", "its cluster is complete, or it is alone", _replication),
+)
+"""Name, text if nothing is found, and the check."""

@@ -1,0 +1,73 @@
+"""`delaylog report`: reads the file of minutes of a data folder, and writes the page.
+
+The folder may be in use: the file is only read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Final
+
+from delaylog.broker.cli.arguments import add_examples, add_json, complete_files, span
+from delaylog.broker.cli.failing import DONE, UsageError
+from delaylog.broker.cli.output import say
+from delaylog.broker.cli.parser import complete_folders
+from delaylog.broker.cli.report.page import page
+from delaylog.broker.engine.watch.lateness import BOUNDS_MS
+from delaylog.broker.host.metrics.minutes import FILE, MINUTE_MS, read_rows
+
+DAY_MS: Final = 86_400_000
+WEEK_MS: Final = 7 * DAY_MS
+
+
+def report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog report`."""
+    complete_folders(
+        parser.add_argument("folder", metavar="FOLDER", help="the data folder, also one in use")
+    )
+    parser.add_argument(
+        "--since",
+        type=span,
+        default=DAY_MS,
+        metavar="TIME",
+        help="how far back, at most 7d (default 24h)",
+    )
+    parser.add_argument(
+        "--late",
+        type=span,
+        default=100,
+        metavar="TIME",
+        help="the objective: later than this is late (default 100ms)",
+    )
+    complete_files(
+        parser.add_argument(
+            "--out", default="delaylog-report.html", metavar="FILE", help="the page to write"
+        )
+    )
+    add_json(parser)
+    add_examples(parser, "report ./delaylog-data --since 24h --out report.html")
+
+
+def report_command(args: argparse.Namespace) -> int:
+    """`delaylog report`."""
+    if args.late not in BOUNDS_MS:
+        bounds = ", ".join(f"{bound}ms" for bound in BOUNDS_MS)
+        raise UsageError(f"--late {args.late}ms is no bound that is counted; use one of {bounds}")
+    if not MINUTE_MS <= args.since <= WEEK_MS:
+        raise UsageError("--since is from 1m to 7d, for which minutes are kept")
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        rows = read_rows(args.folder, (now_ms - args.since) // MINUTE_MS, now_ms // MINUTE_MS + 1)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{args.folder} has no file {FILE!r}: a broker makes it within a minute"
+        ) from None
+    if not rows:
+        raise UsageError(f"{args.folder}/{FILE} has no figures of that time: give a longer --since")
+    text = page(rows, f"delaylog: {args.folder}", args.late)
+    Path(args.out).write_text(text, encoding="utf-8")
+    members = {"file": args.out, "minutes": len(rows)}
+    say(args, members, f"{args.out}: {len(rows)} minutes")
+    return DONE

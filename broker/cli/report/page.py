@@ -1,0 +1,182 @@
+"""The page of `delaylog report`: objective, charts, incidents, and the latest messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any, Final
+
+from delaylog.broker.cli.report.analysis import (
+    Incident,
+    cause_of,
+    incidents,
+    later_than,
+    quantile,
+    summed,
+)
+from delaylog.broker.cli.report.svg import TICKS, line_chart
+from delaylog.broker.engine.watch.lateness import BOUNDS_MS
+from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow
+from delaylog.broker.host.watch.timings import DISK_BOUNDS
+
+LATE_SHOWN: Final = 25
+POINTS_MAX: Final = 480
+"""Points of a line: rows are joined so that a week is as readable as an hour."""
+_STYLE: Final = """
+body{font:15px/1.45 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
+color:#1f2328;background:#fff}h1{font-size:1.5rem}h2{font-size:1.05rem;margin:1.6rem 0 .2rem}
+svg{width:100%;height:auto}polyline{fill:none;stroke-width:1.5}.g{stroke:#8884}
+text{font-size:11px;fill:currentColor}.y{text-anchor:end}.x{text-anchor:middle}
+.legend span{margin-right:1.2rem}.k{width:24px;height:8px}table{border-collapse:collapse;width:100%}
+td,th{text-align:left;padding:.2rem .6rem .2rem 0;border-bottom:1px solid #8884;vertical-align:top}
+.n{text-align:right}@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}}
+"""
+
+
+def page(rows: Sequence[MinuteRow], title: str, late_ms: int) -> str:
+    """The whole page. `late_ms` = the objective, a bound of lateness."""
+    found = incidents(rows, late_ms)
+    parts = [
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>",
+        _summary(rows, late_ms),
+        *_charts(rows, late_ms),
+        "<h2>Incidents</h2>",
+        _table(("from (UTC)", "minutes", "what"), map(_incident, found))
+        if found
+        else "<p>none</p>",
+        "<h2>Latest messages</h2><p>At most three a minute, as they were handed out.</p>",
+        _latest(rows, found),
+        "</html>",
+    ]
+    return "\n".join(parts)
+
+
+def _summary(rows: Sequence[MinuteRow], late_ms: int) -> str:
+    ready, out = summed(rows, "ready_late"), summed(rows, "out_late")
+    facts: list[tuple[str, str]] = [
+        ("minutes with figures", f"{len(rows):,}"),
+        ("messages sent", f"{sum(row.sent for row in rows):,}"),
+        ("handed out", f"{sum(row.delivered for row in rows):,}"),
+        ("ended", f"{sum(row.ended for row in rows):,}"),
+        ("dead letters", f"{sum(row.dead for row in rows):,}"),
+    ]
+    for name, counts in (("ready", ready), ("handed out", out)):
+        total = sum(counts)
+        if not total:
+            facts.append((f"{name} after the due time", "no message became due"))
+            continue
+        in_time = 1 - later_than(counts, late_ms) / total
+        figures = (quantile(counts, BOUNDS_MS, share) or 0 for share in (0.5, 0.99, 0.999))
+        p50, p99, p999 = (f"{each:,.1f} ms" for each in figures)
+        facts.append((f"{name} within {late_ms} ms", f"{in_time:.3%} of {total:,}"))
+        facts.append((f"{name}: p50, p99, p99.9", f"{p50}, {p99}, {p999}"))
+    return _table(("", ""), facts)
+
+
+def _charts(rows: Sequence[MinuteRow], late_ms: int) -> Iterable[str]:
+    step = max(-(-_length(rows) // POINTS_MAX), 1)
+    times = _times(rows)
+
+    def line(value: Callable[[Sequence[MinuteRow]], float | None]) -> list[tuple[float, Any]]:
+        return [(at, value(some) if some else None) for at, some in _joined(rows, step)]
+
+    def late(name: str, share: float) -> Callable[[Sequence[MinuteRow]], float | None]:
+        return lambda some: quantile(summed(some, name), BOUNDS_MS, share)
+
+    def rate(name: str) -> Callable[[Sequence[MinuteRow]], float | None]:
+        return lambda some: sum(getattr(row, name) for row in some) / (60 * len(some))
+
+    def beyond(some: Sequence[MinuteRow]) -> float | None:
+        counts = summed(some, "ready_late")
+        return 100 * later_than(counts, late_ms) / sum(counts) if sum(counts) else None
+
+    yield line_chart(
+        "Lateness: from due to ready, and to handed out",
+        {
+            "ready p99": line(late("ready_late", 0.99)),
+            "handed out p99": line(late("out_late", 0.99)),
+            "ready p50": line(late("ready_late", 0.5)),
+        },
+        "ms",
+        times,
+    )
+    yield line_chart(f"Messages ready over {late_ms} ms late", {"share": line(beyond)}, "%", times)
+    yield line_chart(
+        "Throughput",
+        {
+            "sent": line(rate("sent")),
+            "handed out": line(rate("delivered")),
+            "ended": line(rate("ended")),
+        },
+        "/s",
+        times,
+    )
+    yield line_chart(
+        "Ready messages", {"ready": line(lambda some: float(some[-1].ready))}, "", times
+    )
+    yield line_chart(
+        "Syncs of the disk",
+        {"p99": line(lambda some: _ms(quantile(summed(some, "syncs"), DISK_BOUNDS, 0.99)))},
+        "ms",
+        times,
+    )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000
+
+
+def _length(rows: Sequence[MinuteRow]) -> int:
+    return rows[-1].minute - rows[0].minute + 1
+
+
+def _joined(rows: Sequence[MinuteRow], step: int) -> Iterable[tuple[float, list[MinuteRow]]]:
+    """The rows of each `step` minutes, with the first minute; an empty list interrupts a line."""
+    first = rows[0].minute
+    by_place: dict[int, list[MinuteRow]] = {}
+    for row in rows:
+        by_place.setdefault((row.minute - first) // step, []).append(row)
+    for place in range(_length(rows) // step + 1):
+        if place * step < _length(rows):
+            yield float(first + place * step), by_place.get(place, [])
+
+
+def _times(rows: Sequence[MinuteRow]) -> list[tuple[float, str]]:
+    first, length = rows[0].minute, _length(rows)
+    form = "%m-%d %H:%M" if length > 1_440 else "%H:%M"
+    minutes = (first + length * (2 * n + 1) // (2 * TICKS) for n in range(TICKS))
+    return [(float(minute), _utc(minute, form)) for minute in dict.fromkeys(minutes)]
+
+
+def _utc(minute: int, form: str = "%Y-%m-%d %H:%M") -> str:
+    return datetime.fromtimestamp(minute * 60, UTC).strftime(form)
+
+
+def _incident(each: Incident) -> tuple[str, str, str]:
+    return _utc(each.from_minute), f"{each.to_minute - each.from_minute:,}", each.what
+
+
+def _latest(rows: Sequence[MinuteRow], found: Sequence[Incident]) -> str:
+    late = sorted((each for row in rows for each in row.late), key=lambda each: -each[2])
+    if not late:
+        return "<p>none</p>"
+    cells = [
+        (
+            topic,
+            message,
+            f"{late_ms:,}",
+            _utc(at_ms // MINUTE_MS),
+            cause_of(late_ms, at_ms, found),
+        )
+        for topic, message, late_ms, at_ms in late[:LATE_SHOWN]
+    ]
+    return _table(("topic", "message", "ms late", "handed out (UTC)", "while"), cells)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(cell)}" for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}" for cell in row) for row in rows)
+    return f"<table><tr>{head}{body}</table>"

@@ -1,0 +1,128 @@
+"""`delaylog top`: the topics of a running broker, live.
+
+It reads `/metrics` once an interval, so it costs a broker what a scrape does, and needs the right
+`metrics`. The detail of a topic also needs the right `read` on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from dataclasses import asdict
+from typing import Any, Final
+
+from delaylog.broker.cli.arguments import add_broker, add_examples, count, span
+from delaylog.broker.cli.connection import call, route_of
+from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.output import emit, print_table
+from delaylog.broker.cli.watching.keyboard import Keyboard
+from delaylog.broker.cli.watching.scrapes import Change, Scrape, parse_scrape
+from delaylog.broker.cli.watching.topic_rows import COLUMNS, cells, rows_of
+from delaylog.client._async.transport import AsyncTransport
+from delaylog.client.calls.call import READ_FORM, Call, Form
+from delaylog.client.errors import ClientError
+
+TEXT_FORM: Final = Form(READ_FORM.content_type, "text/plain")
+METRICS: Final = Call("GET", "/metrics", None, TEXT_FORM, bytes.decode, repeatable=True)
+
+
+def top_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `delaylog top`."""
+    add_broker(parser, topic=None)
+    parser.add_argument(
+        "--every", type=span, default=1_000, metavar="TIME", help="interval (default 1s)"
+    )
+    parser.add_argument(
+        "--count",
+        type=count,
+        metavar="N",
+        help="end after this number of intervals (default: 1 if the output is no terminal)",
+    )
+    parser.add_argument(
+        "--sort",
+        choices=tuple(COLUMNS),
+        default="out_per_s",
+        metavar="COLUMN",
+        help=f"one of {', '.join(COLUMNS)}",
+    )
+    add_examples(parser, "top", "top --sort oldest_s --every 5s", "top --json --count 60")
+
+
+async def top_command(args: argparse.Namespace) -> int:
+    """`delaylog top`."""
+    route, options = route_of(args)
+    transport = AsyncTransport(route, **options)
+    try:
+        before = await _scrape(transport)
+        if sys.stdout.isatty() and not args.json:
+            await _live(args, transport, before)
+        else:
+            await _print(args, transport, before)
+    finally:
+        await transport.close()
+    return DONE
+
+
+async def _scrape(transport: AsyncTransport) -> Scrape:
+    return parse_scrape(await transport.carry(METRICS), time.monotonic())
+
+
+async def _print(args: argparse.Namespace, transport: AsyncTransport, before: Scrape) -> None:
+    """A table for each interval, or with `--json` a line for each interval and topic."""
+    for at in range(1 if args.count is None else args.count):
+        await asyncio.sleep(args.every / 1000)
+        now = await _scrape(transport)
+        rows = rows_of(Change(before, now), args.namespace, args.sort)
+        before = now
+        if args.json:
+            for row in rows:
+                emit(asdict(row))
+            continue
+        if at:
+            print()
+        titles = [title for _, title in COLUMNS.values()]
+        print_table(titles, map(cells, rows), numbers=titles[1:])
+
+
+async def _live(args: argparse.Namespace, transport: AsyncTransport, before: Scrape) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from delaylog.broker.cli.watching.screen import HEAD_LINES, View, detail, screen, table
+
+    console, view = Console(), View(args.sort)
+    change, stats, error = Change(before, before), None, ""
+    intervals = 0
+    # An interval of zero could be interrupted by nothing.
+    every_s = max(args.every / 1000, 0.05)
+    with Keyboard() as keyboard, Live(console=console, screen=True, auto_refresh=False) as live:
+        next_s = time.monotonic()
+        while not view.ended and (args.count is None or intervals < args.count):
+            if time.monotonic() >= next_s:
+                next_s = time.monotonic() + every_s
+                try:
+                    change = Change(change.now, await _scrape(transport))
+                    intervals, error = intervals + 1, ""
+                except ClientError as failure:
+                    error = str(failure)
+                stats = None
+            rows = rows_of(change, args.namespace, view.sort)
+            body = table(rows, view, console.height - HEAD_LINES, console.width)
+            if view.detail and view.topic is not None:
+                if stats is None or stats["topic"] != view.topic:
+                    stats = await _stats(args, view.topic)
+                body = detail(change, args.namespace, stats)
+            live.update(screen(change, body, error), refresh=True)
+            key = await keyboard.key(max(next_s - time.monotonic(), 0))
+            if key is not None:
+                view.press(key)
+
+
+async def _stats(args: argparse.Namespace, topic: str) -> dict[str, Any]:
+    """The counts of a topic; none if it cannot be read."""
+    try:
+        return await call(args, "getStats", topic)
+    except ClientError as error:
+        return {"topic": topic, "counts": {}, "consumers": [{"name": str(error), "leased": 0}]}

@@ -1,0 +1,94 @@
+"""A histogram with fixed bounds: counts by bucket, their sum, and an example for each bucket.
+
+A large batch costs three vectorised passes and one more for each bucket that it crosses, which is
+cheaper than searching a bucket for each value: the values of a batch are close together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from delaylog.storage.layout import Int64Array
+
+EXAMPLE_EVERY_MS: Final = 1_000
+"""Least time between two examples of a histogram: finding one costs more than counting a batch."""
+SHORT: Final = 16
+"""Up to this number of values a loop is cheaper than numpy's fixed costs."""
+
+
+class Example(NamedTuple):
+    """One value that was counted, and what it belongs to."""
+
+    label: str
+    """Name of what `value` says, such as `message_id`."""
+    text: str
+    value: float
+    """In the unit of the histogram."""
+    at_ms: int
+    """When it was counted, in Unix milliseconds."""
+
+
+class Histogram:
+    """Values of one kind, in the unit of the bounds."""
+
+    __slots__ = ("_example_ms", "bounds", "counts", "examples", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        """Upper bounds, ascending; one more bucket has what is above the last one."""
+        self.counts = [0] * (len(bounds) + 1)
+        """Values by bucket, not cumulated."""
+        self.sum = 0.0
+        self.examples: dict[int, Example] = {}
+        """The newest example of a bucket, by its index."""
+        self._example_ms = 0
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(self.counts)
+
+    def note(self, value: float, count: int = 1) -> None:
+        """Count `value`, `count` times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    def note_late(self, due_ms: Int64Array, now_ms: int) -> None:
+        """Count how many milliseconds `now_ms` is after each of these times, at least one time."""
+        n, bounds = len(due_ms), self.bounds
+        if n <= SHORT:
+            times, counts = due_ms.tolist(), self.counts
+            for due in times:
+                counts[bisect_left(bounds, now_ms - due)] += 1
+            self.sum += now_ms * n - sum(times)
+            return
+        at = bisect_left(bounds, now_ms - int(due_ms.max()))
+        last = bisect_left(bounds, now_ms - int(due_ms.min()))
+        below = 0
+        while at < last:
+            upto = int(np.count_nonzero(due_ms >= now_ms - bounds[at]))
+            self.counts[at] += upto - below
+            below, at = upto, at + 1
+        self.counts[last] += n - below
+        self.sum += now_ms * n - int(due_ms.sum())
+
+    def add(self, other: Histogram) -> None:
+        """Add what another histogram with the same bounds has counted."""
+        assert self.bounds == other.bounds, "buckets must be the same"
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
+    def wants_example(self, now_ms: int) -> bool:
+        """Whether an example is welcome, which is true once a second; the caller must give one."""
+        if 0 <= now_ms - self._example_ms < EXAMPLE_EVERY_MS:
+            return False
+        self._example_ms = now_ms
+        return True
+
+    def keep_example(self, example: Example) -> None:
+        """Keep an example for its bucket."""
+        self.examples[bisect_left(self.bounds, example.value)] = example

@@ -1,0 +1,176 @@
+"""The metrics of a node: values for the rows of the table, read at each scrape.
+
+Only distributions and errors by code are counted while calls run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from delaylog import __version__
+from delaylog.broker.engine.deliver.claim_table import ENDINGS
+from delaylog.broker.engine.upkeep.archive import archive_status
+from delaylog.broker.host.metrics.families import by_label, families, family, histograms
+from delaylog.broker.host.metrics.folder_sizes import FolderSizes
+from delaylog.broker.host.metrics.table import METRICS
+from delaylog.broker.host.metrics.topic_samples import TopicSamples
+from delaylog.broker.host.node import Node
+from delaylog.broker.host.slices import SLICE_SECONDS
+
+LEASE_BYTES: Final = 27
+"""Memory of a message under lease, measured; see `leased_max` in docs/LIMITS.md."""
+_END: Final = b"# EOF\n"
+"""The last line of OpenMetrics text."""
+
+
+class Metrics(Collector):
+    """The metrics of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.registry = CollectorRegistry()
+        self.fast_requests = 0
+        """Number of HTTP requests that the fast lane served."""
+        self.connections: dict[str, Callable[[], int]] = {}
+        """Counts the connections of a face, by its name."""
+        self.body_bytes: Callable[[], int] = lambda: 0
+        """Bytes of request bodies that are being read."""
+        row = METRICS["delaylog_problems_total"]
+        self.problems = Counter(row.name, row.text, row.labels, registry=self.registry)
+        self._sizes = FolderSizes(node.machine)
+        ProcessCollector(registry=self.registry)
+        self.registry.register(self)
+
+    async def text(self, accept: str = "") -> tuple[bytes, str]:
+        """The text of a scrape and its media type, OpenMetrics if `accept` prefers it.
+
+        Values are read in slices on the loop, a thread formats them.
+        """
+        topics = TopicSamples()
+        machine = self._node.machine
+        began = machine.steady_s()
+        # A scrape is answered also while the node's engine is being replaced.
+        for _ in topics.read(self._node.engine.state, self._node.clock.now_ms()):
+            if machine.steady_s() - began > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                began = machine.steady_s()
+        read = [*self.registry.collect(), *topics.totals()]
+        folder = self._node.engine.folder
+        encode, kind = choose_encoder(accept)
+        openmetrics = kind.startswith("application/openmetrics-text")
+
+        def make() -> bytes:
+            sizes = by_label("delaylog_disk_bytes", self._sizes.of(folder))
+            text = encode(_Read([*topics.families(), *read, sizes]))
+            late = topics.lateness_text(openmetrics=openmetrics)
+            return text.removesuffix(_END) + late + _END if openmetrics else text + late
+
+        return await machine.in_thread(make), kind
+
+    def collect(self) -> Iterator[Metric]:
+        """Read all metrics of the engine except those of topics."""
+        node = self._node
+        state, timings = node.engine.state, node.timings
+        yield from families(self._gauges())
+        yield from families(self._counters())
+        yield family("delaylog_info", [((__version__,), 1)])
+        ended = {ending: state.claims.endings[ending] for ending in ENDINGS}
+        yield by_label("delaylog_claims_ended_total", ended)
+        yield by_label(
+            "delaylog_connections", {face: count() for face, count in self.connections.items()}
+        )
+        yield by_label("delaylog_slow_requests_total", timings.slow.counts)
+        yield by_label(
+            "delaylog_memory_bytes",
+            {
+                "tail": state.hours.pile.size_bytes,
+                "dirty_states": state.hours.flusher.dirty_state_bytes,
+                "log_pending": state.log.pending_size,
+                "request_bodies": self.body_bytes(),
+                "leases": len(state.leases) * LEASE_BYTES,
+            },
+        )
+        yield by_label("delaylog_recovery_seconds", timings.recovery_s)
+        yield histograms("delaylog_loop_lag_seconds", [((), node.loop_lag.histogram)])
+        yield histograms("delaylog_fsync_seconds", [((), timings.fsync)])
+        yield histograms("delaylog_commit_wait_seconds", [((), timings.commit_wait)])
+        yield histograms("delaylog_request_seconds", timings.requests.items())
+        steps = node.engine.upkeep.times.steps.items()
+        yield histograms(
+            "delaylog_checkpoint_seconds", (((step,), each) for step, each in steps), unit=0.001
+        )
+
+    def _gauges(self) -> dict[str, float]:
+        node = self._node
+        state, now_ms = node.engine.state, node.clock.now_ms()
+        transactions = state.transactions
+        values = {
+            "topics": len(state.by_number),
+            "schedules": len(state.schedules),
+            "jobs_running": len(state.jobs.running()),
+            "leases": len(state.leases),
+            "claims": len(state.claims),
+            "claim_rows": state.claims.rows,
+            "producers": len(state.producers),
+            "transactions_open": len(transactions.open),
+            "staged_bytes": transactions.staged_bytes,
+            "staged_rows": transactions.staged_rows,
+            "publish_lag_rows": transactions.unpublished_rows,
+            "publish_lag_ms": transactions.lag_ms(now_ms),
+            "waiting_consumers": len(node.waiters),
+            "streams": len(node.waiters.streams),
+            "log_end_position": state.log.end_position,
+            "log_durable_position": state.log.durable_position,
+            "log_applied_position": state.position,
+            "log_first_position": state.log.first_position,
+            "disk_free_bytes": node.space.free_bytes(),
+            "disk_full": int(node.refusing_sends),
+            "reserve_bytes": node.engine.reserve.size_bytes,
+            "reserve_target_bytes": node.engine.reserve.target_bytes,
+            "hours": len(state.hours.counts),
+            "archive_held_hours": archive_status(state, now_ms).held_hours,
+            "tail_bytes": state.hours.pile.size_bytes,
+            "dirty_state_bytes": state.hours.flusher.dirty_state_bytes,
+            "loop_lag_max_seconds": node.loop_lag.max_seconds,
+            "tick_second": state.tick.second,
+            "clock_held_ms": node.clock.ahead_ms,
+            "epoch": state.epoch_counter,
+            "feature_level": state.level,
+        }
+        return {f"delaylog_{name}": value for name, value in values.items()}
+
+    def _counters(self) -> dict[str, float]:
+        node = self._node
+        state = node.engine.state
+        transactions, producers = state.transactions, state.producers
+        values = {
+            "producers_dropped": producers.dropped,
+            "producer_answers_dropped": producers.answers_dropped,
+            "discarded_rows": transactions.discarded_rows,
+            "published_rows": transactions.published_rows,
+            "transactions_dropped": transactions.dropped,
+            "http_fast_requests": self.fast_requests,
+            "commits": node.log_commits.commits,
+            "checkpoints": node.engine.upkeep.checkpoints,
+            "wheel_turns": state.wheel.turns,
+            "clock_steps": node.clock.steps,
+        }
+        return {f"delaylog_{name}_total": value for name, value in values.items()}
+
+
+class _Read(CollectorRegistry):
+    """A registry that returns metric families which were read earlier."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families

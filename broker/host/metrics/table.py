@@ -1,0 +1,248 @@
+"""The table of metrics: the name, kind, labels and meaning of each one.
+
+Collectors build their families from it, and docs/METRICS.md lists it. Names follow Prometheus'
+conventions; those in milliseconds are from release 0.1.0.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+Kind: TypeAlias = Literal["gauge", "counter", "histogram"]
+TOPIC: Final = ("namespace", "topic")
+GROUP: Final = ("namespace", "topic", "group")
+
+
+class MetricRow(NamedTuple):
+    """One metric."""
+
+    name: str
+    """As it is scraped; that of a counter ends in `_total`."""
+    kind: Kind
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+def _gauge(name: str, text: str, *labels: str) -> MetricRow:
+    return MetricRow(f"delaylog_{name}", "gauge", text, labels)
+
+
+def _counter(name: str, text: str, *labels: str) -> MetricRow:
+    return MetricRow(f"delaylog_{name}_total", "counter", text, labels)
+
+
+def _histogram(name: str, text: str, *labels: str) -> MetricRow:
+    return MetricRow(f"delaylog_{name}", "histogram", text, labels)
+
+
+_MESSAGES: Final = (
+    _histogram("ready_lateness_seconds", "From due to ready: the broker's own delay.", *TOPIC),
+    _histogram(
+        "lateness_seconds",
+        "From due to the first hand-out: also waits for a receive, a key or a rate limit.",
+        *TOPIC,
+    ),
+    _gauge(
+        "oldest_due_age_seconds",
+        "Time since the due time of the first message in the ready queue; of groups whose order "
+        "is not changed by priorities.",
+        *GROUP,
+    ),
+    _gauge("living_messages", "Messages that have not ended.", *GROUP),
+    _gauge("ready_messages", "Messages that may be handed out now.", *GROUP),
+    _gauge("leased_messages", "Messages under lease.", *GROUP),
+    _counter("sent", "Messages accepted.", *TOPIC),
+    _counter("delivered", "Messages handed out.", *GROUP),
+    _counter("ended", "Messages that ended, by state.", *GROUP, "state"),
+    _gauge("parked_messages", "Ready messages that wait for their key, over all groups."),
+    _gauge("locked_keys", "Keys of messages under lease or in retry, over all groups."),
+    _gauge("leases", "Open leases."),
+    _gauge("claims", "Claims that have not ended."),
+    _gauge("claim_rows", "Messages in claims that have not ended."),
+    _counter("claims_ended", "Claims that ended, by how.", "state"),
+    _gauge("topics", "Topics."),
+    _gauge("schedules", "Recurring schedules."),
+    _gauge("jobs_running", "Jobs that have not ended."),
+    _gauge("producers", "Idempotent producers remembered."),
+    _counter("producers_dropped", "Producers forgotten for lack of room."),
+    _counter(
+        "producer_answers_dropped",
+        "First answers of producers dropped for lack of room, the oldest first.",
+    ),
+)
+_TRANSACTIONS: Final = (
+    _gauge("transactions_open", "Open transactions."),
+    _gauge("staged_bytes", "Bytes staged in open transactions."),
+    _gauge("staged_rows", "Messages staged in open transactions."),
+    _gauge("publish_lag_rows", "Committed messages that are not in their hours yet."),
+    _gauge(
+        "publish_lag_ms",
+        "Time since the commit of the oldest message that is not in its hour yet.",
+    ),
+    _counter("discarded_rows", "Staged messages that were never committed."),
+    _counter("published_rows", "Messages of committed transactions that have reached their hours."),
+    _counter("transactions_dropped", "Ended transactions forgotten for lack of room."),
+)
+_REQUESTS: Final = (
+    _histogram(
+        "request_seconds",
+        "From a request to its answer, by call; of a receive with its wait. Of Redis clients "
+        "(face resp): one turn of commands, from its first command to its replies.",
+        "face",
+        "call",
+    ),
+    _counter("slow_requests", "Requests beyond `--slow-request-seconds`.", "face"),
+    _counter("problems", "Refusals and errors, by code.", "code"),
+    _counter("http_fast_requests", "HTTP requests served by the fast lane."),
+    _gauge("connections", "Open connections of clients.", "face"),
+    _gauge("waiting_consumers", "Long polls that wait."),
+    _gauge("streams", "Open streams of deliveries."),
+)
+_LOG_AND_DISK: Final = (
+    _histogram("fsync_seconds", "One write and fdatasync of the log."),
+    _histogram(
+        "commit_wait_seconds",
+        "From the end of a turn that appended to its commit: on this disk, or on a majority.",
+    ),
+    _counter("commits", "Group commits (one fdatasync each)."),
+    _gauge("log_end_position", "End of the physical log."),
+    _gauge("log_durable_position", "How far the physical log is durable."),
+    _gauge("log_applied_position", "How far the physical log is applied."),
+    _gauge("log_first_position", "Oldest position kept."),
+    _gauge("disk_bytes", "Disk space of the data folder, by part, at most a minute old.", "part"),
+    _gauge("disk_free_bytes", "Free space of the data folder's file system."),
+    _gauge("disk_full", "1 while sends are refused."),
+    _gauge("reserve_bytes", "Allocated disk space that is used when the disk is full."),
+    _gauge("reserve_target_bytes", "Size of the reserve when it is completely allocated."),
+    _gauge("hours", "Hours that hold rows."),
+    _gauge("archive_held_hours", "Ended hours that are kept only for the archive."),
+    _gauge("tail_bytes", "Rows and bodies waiting for the splitter."),
+    _gauge("dirty_state_bytes", "State pages newer than their files."),
+    _gauge(
+        "memory_bytes",
+        "Memory by use; the rest of `process_resident_memory_bytes` is code, queues and tables.",
+        "use",
+    ),
+    _counter("checkpoints", "Checkpoints written."),
+    _histogram("checkpoint_seconds", "Duration of a checkpoint, by step.", "step"),
+    _gauge("recovery_seconds", "Duration of the last start, by step.", "step"),
+)
+_PROCESS: Final = (
+    _gauge("info", "1, with the release.", "version"),
+    _histogram("loop_lag_seconds", "How late timers of the event loop fire."),
+    _gauge("loop_lag_max_seconds", "Longest lag of the event loop since the start."),
+    _gauge("tick_second", "Second that dispatch has reached."),
+    _counter("wheel_turns", "Slots of the wheel that expired."),
+    _counter("clock_steps", "Steps of the wall clock."),
+    _gauge("clock_held_ms", "How far the clock waits for wall time after a backward step."),
+    _gauge("epoch", "Leadership counter."),
+    _gauge("feature_level", "Feature level of the log: rises once all members support it."),
+    _counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
+    _counter("audit_lines", "Lines of the audit log made durable."),
+    _counter("audit_failures", "Writes of the audit log that failed."),
+    _counter(
+        "audit_lost_lines",
+        "Lines that found no room in memory while the audit log could not be written.",
+    ),
+    _gauge(
+        "audit_failing",
+        "1 while the audit log cannot be written and administrative calls are refused.",
+    ),
+    _gauge("audit_pending_lines", "Lines of the audit log in memory."),
+)
+_PUSH: Final = (
+    _gauge("push_targets", "Push targets of this leader.", "state"),
+    _gauge("push_in_flight", "Attempts at push targets in flight."),
+    _counter("push_attempts", "Attempts at push targets that ended.", "result"),
+)
+_CLUSTER: Final = (
+    _gauge("cluster_role", "1 for the current role of this node.", "role"),
+    _gauge("cluster_epoch", "Counter of the newest epoch that this node knows."),
+    _gauge("cluster_commit_position", "End of the log that is known to be committed."),
+    _gauge("cluster_applied_position", "End of the log that is applied here."),
+    _gauge("cluster_connected_peers", "Peers that are connected."),
+    _gauge("cluster_leader_known", "1 while a leader is known."),
+    _gauge(
+        "cluster_gate_age_ms",
+        "Age of the newest tick that a majority has taken; on the leader only.",
+    ),
+    _gauge(
+        "cluster_follower_lag_bytes",
+        "Log that a follower does not have durably, all of it until it connects; on the leader "
+        "only.",
+        "node",
+    ),
+    _gauge("cluster_missing_voters", "Other voters that are not connected to this node."),
+    _gauge(
+        "cluster_clock_offset_seconds",
+        "How far the clock of a connected peer is ahead of this node's.",
+        "peer",
+    ),
+    _gauge(
+        "cluster_own_clock_offset_seconds",
+        "How far this node's clock is ahead of the median of all; needs three clocks.",
+    ),
+    _gauge(
+        "cluster_copies_under_way",
+        "Copies of a data folder that are sent or received at the moment.",
+        "direction",
+    ),
+    _counter("cluster_copies", "Copies of a data folder that have ended.", "direction", "result"),
+    _gauge("cluster_unfit", "1 while this node is not fit to lead, by reason.", "reason"),
+    _gauge("cluster_sync_ms", "Median of recent syncs of the log; 0 without any."),
+    _gauge("cluster_sync_max_ms", "Longest recent sync of the log."),
+    _counter(
+        "cluster_automatic_handovers",
+        "Hand-overs that this leader began by itself, by reason and result.",
+        "reason",
+        "result",
+    ),
+    _counter("cluster_elections_won", "Times the election chose this node."),
+    _counter("cluster_leaderships", "Times this node began to serve as the leader."),
+    _counter("cluster_resignations", "Times it was chosen and did not serve in time."),
+    _counter("cluster_handovers", "Hand-overs by this node that succeeded."),
+    _counter("cluster_handovers_failed", "Hand-overs by this node that failed."),
+    _counter(
+        "cluster_lost_commits",
+        "Times a leader lacked frames committed on this node, which was quarantined then.",
+    ),
+    _counter(
+        "cluster_epochs_refused",
+        "Messages that were refused for an epoch below the promised one.",
+    ),
+    _counter(
+        "cluster_peers_refused",
+        "Connections and messages between nodes that were refused.",
+        "reason",
+    ),
+    _counter(
+        "cluster_election_datagrams_refused",
+        "Datagrams of the election that were refused.",
+        "reason",
+    ),
+)
+_REDIS: Final = (
+    _gauge("resp_clients", "Redis clients connected."),
+    _gauge("resp_blocked_clients", "Redis clients in a blocking command."),
+    _gauge("resp_keys", "Keys in all databases."),
+    _gauge("resp_expiring_keys", "Keys that have an expiry."),
+    _counter("resp_commands", "Commands of Redis clients."),
+    _counter("resp_errors", "Errors returned to Redis clients."),
+    _counter("resp_connections", "Redis clients accepted."),
+    _counter("resp_connections_refused", "Redis clients refused because there were too many."),
+    _counter("resp_failed_logins", "Wrong tokens and passwords of Redis clients."),
+    _counter("resp_expired_keys", "Expired keys removed since the keyspace was loaded."),
+)
+SECTIONS: Final = {
+    "Messages": _MESSAGES,
+    "Transactions": _TRANSACTIONS,
+    "Requests": _REQUESTS,
+    "Log, disk and memory": _LOG_AND_DISK,
+    "Process": _PROCESS,
+    "Push": _PUSH,
+    "Cluster": _CLUSTER,
+    "Redis clients": _REDIS,
+}
+"""All metrics, in the order of docs/METRICS.md."""
+METRICS: Final = {row.name: row for section in SECTIONS.values() for row in section}
+"""The table by name."""

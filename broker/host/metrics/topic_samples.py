@@ -1,0 +1,129 @@
+"""Metrics of topics: series for a limited number of topics, and sums over all others.
+
+The loop reads the values in slices; another thread may turn them into metric families and text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import Metric
+
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group, GroupCounts
+from delaylog.broker.engine.views.oldest_due import oldest_due_ms
+from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.engine.watch.lateness import Lateness
+from delaylog.broker.host.metrics.exposition import histogram_text
+from delaylog.broker.host.metrics.families import families, family
+
+OTHER: Final = ("", "other")
+"""Labels of the sums. A namespace is never empty, so no topic has these labels."""
+ENDED: Final = ("acked", "expired", "dead", "deleted")
+_GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
+_SLICE_TOPICS: Final = 1_024
+_SLICE_OWN: Final = 8
+
+Place = tuple[str, ...]
+
+
+class TopicSamples:
+    """The values of topics in one scrape."""
+
+    def __init__(self) -> None:
+        self._sent: list[tuple[Place, int]] = []
+        self._groups: list[tuple[Place, tuple[int, ...]]] = []
+        self._ages: list[tuple[Place, float]] = []
+        self._ready: list[tuple[Place, Histogram]] = []
+        self._handed_out: list[tuple[Place, Histogram]] = []
+        self._parked = self._locked = 0
+
+    def read(self, state: EngineState, now_ms: int) -> Iterator[None]:
+        """Read the values from the engine, in slices."""
+        series = state.series
+        for at, topic in enumerate(list(series.topics.values())):
+            self._sent.append(((topic.namespace, topic.name), topic.sent))
+            late = series.lateness.get(topic.number)
+            if late is not None:
+                self._copy_lateness((topic.namespace, topic.name), late)
+            for group in topic.groups.values():
+                if group.counts.sums is None:
+                    place = (topic.namespace, topic.name, group.name)
+                    self._add(place, group.counts, group.ready_count)
+                    self._add_age(place, state, group, now_ms)
+            if at % _SLICE_OWN == _SLICE_OWN - 1:
+                yield None
+        other_ready = 0
+        topics = list(state.by_number.values())
+        for first in range(0, len(topics), _SLICE_TOPICS):
+            # Ready counts are not summed elsewhere, so each group is visited. The test of
+            # `made_ready` is cheap, and few of many groups have ready messages.
+            for topic in topics[first : first + _SLICE_TOPICS]:
+                for group in topic.groups.values():
+                    if group.made_ready is not None and group.counts.sums is not None:
+                        other_ready += group.ready_count
+                    if group.made_gate is not None:
+                        self._parked += group.made_gate.parked
+                        self._locked += group.made_gate.locked_count
+            yield None
+        if len(self._sent) < len(state.by_number) or series.sent:
+            self._sent.append((OTHER, series.sent))
+            self._add((*OTHER, "other"), series.counts, other_ready)
+            self._copy_lateness(OTHER, series.other_lateness)
+
+    def _add(self, place: Place, counts: GroupCounts, ready: int) -> None:
+        ended = (getattr(counts, kind) for kind in ENDED)
+        values = (counts.living, ready, counts.leased, counts.delivered, *ended)
+        self._groups.append((place, values))
+
+    def _add_age(self, place: Place, state: EngineState, group: Group, now_ms: int) -> None:
+        due_ms = oldest_due_ms(state, group)
+        if due_ms is not None:
+            self._ages.append((place, max(now_ms - due_ms, 0) / 1000))
+
+    def _copy_lateness(self, place: Place, late: Lateness) -> None:
+        for copies, histogram in (
+            (self._ready, late.ready),
+            (self._handed_out, late.handed_out),
+        ):
+            copy = Histogram(histogram.bounds)
+            copy.add(histogram)
+            copy.examples = dict(histogram.examples)
+            copies.append((place, copy))
+
+    def totals(self) -> Iterator[Metric]:
+        """Sums over all groups."""
+        yield from families(
+            {"delaylog_parked_messages": self._parked, "delaylog_locked_keys": self._locked}
+        )
+
+    def families(self) -> Iterator[Metric]:
+        """The values as metric families, but for lateness."""
+        groups = self._groups
+        for at, name in enumerate(_GAUGES):
+            yield family(f"delaylog_{name}", ((place, values[at]) for place, values in groups))
+        yield family("delaylog_oldest_due_age_seconds", self._ages)
+        yield family("delaylog_sent_total", self._sent)
+        delivered = len(_GAUGES)
+        yield family(
+            "delaylog_delivered_total", ((place, values[delivered]) for place, values in groups)
+        )
+        yield family(
+            "delaylog_ended_total",
+            (
+                ((*place, kind), value)
+                for place, values in groups
+                for kind, value in zip(ENDED, values[delivered + 1 :], strict=True)
+            ),
+        )
+
+    def lateness_text(self, *, openmetrics: bool) -> bytes:
+        """The histograms of lateness as text."""
+        return b"".join(
+            histogram_text(name, samples, openmetrics=openmetrics)
+            for name, samples in (
+                ("delaylog_ready_lateness_seconds", self._ready),
+                ("delaylog_lateness_seconds", self._handed_out),
+            )
+        )

@@ -1,0 +1,62 @@
+"""How long the work of a node takes: histograms, and a log of slow requests."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Final
+
+from delaylog.broker.engine.watch.histogram import Example, Histogram
+from delaylog.broker.host.watch.quiet_log import QuietLog
+
+DISK_BOUNDS: Final = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+"""Seconds: from a disk with a protected cache to one that hangs."""
+REQUEST_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+"""Seconds: from a merged send to a long poll."""
+
+log = logging.getLogger("delaylog.slow")
+
+
+class SlowLog:
+    """Logs requests that took longer than a threshold, at most one a face in five seconds."""
+
+    def __init__(self) -> None:
+        self.threshold_s = float("inf")
+        """Seconds, without the wait that a receive asks for."""
+        self.counts: Counter[str] = Counter()
+        """Slow requests by face."""
+        self._quiet = QuietLog(log)
+
+    def note(self, face: str, call: str, seconds: float, request_id: str) -> None:
+        """Count a slow request, and log it."""
+        self.counts[face] += 1
+        self._quiet.tell(face, "slow request: %s took %.3f s", call, seconds, request_id=request_id)
+
+
+class Timings:
+    """The histograms of one node, in seconds. They outlive its engines."""
+
+    def __init__(self) -> None:
+        self.fsync = Histogram(DISK_BOUNDS)
+        """Jobs of the log thread: write and fdatasync."""
+        self.commit_wait = Histogram(DISK_BOUNDS)
+        """From the end of a turn that appended to its commit."""
+        self.requests: dict[tuple[str, str], Histogram] = {}
+        """By (face, name of the call)."""
+        self.recovery_s: dict[str, float] = {}
+        """Seconds of the last start, by step."""
+        self.slow = SlowLog()
+
+    def note_request(self, face: str, call: str, seconds: float) -> Histogram:
+        """Count one answered request; returns its histogram."""
+        found = self.requests.get((face, call))
+        if found is None:
+            # Faces and calls are few: the table of calls is fixed.
+            found = self.requests[face, call] = Histogram(REQUEST_BOUNDS)
+        found.note(seconds)
+        return found
+
+    def note_trace(self, histogram: Histogram, trace_id: str, seconds: float, now_ms: int) -> None:
+        """Keep a trace as the example of its bucket, at most one a second."""
+        if histogram.wants_example(now_ms):
+            histogram.keep_example(Example("trace_id", trace_id, seconds, now_ms))

@@ -1,0 +1,117 @@
+"""Each check of `delaylog doctor broker`: a sound broker passes, each fault is found by its check.
+
+Method: the metrics of a sound broker, changed in one place; and the command against a real one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from delaylog.broker.cli.doctor.broker_checks import CHECKS, NAMED_MAX, Examined, examine
+from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
+
+SOUND = """
+delaylog_info{version="1.0"} 1
+delaylog_disk_free_bytes 1e11
+delaylog_reserve_bytes 5
+delaylog_reserve_target_bytes 5
+process_max_fds 1048576
+process_open_fds 40
+delaylog_cluster_leader_known 1
+delaylog_cluster_follower_lag_bytes{node="2"} 100
+"""
+OLD = 'delaylog_oldest_due_age_seconds{namespace="default",topic="%s",group="mail"} 900\n'
+
+
+def examined(more: str = "", before: str = "", **facts: Any) -> Examined:
+    change = Change(parse_scrape(SOUND + before, 0.0), parse_scrape(SOUND + more, 2.0))
+    sound = Examined(change, unready="", clock_ahead_ms=40.0, clock_error_ms=2.0, own_release="1.0")
+    return replace(sound, **facts)
+
+
+def histogram(name: str, bound: float) -> str:
+    """A hundred values, two of which are above `bound`."""
+    return f'{name}_bucket{{le="{bound}"}} 98\n{name}_bucket{{le="+Inf"}} 100\n'
+
+
+FAULTS = {
+    "unready": ("ready", "fail", examined(unready="the node is stopping")),
+    "older": ("release", "warn", examined(own_release="2.0")),
+    "held": ("clock", "fail", examined("delaylog_clock_held_ms 3000")),
+    "stepped": ("clock", "warn", examined("delaylog_clock_steps_total 2")),
+    "ahead": ("clock", "warn", examined(clock_ahead_ms=300.0)),
+    "behind": ("clock", "warn", examined(clock_ahead_ms=-300.0)),
+    "full": ("disk", "fail", examined("delaylog_disk_full 1")),
+    "scarce": ("disk", "warn", examined("delaylog_disk_free_bytes 1e9")),
+    "reserve": ("disk", "warn", examined("delaylog_reserve_bytes 4")),
+    "audit": ("disk", "fail", examined("delaylog_audit_failing 1")),
+    "slow": ("syncs", "warn", examined(histogram("delaylog_fsync_seconds", 0.5))),
+    "hanging": ("syncs", "fail", examined(histogram("delaylog_fsync_seconds", 5.0))),
+    "blocked": ("loop", "warn", examined(histogram("delaylog_loop_lag_seconds", 0.2))),
+    "late": ("lateness", "warn", examined(histogram("delaylog_ready_lateness_seconds", 1.0))),
+    "files": ("descriptors", "warn", examined("process_max_fds 1024")),
+    "files used": ("descriptors", "fail", examined("process_open_fds 900000")),
+    "stuck": ("consumers", "warn", examined(OLD % "t")),
+    "open": ("push", "warn", examined('delaylog_push_targets{state="open"} 1')),
+    "no leader": ("replication", "fail", examined("delaylog_cluster_leader_known 0")),
+    "missing": ("replication", "warn", examined("delaylog_cluster_missing_voters 1")),
+    "lag": (
+        "replication",
+        "warn",
+        examined('delaylog_cluster_follower_lag_bytes{node="2"} 1e9'),
+    ),
+    "lost": ("replication", "fail", examined("delaylog_cluster_lost_commits_total 1")),
+}
+
+
+def test_a_sound_broker() -> None:
+    assert {each.mark for each in examine(examined())} == {"ok"}
+    assert [each.check for each in examine(examined())] == [name for name, _, _ in CHECKS]
+
+
+def test_each_check_has_a_fault() -> None:
+    assert {check for check, _, _ in FAULTS.values()} == {name for name, _, _ in CHECKS}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault(fault: str) -> None:
+    check, mark, broker = FAULTS[fault]
+    found = [each for each in examine(broker) if each.mark != "ok"]
+    assert [(each.check, each.mark) for each in found] == [(check, mark)]
+    assert found[0].advice
+
+
+def test_what_is_no_fault() -> None:
+    """An offset that the time of the call explains, an old message of a group that is consumed,
+    and a broker that is alone."""
+    slow = examined(clock_ahead_ms=400.0, clock_error_ms=200.0)
+    assert {each.mark for each in examine(slow)} == {"ok"}
+    delivered = 'delaylog_delivered_total{namespace="default",topic="t",group="mail"} '
+    consumed = examined(OLD % "t" + delivered + "9", delivered + "5")
+    assert {each.mark for each in examine(consumed)} == {"ok"}
+    alone = examined()
+    text = "\n".join(line for line in SOUND.splitlines() if "cluster" not in line)
+    alone = replace(alone, change=Change(parse_scrape(text, 0.0), parse_scrape(text, 2.0)))
+    assert {each.mark for each in examine(alone)} == {"ok"}
+
+
+def test_many_stuck_groups_are_counted() -> None:
+    many = "".join(OLD % f"t{n}" for n in range(NAMED_MAX + 3))
+    found = [each for each in examine(examined(many)) if each.check == "consumers"]
+    assert len(found) == NAMED_MAX + 1
+    assert found[-1].text == "and so it is in 3 other groups"
+
+
+def test_a_real_broker(broker: Any, run: Any) -> None:
+    """It is alone and idle. Its descriptors and its disk are those of this machine."""
+    done = run("doctor", "broker", "--json")
+    found = json.loads(done.stdout)
+    marks = {each["check"]: each["mark"] for each in found["checks"]}
+    assert set(marks) == {name for name, _, _ in CHECKS}
+    for check in ("ready", "release", "clock", "consumers", "push", "replication"):
+        assert marks[check] == "ok", found
+    assert done.returncode == int(not found["healthy"])

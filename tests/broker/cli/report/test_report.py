@@ -1,0 +1,143 @@
+"""`delaylog report`: figures, incidents and causes of made-up minutes, and the page of a folder."""
+
+from __future__ import annotations
+
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delaylog.broker.cli.main import main
+from delaylog.broker.cli.report.analysis import (
+    Incident,
+    cause_of,
+    incidents,
+    later_than,
+    quantile,
+    summed,
+)
+from delaylog.broker.cli.report.page import page
+from delaylog.broker.cli.report.svg import line_chart
+from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.engine.watch.lateness import BOUNDS_MS
+from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow, write_row
+
+FIRST = 29_000_000
+
+
+def late(*values: int) -> list[int]:
+    """Counts by bucket of these latenesses."""
+    histogram = Histogram(BOUNDS_MS)
+    for value in values:
+        histogram.note(value)
+    return histogram.counts
+
+
+QUIET = MinuteRow(FIRST, 1, sent=60, delivered=60, ended=60, ready_late=late(*[1] * 60))
+
+
+def minutes(count: int) -> list[MinuteRow]:
+    return [replace(QUIET, minute=FIRST + at) for at in range(count)]
+
+
+@given(st.lists(st.integers(0, 300_000), min_size=1, max_size=50), st.sampled_from([0.5, 0.99]))
+def test_a_quantile_is_in_the_bucket_of_the_true_one(values: list[int], share: float) -> None:
+    found = quantile(late(*values), BOUNDS_MS, share)
+    assert found is not None
+    exact = sorted(values)[max(-(-round(share * len(values) * 100) // 100) - 1, 0)]
+    bucket = next(at for at, bound in enumerate(BOUNDS_MS) if exact <= bound)
+    assert (0, *BOUNDS_MS)[bucket] <= found <= BOUNDS_MS[bucket]
+
+
+def test_counts() -> None:
+    assert quantile(late(), BOUNDS_MS, 0.5) is None
+    assert quantile(late(10**9), BOUNDS_MS, 0.5) == BOUNDS_MS[-1]
+    assert later_than(late(5, 100, 101, 400_000), 100) == 2
+    rows = [replace(QUIET, ready_late=late(1, 7)), replace(QUIET, ready_late=[])]
+    assert summed(rows, "ready_late") == late(1, 7)
+    assert summed([], "ready_late") == []
+
+
+def test_each_incident_is_named_with_its_minutes() -> None:
+    """Purpose: each cause is found, and neighbours are one. Method: one of each in a quiet hour."""
+    rows = minutes(60)
+    for at in (5, 6):
+        rows[at] = replace(rows[at], ready_late=late(*[1] * 95, *[900] * 5))
+    rows[10] = replace(rows[10], disk_full=True)
+    rows[20] = replace(rows[20], syncs=[0] * 9 + [5, 0, 0, 0])
+    rows[25] = replace(rows[25], loop_lags=[0] * 8 + [5, 0, 0, 0, 0, 0])
+    rows[30] = replace(rows[30], ready=3, delivered=0)
+    rows[35] = replace(rows[35], dead=1)
+    rows[40:] = [replace(row, run=2) for row in rows[40:]]
+    rows[45:] = [replace(row, leading=False) for row in rows[45:]]
+    del rows[50:53]
+    found = {
+        each.what: (each.from_minute - FIRST, each.to_minute - FIRST)
+        for each in incidents(rows, 100)
+    }
+    assert found == {
+        "more than 1 % of messages were ready over 100 ms late": (5, 7),
+        "sends were refused: the disk was full": (10, 11),
+        "syncs of the disk were slow": (20, 21),
+        "the event loop was blocked": (25, 26),
+        "messages were ready, and nobody took any": (30, 31),
+        "messages became dead letters": (35, 36),
+        "the broker was restarted": (40, 41),
+        "the node ceased to lead": (45, 46),
+        "the broker was down": (50, 53),
+    }
+    assert incidents(minutes(60), 100) == []
+
+
+def test_a_late_message_is_explained_by_what_happened_while_it_waited() -> None:
+    down = Incident(FIRST + 2, FIRST + 4, "the broker was down")
+    at_ms = (FIRST + 4) * MINUTE_MS + 1_000
+    assert cause_of(90_000, at_ms, [down]) == "the broker was down"
+    assert cause_of(500, at_ms, [down]).startswith("it waited for a consumer")
+
+
+def test_charts_are_well_formed() -> None:
+    """A gap makes two lines, one value is visible, and text is escaped."""
+    text = line_chart("<a>", {"x&y": [(0, 1), (1, None), (2, 3), (3, 4)]}, "<ms>", [(0, "<")])
+    chart = ElementTree.fromstring("<r>" + text.replace("<p class=legend>", "<p>") + "</r>")
+    lines = [each for each in chart.iter("polyline") if "24,4" not in (each.get("points") or "")]
+    assert [len((each.get("points") or "").split()) for each in lines] == [2, 2]
+    empty = line_chart("nothing", {"x": []}, "", [])
+    assert '<polyline points="0,4' in empty
+
+
+def test_the_page_has_everything() -> None:
+    rows = minutes(1_500)
+    rows[700] = replace(rows[700], late=[["<t>", "m&m", 1_234, (FIRST + 700) * MINUTE_MS]])
+    text = page(rows, "delaylog: <folder>", 100)
+    assert text.count('<svg viewBox="0 0 900') == 5
+    assert "100.000% of 90,000" in text
+    assert "&lt;t&gt;" in text
+    assert "1,234" in text
+    assert "<t>" not in text
+    assert not re.search(r"<script|https?://(?!www\.w3\.org)|src=", text), "nothing is loaded"
+    assert len(page(minutes(1), "one", 100)) > 1_000
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "page.html"
+    folder = str(tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    words = ["report", folder, "--out", str(out)]
+    assert main(words) == 2
+    assert "has no file 'minutes'" in capsys.readouterr().err
+    now_minute = int(time.time()) // 60
+    write_row(folder, replace(QUIET, minute=now_minute - 100))
+    assert main([*words, "--since", "1h"]) == 2
+    assert "give a longer --since" in capsys.readouterr().err
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"{out}: 1 minutes\n"
+    assert out.read_text().startswith("<!doctype html>")
+    assert main([*words, "--late", "30ms"]) == 2
+    assert "is no bound that is counted" in capsys.readouterr().err
+    assert main([*words, "--since", "8d"]) == 2

@@ -1,0 +1,76 @@
+"""`delaylog tail` and its call: what is handed out is told, once, and stays with its consumer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from tests.starts.warm import as_text, run_warm
+from tests.waiting import await_that
+
+
+def tail(broker: Any, topic: str, **query: object) -> Any:
+    words = "&".join(f"{name}={value}" for name, value in query.items())
+    answer = broker.call("GET", f"/v1/topics/{topic}/tail?{words}")
+    assert answer.status == 200, answer
+    return answer.json
+
+
+def receive(broker: Any, topic: str, **more: object) -> None:
+    assert broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 5_000, **more})["messages"]
+
+
+def test_a_call_waits_for_hand_outs(broker: Any, topic: str) -> None:
+    """Purpose: nothing is missed between calls, and nobody is disturbed."""
+    broker.post(f"/v1/topics/{topic}/messages", {"id": "a", "body": "x"})
+    begun = tail(broker, topic)
+    assert (begun["messages"], begun["complete"]) == ([], True)
+    receive(broker, topic, consumer="c")
+    seen = tail(broker, topic, after=begun["next"])
+    (message,) = seen["messages"]
+    assert (message["id"], message["group"], message["consumer"]) == ("a", "default", "c")
+    assert message["handed_out_ms"] >= message["deliver_at_ms"]
+    counts = broker.call("GET", f"/v1/topics/{topic}/stats").json["counts"]
+    assert (counts["leased"], counts["ready"]) == (1, 0)
+    assert tail(broker, topic, after=seen["next"], wait_ms=150)["messages"] == []
+    broker.post(f"/v1/topics/{topic}/messages", {"id": "b", "body": "x"})
+    later = threading.Timer(0.2, receive, (broker, topic))
+    later.start()
+    waited = tail(broker, topic, after=seen["next"], wait_ms=5_000)
+    later.join()
+    assert [each["id"] for each in waited["messages"]] == ["b"]
+
+
+def test_a_topic_that_nobody_made(broker: Any) -> None:
+    assert broker.call("GET", "/v1/topics/nobody-made-it/tail").status == 404
+
+
+def test_the_verb(broker: Any, topic: str) -> None:
+    """Lines as they come, until as many as asked for."""
+    broker.post(f"/v1/topics/{topic}/messages", [{"id": each, "body": "x"} for each in "abc"])
+    before, out = count_of(broker), []
+
+    def watch(*more: str) -> None:
+        out.append(as_text(run_warm("tail", topic, "--count", "3", "--url", broker.url, *more)))
+
+    running = [threading.Thread(target=watch, args=more) for more in ((), ("--json",))]
+    for each in running:
+        each.start()
+    # Both have begun to watch.
+    await_that(lambda: count_of(broker) >= before + 2)
+    receive(broker, topic, max=3)
+    for each in running:
+        each.join(30)
+    lines, plain = sorted(out, key=lambda each: not each.stdout.startswith("{"))
+    assert plain.returncode == lines.returncode == 0
+    assert [line.split()[1] for line in plain.stdout.splitlines()] == ["a", "b", "c"]
+    assert "attempt 1  group default" in plain.stdout
+    assert [json.loads(line)["id"] for line in lines.stdout.splitlines()] == ["a", "b", "c"]
+
+
+def count_of(broker: Any) -> float:
+    """Answered calls of the tail."""
+    name = 'delaylog_request_seconds_count{call="getTail",face="http"} '
+    lines = broker.call("GET", "/metrics").body.decode().splitlines()
+    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))

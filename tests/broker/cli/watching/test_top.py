@@ -1,0 +1,86 @@
+"""`delaylog top` against a broker: as a table, as JSON, and on a terminal with keys."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import termios
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.starts.warm import WarmProcess, as_text, run_warm
+
+
+def test_one_table_for_a_pipe(broker: Any, topic: str, run: Any) -> None:
+    broker.post(f"/v1/topics/{topic}/messages", [{"body": "x", "delay_ms": 3_600_000}] * 3)
+    done = run("top", "--every", "50ms", "--sort", "waiting")
+    assert done.returncode == 0, done.stderr
+    header, *rows = done.stdout.splitlines()
+    assert header.split()[:3] == ["topic", "sent/s", "out/s"]
+    (mine,) = (row.split() for row in rows if row.split()[0] == topic)
+    assert mine[4] == "3"
+
+
+def test_json_lines(broker: Any, topic: str) -> None:
+    """A line for each topic and interval; a message that was received shows how late it was."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 5_000})
+    words = ("top", "--json", "--every", "20ms", "--count", "2", "--url", broker.url)
+    done = as_text(run_warm(*words))
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    mine = [line for line in lines if line["topic"] == topic]
+    assert len(mine) == 2
+    assert mine[0]["leased"] == 1
+
+
+class Screen:
+    """The command on a terminal of 140 columns, and what it has shown."""
+
+    def __init__(self, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+        self.shown = b""
+        self.process = WarmProcess(*words, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+
+    def until(self, text: bytes) -> None:
+        """Read until this is shown, from now on."""
+        self.shown = b""
+        while text not in self.shown:
+            self.shown += os.read(self._ours, 65_536)
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+    def close(self) -> None:
+        self.process.kill()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def live(broker: Any) -> Iterator[Screen]:
+    screen = Screen("top", "--every", "50ms", "--url", broker.url)
+    yield screen
+    screen.close()
+
+
+def test_a_person_looks_at_a_topic(broker: Any, topic: str, live: Screen) -> None:
+    """Purpose: keys work, and the screen is left clean. Method: sort by name, choose, look at the
+    detail, go back, quit."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "delay_ms": 3_600_000})
+    live.until(topic.encode())
+    live.press(b"w")
+    live.until("waiting▾".encode())
+    live.press(b"\r")
+    live.until(b"became ready this late")
+    live.press(b"\x1b")
+    live.until("waiting▾".encode())
+    live.press(b"q")
+    # The screen from before is shown again.
+    live.until(b"\x1b[?1049l")
+    assert live.process.wait(30) == 0

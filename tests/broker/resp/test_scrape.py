@@ -1,0 +1,109 @@
+"""What a broker with every face scrapes is the table of metrics, in both forms of text."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from delaylog.broker.host.metrics.table import METRICS
+from tests.broker.resp.conftest import RespBroker
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def scrape(broker: RespBroker, accept: str = "*/*") -> str:
+    answer = broker.call("GET", "/metrics", headers={"Accept": accept})
+    assert answer.status == 200
+    return answer.body.decode()
+
+
+def deliver_late(broker: RespBroker, topic: str) -> str:
+    """Send a message and receive it some 30 ms after its due time; returns its id."""
+    sent = broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    broker.await_metric(
+        f'delaylog_ready_messages{{group="default",namespace="default",topic="{topic}"}}', 1
+    )
+    time.sleep(0.03)
+    broker.post(f"/v1/topics/{topic}/receive", {})
+    return str(sent["id"])
+
+
+def test_the_scrape_is_the_table(resp_broker: RespBroker) -> None:
+    """Purpose: no metric is missing or undocumented. Method: kinds by name, after a delivery.
+    Metrics of a cluster are compared in tests/broker/cluster."""
+    deliver_late(resp_broker, "scraped")
+    client = resp_broker.connect()
+    assert client.call("SET", "a", "b") == b"OK"
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", scrape(resp_broker), re.MULTILINE))
+    found = {name: kind for name, kind in kinds.items() if not name.startswith("process_")}
+    # prometheus_client says when a counter began.
+    found = {name: kind for name, kind in found.items() if not name.endswith("_created")}
+    assert found == {row.name: row.kind for row in METRICS.values() if "_cluster_" not in row.name}
+
+
+def test_openmetrics_has_examples(resp_broker: RespBroker) -> None:
+    """Purpose: a late message and a traced request can be found from their histograms. Method: the
+    strict parser of the library, and the exemplars that it finds."""
+    sent = deliver_late(resp_broker, "traced")
+    headers = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    answer = resp_broker.call("GET", "/v1/topics/traced", headers=headers)
+    assert answer.status == 200
+    text = scrape(resp_broker, OPENMETRICS)
+    samples: list[Any] = [
+        sample for family in text_string_to_metric_families(text) for sample in family.samples
+    ]
+    late = [
+        each.exemplar
+        for each in samples
+        if each.name == "delaylog_lateness_seconds_bucket"
+        and each.labels["topic"] == "traced"
+        and each.exemplar
+    ]
+    assert [each.labels for each in late] == [{"message_id": sent}]
+    assert late[0].value >= 0.03
+    traced = [
+        each.exemplar.labels
+        for each in samples
+        if each.name == "delaylog_request_seconds_bucket"
+        and each.labels["call"] == "getTopic"
+        and each.exemplar
+    ]
+    assert traced == [{"trace_id": TRACE}]
+    assert "exemplar" not in scrape(resp_broker)
+    assert TRACE not in scrape(resp_broker)
+
+
+def test_values_move_with_what_happens(resp_broker: RespBroker) -> None:
+    """Lateness, commits and requests are counted; disk and connections are not zero."""
+    deliver_late(resp_broker, "moving")
+
+    def value(name: str, **labels: str) -> float:
+        wanted = {f'{key}="{each}"' for key, each in labels.items()}
+        for line in scrape(resp_broker).splitlines():
+            found = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)
+            if found and wanted <= set((found[1] or "").split(",")):
+                return float(found[2])
+        raise AssertionError(f"no {name} with {labels}")
+
+    late = {"topic": "moving", "namespace": "default"}
+    assert value("delaylog_ready_lateness_seconds_count", **late) == 1
+    assert value("delaylog_lateness_seconds_count", **late) == 1
+    assert value("delaylog_lateness_seconds_bucket", le="0.025", **late) == 0
+    assert value("delaylog_lateness_seconds_sum", **late) >= 0.03
+    assert value("delaylog_request_seconds_count", face="http", call="receive") >= 1
+    assert value("delaylog_commit_wait_seconds_count") >= 1
+    assert value("delaylog_fsync_seconds_count") >= 1
+    assert value("delaylog_disk_bytes", part="log") > 0
+    assert value("delaylog_connections", face="http") >= 1
+    assert value("delaylog_recovery_seconds", step="total") > 0
+    before = value("delaylog_request_seconds_count", face="resp", call="turn")
+    client = resp_broker.connect()
+    assert client.call("SET", "a", "b") == b"OK"
+    assert value("delaylog_request_seconds_count", face="resp", call="turn") > before
+    resp_broker.post("/v1/topics/aging/messages", {"body": "x"})
+    time.sleep(0.05)
+    assert value("delaylog_oldest_due_age_seconds", topic="aging", group="default") > 0.01

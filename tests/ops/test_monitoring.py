@@ -1,0 +1,111 @@
+"""The dashboard and the rules of ops/: every expression parses, and every metric in it exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import promql_parser
+import pytest
+import yaml
+
+from delaylog.broker.engine.watch.lateness import BOUNDS_MS
+from delaylog.broker.host.metrics.table import METRICS
+
+OPS: Final = Path(__file__).parents[2] / "ops"
+RULES: Final = [
+    rule
+    for group in yaml.safe_load((OPS / "prometheus" / "rules.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD: Final = json.loads((OPS / "grafana" / "delaylog.json").read_text())
+TARGETS: Final = {
+    f"{panel['title']} {target['refId']}": target["expr"].replace("$__rate_interval", "5m")
+    for panel in DASHBOARD["panels"]
+    for target in panel.get("targets", ())
+}
+RECORDED: Final = {rule["record"] for rule in RULES if "record" in rule}
+OF_PROCESS: Final = {
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+}
+
+
+def selectors(node: Any) -> list[Any]:
+    """All selectors of a parsed expression."""
+    if isinstance(node, promql_parser.VectorSelector):
+        return [node]
+    if isinstance(node, promql_parser.MatrixSelector):
+        return [node.vector_selector]
+    out = []
+    for name in ("expr", "lhs", "rhs", "param"):
+        child = getattr(node, name, None)
+        if child is not None:
+            out += selectors(child)
+    for child in getattr(node, "args", None) or ():
+        out += selectors(child)
+    return out
+
+
+def check(expression: str) -> None:
+    """The metrics, and the labels that selectors ask for, are those of the table."""
+    found = selectors(promql_parser.parse(expression))
+    assert found
+    for selector in found:
+        name = selector.name
+        if name in RECORDED or name in OF_PROCESS:
+            continue
+        plain = re.sub("_(bucket|count|sum)$", "", name)
+        row = METRICS.get(name) or METRICS.get(plain)
+        assert row is not None, name
+        assert (row.kind == "histogram") == (plain != name), name
+        for matcher in selector.matchers.matchers:
+            assert matcher.name in (*row.labels, "job", "le"), (name, matcher.name)
+            if matcher.name == "le":
+                assert float(matcher.value) * 1_000 in BOUNDS_MS
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("record") or rule["alert"])
+def test_a_rule(rule: dict[str, Any]) -> None:
+    check(rule["expr"])
+    if "alert" in rule:
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+        assert rule["annotations"]["summary"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_panel(target: str) -> None:
+    check(TARGETS[target])
+
+
+def test_an_expression_with_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(AssertionError, match="delaylog_sents_total"):
+        check("sum(rate(delaylog_sents_total[5m])) > 1")
+    with pytest.raises(AssertionError, match="colour"):
+        check('delaylog_sent_total{colour="red"}')
+
+
+def test_each_alert_is_described() -> None:
+    """docs/OPERATIONS.md says what to do."""
+    page = (OPS.parent / "docs" / "OPERATIONS.md").read_text()
+    alerts = {rule["alert"] for rule in RULES if "alert" in rule}
+    assert {name for name in alerts if f"`{name}`" not in page} == set()
+
+
+def test_panels_do_not_overlap() -> None:
+    """Grafana would move them."""
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert at["x"] + at["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
