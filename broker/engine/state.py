@@ -20,6 +20,7 @@ from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.deliver.claim_table import ClaimTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
+from delaylog.broker.engine.failures.failure_table import FailureTable
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
@@ -94,6 +95,7 @@ class EngineState:
         access                                 principals: who may do what
         schedules                              recurring schedules and their next instants
         targets                                where messages of groups are pushed to
+        failures                               why attempts at messages failed
         hours, ids                             rows and states of messages; the index of their ids
         keyspace, keyspace_base, _pieces       Redis databases, their snapshot, unfinished effects
         level, id_key, id_hash                 feature level of the log; how ids are hashed
@@ -157,6 +159,7 @@ class EngineState:
         self.access = AccessTable()
         self.schedules = ScheduleTable()
         self.targets = TargetTable()
+        self.failures = FailureTable()
         self.keyspace = Keyspace(random)
         # Keys expire once this node leads: only then is it known which have ended, and logged.
         self.keyspace.stop_expiring()

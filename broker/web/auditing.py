@@ -23,7 +23,6 @@ from delaylog.storage.calls.call import Right
 if TYPE_CHECKING:
     from random import Random
 
-    from delaylog.broker.web.connection import Connection
 
 REFUSED = frozenset({"unauthorized", "forbidden"})
 
@@ -91,7 +90,7 @@ def _line(
     params = {name: value for name, value in ctx.params.items() if name not in ("group", "action")}
     return AuditLine(
         principal=None if ctx.caller is ANYONE else ctx.caller.name,
-        address=_address(ctx.origin),
+        address=ctx.address or None,
         face=ctx.face,
         call=ctx.name,
         right=right,
@@ -103,9 +102,3 @@ def _line(
         request_id=request_id,
         facts=params | ctx.facts,
     )
-
-
-def _address(connection: Connection | None) -> str | None:
-    transport = None if connection is None else connection.transport
-    peer = None if transport is None else transport.get_extra_info("peername")
-    return str(peer[0]) if peer else None

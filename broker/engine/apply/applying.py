@@ -46,7 +46,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.LEASE:
         apply_lease(state, LeaseDecision.decode(payload), frame.end)
     elif kind is FrameKind.SETTLE:
-        apply_settle(state, SettleDecision.decode(payload), frame.end)
+        apply_settle(state, SettleDecision.decode(payload), frame.end, header.leader_time_ms)
     elif kind is FrameKind.MOVE:
         apply_move(state, MoveDecision.decode(payload), header.leader_time_ms, frame.end)
     elif kind is FrameKind.TOPIC:

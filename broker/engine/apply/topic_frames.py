@@ -89,6 +89,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.leases.drop(topic.number, group.number)
     state.claims.drop(topic.number, group.number)
     state.targets.drop(topic.number, group.number)
+    state.failures.drop(topic.number, group.number)
     state.schedules.purged(topic.number)
     state.series.leave_group(group)
     group.forget_ready()
@@ -125,6 +126,8 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     if members.get("erase"):
         topic.erased = position
         state.marks.erasing.add(topic.number)
+        # Reasons may quote the messages.
+        state.failures.drop(topic.number)
     state.schedules.purged(topic.number)
     group.forget_ready()
     if group.made_gate is not None:

@@ -54,6 +54,8 @@ class ReceiveRequest(NamedTuple):
     """
     consumers: Sequence[str] = ()
     """The name of each of these consumers; "" = it says none."""
+    addresses: Sequence[str] = ()
+    """Where each of them calls from; "" = not known."""
     bytes_max: int | None = None
     """Bytes of the messages, after the first one; None = `receive_bytes_max`."""
 
@@ -97,6 +99,7 @@ class Selection:
     """The messages that one receive has found so far."""
 
     __slots__ = (
+        "addresses",
         "begin",
         "bytes_max",
         "claim",
@@ -132,7 +135,7 @@ class Selection:
         self.only = asked.only
         self.shares = asked.shares
         self.begin = asked.begin
-        self.consumers = asked.consumers
+        self.consumers, self.addresses = asked.consumers, asked.addresses
         self.bytes_max = state.limits.receive_bytes_max
         if asked.bytes_max is not None:
             self.bytes_max = min(self.bytes_max, asked.bytes_max)
@@ -366,6 +369,7 @@ class Selection:
             counts=counts,
             untried=_untried(attempts, counts, self.begin),
             consumers=list(self.consumers[: max(len(counts), 1)]),
+            addresses=list(self.addresses[: max(len(counts), 1)]),
         )
         if records is None:
             records = records_of(state, refs, rows)

@@ -173,7 +173,7 @@ def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled
         reason=reason,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-    apply_settle(state, decision, end)
+    apply_settle(state, decision, end, now_ms)
 
 
 def nack(

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgpack
 
 from delaylog.broker.engine.apply.applying import apply_hour_floor
+from delaylog.broker.engine.failures.tidying import tidy
 from delaylog.broker.engine.keyspace.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
 from delaylog.broker.engine.state import EngineState
@@ -194,6 +195,7 @@ class Upkeep:
             self.checkpoint_ms = clock()
             self.checkpoints += 1
             state.hot.drop_read()
+            yield from tidy(state)
             if not self.files_pinned():
                 yield self._drop_segments
                 yield self._drop_snapshots

@@ -69,6 +69,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "schedules": schedules,
         "scheduling": scheduling,
         "targets": state.targets.snapshot(),
+        **state.failures.saved(),
     }
 
 
@@ -174,3 +175,4 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     if "schedules" in saved:
         state.schedules.restore(saved["schedules"], saved["scheduling"])
     state.targets.restore(saved.get("targets", []))
+    state.failures.restore(saved)

@@ -328,10 +328,10 @@ class Traces:
 
 
 def _consumer(lease: LeaseDecision, number: int) -> dict[str, str]:
-    """The name of the consumer of a lease, if it has one."""
+    """The name and the address of the consumer of a lease, as far as they are known."""
     at = number - lease.lease
-    name = lease.consumers[at] if at < len(lease.consumers) else ""
-    return {"consumer": name} if name else {}
+    texts = (("consumer", lease.consumers), ("address", lease.addresses))
+    return {name: known[at] for name, known in texts if at < len(known) and known[at]}
 
 
 def _reason(frame: SettleDecision | MoveDecision) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.members.operator_calls import ROLES
+from delaylog.broker.engine.failures.failure_table import HOW
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
@@ -198,11 +199,14 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
         "expires_at_ms": _INT_OR_NULL,
         "max_retry": _COUNT,
     }
-    sometimes = _each(_INT, "lease_until_ms", "ended_at_ms")
+    sometimes = {
+        **_each(_INT, "lease_until_ms", "ended_at_ms"),
+        **_each(_TEXT_OR_NULL, "consumer", "address"),
+    }
     backoff = _object(
         {**_each(_COUNT, "first_ms", "max_ms"), **_each({"type": "number"}, "factor", "jitter")}
     )
-    reason = {"reason": _TEXT_OR_NULL}
+    reason = {"reason": _TEXT_OR_NULL, "failures": _list(_ref("Failure"))}
     own = described | reason | _each(_TEXT, "topic", "namespace")
     message = _body(**own, headers=_HEADERS)
     message["properties"] |= sometimes | {
@@ -234,10 +238,30 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
                 "cause": cause,
                 **_each(_INT, "due_ms", "lease_until_ms"),
                 **_each(_COUNT, "attempts", "epoch", "node"),
-                **_each(_TEXT, "consumer", "reason"),
+                **_each(_TEXT, "consumer", "address", "reason"),
             },
             event=_words(*EVENTS),
             at_ms=_INT_OR_NULL,
+        ),
+        "Failure": _object(
+            attempt=_COUNT,
+            at_ms=_INT,
+            cause=_words(*HOW),
+            **_each(_TEXT_OR_NULL, "reason", "consumer", "address"),
+        ),
+        "DeadReasons": _object(
+            **_each(_TEXT, "topic", "group"),
+            reasons=_list(
+                _object(
+                    cause=_words(*HOW),
+                    reason=_TEXT_OR_NULL,
+                    **_each(_COUNT, "count", "consumers"),
+                    **_each(_INT, "first_ms", "last_ms"),
+                    last_id=_TEXT_OR_NULL,
+                )
+            ),
+            other=_COUNT,
+            now_ms=_INT,
         ),
         "Listed": page(),
         "DeadLetters": page(history=_list(_ref("Step")), history_complete=_FLAG, **reason),

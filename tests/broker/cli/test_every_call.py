@@ -31,6 +31,7 @@ VERBS_OF: Final = {
     "getForecast": "forecast t",
     "listMessages": "list t",
     "listDead": "dead t",
+    "listDeadReasons": "dead t --reasons",
     "send": "send t x",
     "receive": "receive t",
     "peek": "peek t",

@@ -56,6 +56,7 @@ def test_every_legal_id(broker: Any, topic: str, text: str) -> None:
         "state": "waiting",
         "cause": None,
         "reason": None,
+        "failures": [],
         "expires_at_ms": None,
         "attempts": 0,
         "max_retry": 10,
