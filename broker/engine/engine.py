@@ -45,6 +45,7 @@ from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
+from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import TimingWheel
 
@@ -93,6 +94,7 @@ class Engine:
             else member.log,
             HourStore(fs, f"{folder}/hours", open_hours_max=limits.open_hours_max),
             IdIndex(fs, f"{folder}/ids"),
+            TextIndex(fs, f"{folder}/texts"),
         )
         self.state = EngineState(
             files, limits, setup.random, now_ms, archive_hold=setup.archive_hold
@@ -156,7 +158,9 @@ class Engine:
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
         loaded, self._loaded = self._loaded, None
         progress, working = self._setup.progress, self._setup.working
-        return restore_checkpoint(self.state, saved, loaded, progress=progress, working=working)
+        start = restore_checkpoint(self.state, saved, loaded, progress=progress, working=working)
+        self.upkeep.texts.restored(start[0])
+        return start
 
     def load_keyspace(self) -> LoadedKeyspace | None:
         """The keyspace for the next engine of this folder, if no checkpoint is written until then.
@@ -386,6 +390,7 @@ class Engine:
         state.hot.close()
         state.hours.close()
         state.ids.close()
+        state.texts.close()
         if self._member is None:
             state.log.close()
             self.ticks.close()

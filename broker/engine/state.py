@@ -56,6 +56,7 @@ from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.levels import FIRST_LEVEL
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.messages.batch import Block
+from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import Entries, TimingWheel
 
@@ -81,6 +82,7 @@ class Files(NamedTuple):
     log: PhysicalLog
     hours: HourStore
     ids: IdIndex
+    texts: TextIndex
 
 
 class EngineState:
@@ -97,6 +99,7 @@ class EngineState:
         targets                                where messages of groups are pushed to
         failures                               why attempts at messages failed
         hours, ids                             rows and states of messages; the index of their ids
+        texts                                  the index of their keys and tags
         keyspace, keyspace_base, _pieces       Redis databases, their snapshot, unfinished effects
         level, id_key, id_hash                 feature level of the log; how ids are hashed
         epoch, epochs, members                 the leadership, earlier ones, the cluster's members
@@ -141,6 +144,7 @@ class EngineState:
         self.log = log = files.log
         self.hours = files.hours
         self.ids = files.ids
+        self.texts = files.texts
         self.limits = limits
         self.random = random
         self.unneeded_files: list[Callable[[], None]] = []

@@ -39,7 +39,7 @@ from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.ids.id_hash import IdHash
-from delaylog.storage.ids.id_index import INDEX, open_runs, read_stored
+from delaylog.storage.ids.run_set import INDEX, open_runs, read_stored
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -53,8 +53,8 @@ from delaylog.storage.log.tick_slots import decode_slot
 
 T = TypeVar("T")
 _KNOWN = frozenset(
-    {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
-    | {"backup.json", META, "vote", KEYSPACE, AUDIT, FIRST_ADMIN}
+    {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "texts", "ready", "reserve"}
+    | {"crash", "backup.json", META, "vote", KEYSPACE, AUDIT, FIRST_ADMIN}
 )
 
 

@@ -13,6 +13,7 @@ import msgpack
 
 from delaylog.broker.engine.apply.applying import apply_hour_floor
 from delaylog.broker.engine.failures.tidying import tidy
+from delaylog.broker.engine.find.upkeep import TextUpkeep
 from delaylog.broker.engine.keyspace.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
 from delaylog.broker.engine.state import EngineState
@@ -59,6 +60,7 @@ class Upkeep:
         """The hour that is being rewritten, which must not be removed meanwhile."""
         self.drop_log: Callable[[int], int] = state.log.drop_below
         """Removes log below a position; in a cluster, as far as no other node needs it."""
+        self.texts = TextUpkeep(state, self.apart)
         self._lean_bytes = lean_bytes
         self._freed = freed
         self.short_of_space = False
@@ -163,6 +165,7 @@ class Upkeep:
             small = snapshot(state, now_ms)
             base = small["keyspace"]
             state.ids.begin_flush()
+            state.texts.begin_flush()
             yield from pack(state)
             yield from state.until_committed()
             if self.short_of_space or state.log.first_position < self._erased:
@@ -174,6 +177,7 @@ class Upkeep:
 
             small["far"]["tier"] = tier = state.hours.far.saved(position)
             yield from state.ids.flush_jobs(position)
+            yield from self.texts.checkpoint(position)
 
             def finish() -> None:
                 log_from = log_needed(small)
