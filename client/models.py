@@ -148,6 +148,8 @@ class MessageInfo:
     life: tuple[Mapping[str, Any], ...] = ()
     """The message's history, oldest event first, if it was requested."""
     life_complete: bool = True
+    waits: tuple[Mapping[str, Any], ...] = ()
+    """With `life`: what kept it from being handed out while it was ready."""
     shard: str = ""
 
     @property
@@ -178,6 +180,7 @@ class MessageInfo:
             headers=shape.get("headers") or {},
             failures=tuple(shape.get("failures") or ()),
             life=tuple(shape.get(name) or ()),
+            waits=tuple(shape.get("waits") or ()),
             life_complete=shape.get(f"{name}_complete", True),
             shard=shard,
         )

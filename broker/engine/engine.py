@@ -143,6 +143,7 @@ class Engine:
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
         now_ms = self.started_ms = max(now_ms, told_ms)
+        state.timeline.begin("down", told_ms, now_ms)
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
         state.begin_own_epoch(now_ms)
@@ -204,6 +205,7 @@ class Engine:
         assert state.position == state.log.end_position, "everything is applied"
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.leader_time_ms)
+        state.timeline.begin("take_over", max(told_ms, state.leader_time_ms), now_ms)
         state.forget_ready()
         state.marks.newly_ready.clear()
         state.wheel = TimingWheel(now_ms)

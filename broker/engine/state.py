@@ -24,6 +24,7 @@ from delaylog.broker.engine.failures.failure_table import FailureTable
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
+from delaylog.broker.engine.late.timeline import Timeline
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
 from delaylog.broker.engine.push.targets import TargetTable
@@ -114,6 +115,7 @@ class EngineState:
         hot                                    copies of seconds with many messages
         released_upto                          up to where due messages were released
         marks                                  topics and groups that need attention
+        timeline                               what kept messages from being handed out, and when
         staged                                 the part of a transaction that was read last
         packed_topics                          topics as the next checkpoint stores them
 
@@ -197,6 +199,7 @@ class EngineState:
         """(time, log position): messages due by then and durable below it have been released,
         unless they are still being loaded."""
         self.marks = Marks()
+        self.timeline = Timeline(now_ms)
         self.staged = StagedParts(log)
         self.packed_topics = PackedTopics(self.by_number, self.series)
 

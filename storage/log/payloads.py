@@ -144,6 +144,8 @@ class LeaseDecision:
     """The consumer's name of each lease, "" = none; empty if no consumer has a name."""
     addresses: Sequence[str] = ()
     """Where each consumer called from, "" = not known; empty if no address is known."""
+    late: Sequence[Sequence[int]] = ()
+    """Why messages of the group were late: [number of a cause, from, until] of spans of time."""
 
     @property
     def last_lease(self) -> int:
@@ -195,6 +197,8 @@ class LeaseDecision:
             head["consumers"] = self.consumers
         if any(self.addresses):
             head["addresses"] = self.addresses
+        if self.late:
+            head["late"] = self.late
         return pack(head, self.refs.astype("<i8", copy=False).tobytes())
 
     @classmethod
@@ -212,6 +216,7 @@ class LeaseDecision:
             untried=_unpack_column(head.get("untried", 0), "u1"),
             consumers=head.get("consumers", ()),
             addresses=head.get("addresses", ()),
+            late=head.get("late", ()),
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from delaylog.broker.calls.context import Context
 from delaylog.broker.engine.failures.failure_table import Failure
+from delaylog.broker.engine.lookup.find_messages import find_origins, ids_of
 from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
@@ -55,6 +56,15 @@ def _members(failures: list[Failure]) -> dict[str, Any]:
     }
 
 
-def trace_members(trace: Trace, name: str) -> dict[str, Any]:
-    """The steps of a message, and whether none is missing."""
-    return {name: trace.steps, f"{name}_complete": trace.complete}
+def trace_members(
+    state: EngineState, topic: Topic, group: Group, trace: Trace, name: str
+) -> dict[str, Any]:
+    """The steps of a message, whether none is missing, and why it had to wait."""
+    holders = [wait.origin for wait in trace.waits if wait.origin]
+    found = find_origins(state, np.array(holders, np.int64), topic, group=group)
+    ids = dict(zip(holders, ids_of(state, found), strict=True))
+    waits = [
+        wait.members() | ({"held_by": ids[wait.origin]} if wait.origin else {})
+        for wait in trace.waits
+    ]
+    return {name: trace.steps, f"{name}_complete": trace.complete, "waits": waits}

@@ -54,7 +54,7 @@ async def get_message(ctx: Context) -> Answer:
     await ctx.node.durable(state.position)
     if values["life"]:
         (trace,) = await traces_of(ctx, topic, group, [found])
-        members |= trace_members(trace, "life")
+        members |= trace_members(state, topic, group, trace, "life")
     return ctx.answer(members)
 
 

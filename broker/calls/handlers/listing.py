@@ -44,7 +44,7 @@ async def list_dead(ctx: Context) -> Answer:
     if values["history"] and messages:
         traces = await traces_of(ctx, topic, group, page.messages)
         for members, trace in zip(messages, traces, strict=True):
-            members |= trace_members(trace, "history")
+            members |= trace_members(ctx.node.engine.state, topic, group, trace, "history")
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
 
 

@@ -212,12 +212,14 @@ async def show_command(args: argparse.Namespace) -> int:
         emit(message)
         return DONE
     life, complete = message.pop("life", []), message.pop("life_complete", True)
-    failures = message.pop("failures", [])
+    failures, waits = message.pop("failures", []), message.pop("waits", [])
     print_members(message)
     for failure in failures:
         print(_step({"event": "failed", **failure}))
     for step in life:
         print(_step(step))
+    for wait in waits:
+        print(_step({"event": "waited", "at_ms": wait.pop("from_ms"), **wait}))
     if not complete:
         print("some steps are missing: the log does not have them any more")
     return DONE

@@ -11,6 +11,7 @@ import numpy as np
 from delaylog.broker.engine.apply.state_frames import apply_lease
 from delaylog.broker.engine.deliver.deliverable import Part, deliverable, records_of, with_tags
 from delaylog.broker.engine.deliver.ready_again import known_rows
+from delaylog.broker.engine.late.late_note import late_note
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.key_table import TakenKeys
@@ -370,6 +371,7 @@ class Selection:
             untried=_untried(attempts, counts, self.begin),
             consumers=list(self.consumers[: max(len(counts), 1)]),
             addresses=list(self.addresses[: max(len(counts), 1)]),
+            late=late_note(state, self.topic, self.group, rows, self.now_ms),
         )
         if records is None:
             records = records_of(state, refs, rows)

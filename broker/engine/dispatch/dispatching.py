@@ -43,6 +43,8 @@ class Dispatcher:
         """Its work must be run in the background."""
         self._deferred = DeferredMessages(partial(state.make_run, 0), partial(known_rows, state))
         self._near_hour = -1
+        self._loading_ms: int | None = None
+        """Since when messages that are due are still being loaded."""
 
     # ------------------------------------------------------------------ on the loop
 
@@ -110,6 +112,13 @@ class Dispatcher:
         count = released.count
         if count or len(self._deferred):
             self._release(released)
+        unloaded_ms = self._wheel.unloaded_ms()
+        if unloaded_ms is None or unloaded_ms >= now_ms:
+            self._loading_ms = None
+        elif self._loading_ms is None:
+            self._loading_ms = now_ms
+        else:
+            state.timeline.node("loading", self._loading_ms, now_ms)
         if count < RELEASE_MAX:
             state.released_upto = (self.loader.now_ms, self.loader.shown_position)
         second, local_index = self._wheel.tick()

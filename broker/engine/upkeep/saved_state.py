@@ -70,6 +70,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "scheduling": scheduling,
         "targets": state.targets.snapshot(),
         **state.failures.saved(),
+        "timeline": state.timeline.saved(),
     }
 
 
@@ -176,3 +177,5 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
         state.schedules.restore(saved["schedules"], saved["scheduling"])
     state.targets.restore(saved.get("targets", []))
     state.failures.restore(saved)
+    if "timeline" in saved:
+        state.timeline.restore(saved["timeline"])

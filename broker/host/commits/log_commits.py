@@ -23,6 +23,8 @@ from delaylog.storage.log.physical_log import PhysicalLog
 
 WRITE_INLINE_BYTES: Final = 128 << 10
 """The loop itself writes frames up to this total size; the log thread writes larger ones."""
+SLOW_SECONDS: Final = 0.1
+"""A commit that takes longer is told as a cause of late messages."""
 WRITE_AHEAD_BYTES: Final = 16 << 10
 """The same limit for frames that are answered after their fsync. Writing on the loop saves the log
 thread one wait for the interpreter between its write and its fsync, which only pays for small
@@ -66,6 +68,9 @@ class LogCommits(GroupCommit):
         self._syncing_to = self._syncing_from = 0
         self.sync_times = SyncTimes()
         """How long recent jobs of the log thread took."""
+        self.on_slow: Callable[[float], None] = lambda _: None
+        """Called with the seconds that a commit took, if that was long."""
+        self._began_s = 0.0
         self._inline = InlineSyncs()
         self._handed_at = 0.0
         self._scheduled = False
@@ -151,7 +156,8 @@ class LogCommits(GroupCommit):
         self._syncing = True
         self._syncing_to = self._log.end_position
         self._syncing_from = self._log.durable_position
-        self.sync_times.begin(self._now())
+        self._began_s = self._now()
+        self.sync_times.begin(self._began_s)
 
     def is_syncing(self, position: int) -> bool:
         """Whether a running job makes the log durable up to `position`."""
@@ -182,6 +188,8 @@ class LogCommits(GroupCommit):
 
     def _synced(self, error: BaseException | None, ended: float) -> None:
         self._syncing = False
+        if ended - self._began_s >= SLOW_SECONDS:
+            self.on_slow(ended - self._began_s)
         self.sync_times.end(ended, self._log.durable_position - self._syncing_from)
         if error is not None:
             self._log_failed(error)

@@ -8,6 +8,7 @@ from typing import Final
 from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.members.operator_calls import ROLES
 from delaylog.broker.engine.failures.failure_table import HOW
+from delaylog.broker.engine.late.timeline import CAUSES
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
@@ -165,6 +166,7 @@ def _of_topics() -> dict[str, Schema]:
             **_each(_TEXT, "topic", "group"),
             counts=_COUNTS,
             consumers=_list(_object(name=_TEXT, leased=_COUNT)),
+            bounded_by=_words(*CAUSES, None),
             oldest_due_ms=_INT_OR_NULL,
             rates=_object(**_each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
             **_each(_COUNT, "sent", "delivered"),
@@ -212,6 +214,7 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
     message["properties"] |= sometimes | {
         "life": _list(_ref("Step")),
         "life_complete": _FLAG,
+        "waits": _list(_ref("Wait")),
         "backoff": backoff,
     }
     results = _list(_words("done", "gone", "unknown"))
@@ -264,7 +267,15 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
             now_ms=_INT,
         ),
         "Listed": page(),
-        "DeadLetters": page(history=_list(_ref("Step")), history_complete=_FLAG, **reason),
+        "Wait": _object(
+            {"held_by": _TEXT_OR_NULL}, **_each(_INT, "from_ms", "until_ms"), cause=_words(*CAUSES)
+        ),
+        "DeadLetters": page(
+            history=_list(_ref("Step")),
+            history_complete=_FLAG,
+            waits=_list(_ref("Wait")),
+            **reason,
+        ),
     }
 
 
