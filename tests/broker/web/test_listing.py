@@ -298,6 +298,7 @@ def test_life_line(broker: Any, topic: str) -> None:
     shown = get(broker, f"{path}/messages/a", life="true")
     life = shown.pop("life")
     assert shown.pop("life_complete") is True
+    assert all(wait["cause"] != "unknown" for wait in shown.pop("waits"))
     assert shown == plain
     assert [step["event"] for step in life] == ["sent", "rescheduled", "ready", "leased", "acked"]
     assert all(step["epoch"] == 1 for step in life if step["event"] != "ready")
