@@ -32,6 +32,8 @@ COMMON: Final = 16_384
 """Entries of one key in a run, at most: with more of them a list goes through all messages."""
 RECENT_MAX: Final = 262_144
 """Entries in memory at which they are written: 4 MiB."""
+FEW_MAX: Final = 1_024
+"""Entries of small sends that wait to become a column."""
 _NONE: Final = np.zeros(0, np.int64)
 
 
@@ -54,6 +56,8 @@ class TextIndex(RunSet):
         self._recent = _Batch([], [])
         self._flushing: list[_Batch] = []
         """Entries set aside for a flush: several after a flush that failed."""
+        self._few_keys: list[int] = []
+        self._few_refs: list[int] = []
         self.recent_count = 0
         self.whole = False
         """Whether every message has its entries; its owner sets it."""
@@ -73,6 +77,20 @@ class TextIndex(RunSet):
             self._recent.refs.append(refs)
             self.recent_count += len(keys)
 
+    def put_few(self, keys: list[int], refs: list[int]) -> None:
+        """Add a few entries; they become columns together with later ones."""
+        self._few_keys += keys
+        self._few_refs += refs
+        self.recent_count += len(keys)
+        if len(self._few_keys) >= FEW_MAX:
+            self._join_few()
+
+    def _join_few(self) -> None:
+        if self._few_keys:
+            self._recent.keys.append(np.array(self._few_keys, np.uint64))
+            self._recent.refs.append(np.array(self._few_refs, np.int64))
+            self._few_keys, self._few_refs = [], []
+
     def look_up(self, key: int, first_hour: int) -> Int64Array | None:
         """Refs that may have a key, ascending; None = too many, or not every message is indexed.
 
@@ -80,6 +98,7 @@ class TextIndex(RunSet):
         """
         if not self.whole:
             return None
+        self._join_few()
         found: list[Int64Array] = []
         wanted = np.uint64(key)
         for run in self._runs:
@@ -104,6 +123,7 @@ class TextIndex(RunSet):
 
     def begin_flush(self) -> None:
         """Set the recent entries aside for `flush_jobs`; look-ups still find them."""
+        self._join_few()
         if self.recent_count:
             self._flushing.append(self._recent)
             self._recent, self.recent_count = _Batch([], []), 0

@@ -7,16 +7,22 @@ import numpy as np
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.ids.recent_ids import FEW
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.messages.batch import MessageBatch
 from delaylog.storage.messages.rows import PlacedRows, heads_of
-from delaylog.storage.texts.text_keys import entries_of_keys, entries_of_tags
+from delaylog.storage.texts.text_keys import entries_of_few, entries_of_keys, entries_of_tags
 
 
 def index_sent(
     state: EngineState, topic: int, batch: MessageBatch, placed: PlacedRows, refs: Int64Array
 ) -> None:
     """Add the rows of a batch, which were given these refs."""
+    if len(refs) <= FEW and placed.order is None:
+        key_hash = [] if batch.key.empty else placed.rows["key_hash"].tolist()
+        few = [] if batch.tags.empty else list(batch.tags.values(batch.n))
+        state.texts.put_few(*entries_of_few(topic, key_hash, few, refs.tolist()))
+        return
     if not batch.key.empty:
         state.texts.put(*entries_of_keys(topic, placed.rows["key_hash"], refs))
     if not batch.tags.empty and len(refs):

@@ -24,7 +24,8 @@ Note: TypeAlias = Sequence[Sequence[int]]
 
 def late_note(state: EngineState, topic: Topic, group: Group, rows: RowArray, now_ms: int) -> Note:
     """[number of the cause, from, until] of the spans since the first due time of the rows."""
-    due_ms = int(rows["deliver_at"].min())
+    due = rows["deliver_at"]
+    due_ms = int(due[0] if len(due) == 1 else due.min())
     if now_ms - due_ms < LATE_MS:
         return []
     place = topic.number, group.number

@@ -8,7 +8,6 @@ afterwards.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import msgpack
@@ -33,7 +32,6 @@ from delaylog.storage.messages.records import RawTexts
 from delaylog.storage.messages.rows import hash_u64, tags_mask
 
 Mask = npt.NDArray[np.bool_]
-_tags_mask = lru_cache(4_096)(tags_mask)
 SHOWN: Final = tuple(
     state for state in MessageState if state not in (MessageState.NONE, MessageState.MOVED)
 )
@@ -155,7 +153,7 @@ def check_heads(heads: list[RawTexts], rows: RowArray, path: str, id_hash: IdHas
         good = (
             (not head.id or id_hash.one(head.id) == hashed)
             and (not head.key or hash_u64(head.key) == key_hash)
-            and (not head.tags or _tags_mask(head.tags) == mask)
+            and (not head.tags or tags_mask(head.tags) == mask)
         )
         if not good:
             raise CorruptionError("a record that is not its row's", path=path, position=offset)

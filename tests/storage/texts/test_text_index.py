@@ -21,6 +21,7 @@ from delaylog.storage.layout import HOUR_SHIFT
 from delaylog.storage.texts import text_index
 from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.texts.text_keys import (
+    entries_of_few,
     entries_of_keys,
     entries_of_tags,
     key_of_key,
@@ -201,3 +202,20 @@ def test_keys_tell_topics_and_kinds_apart() -> None:
     assert owners.tolist() == [1, 1, 3]
     keys, owners = entries_of_keys(1, np.array([0, 9, 0], np.uint64), np.array([1, 2, 3]))
     assert (len(keys), owners.tolist()) == (1, [2])
+    few = entries_of_few(1, [0, 9, 0], [b"a\nb", b"", b"b"], [1, 2, 3])
+    both = [key_of_tag(1, each) for each in (b"a", b"b", b"b")]
+    assert few == ([int(keys[0]), *both], [2, 1, 1, 3])
+
+
+def test_few_entries_are_found_at_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after they become a column, and after a flush."""
+    monkeypatch.setattr(text_index, "FEW_MAX", 3)
+    index = opened(FS, str(tmp_path))
+    for number in range(1, 6):
+        index.put_few([7, 8], [number, number])
+        assert index.look_up(7, 0).tolist() == list(range(1, number + 1))
+    assert index.recent_count == 10
+    flush(index, 1)
+    assert index.recent_count == 0
+    assert index.look_up(8, 0).tolist() == [1, 2, 3, 4, 5]
+    index.close()
