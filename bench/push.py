@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final, cast
 
@@ -28,6 +29,19 @@ from delaylog.client import PlainClient
 
 ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 BODY_BYTES: Final = 100
+HEADERS: Final = {
+    "content-type": "text/plain; charset=utf-8",
+    "ce-specversion": "1.0",
+    "ce-id": "~3ce3d80100000001",
+    "ce-source": "/v1/ns/default/topics/t",
+    "ce-type": "delaylog.message",
+    "ce-deliverat": "2026-11-26T12:00:00.000Z",
+    "ce-attempt": "1",
+    "webhook-id": "~3ce3d80100000001",
+    "webhook-timestamp": "1795694400",
+    "webhook-signature": "v1," + "A" * 44,
+}
+"""What a push has, so that a floor writes as many bytes."""
 HEALTHY: Final = 10
 SEND_MANY: Final = 1_000
 
@@ -95,7 +109,9 @@ async def _stats(session: aiohttp.ClientSession, port: int) -> tuple[int, list[f
         return count, late_ms
 
 
-async def _floor(port: int, count: int, concurrency: int) -> tuple[float, float]:
+async def _floor(
+    port: int, count: int, concurrency: int, headers: dict[str, str]
+) -> tuple[float, float]:
     """(POSTs a second by a bare client, its processor time for each in us)."""
     left = count
     body = b"0" * BODY_BYTES
@@ -106,7 +122,8 @@ async def _floor(port: int, count: int, concurrency: int) -> tuple[float, float]
             nonlocal left
             while left > 0:
                 left -= 1
-                async with session.post(f"http://127.0.0.1:{port}/", data=body) as answer:
+                url = f"http://127.0.0.1:{port}/"
+                async with session.post(url, data=body, headers=headers) as answer:
                     await answer.read()
 
         began, cpu_s = time.monotonic(), time.process_time()
@@ -135,36 +152,52 @@ async def _pushed(
         return count / seconds, (broker.cpu_seconds() - cpu_s) / count * 1e6
 
 
-async def rate(brokers: Brokers, count: int) -> None:
-    """Pushes of ready messages to one target."""
+async def rate(brokers: Brokers, count: int, rounds: int) -> None:
+    """Pushes of ready messages to one target, and the floors, by turns."""
     for concurrency in (10, 50, 200):
-        with receiver() as port:
-            floor, floor_us = await _floor(port, count, concurrency)
-        with receiver() as port, brokers.fresh(*_options(port)) as broker:
-            pushes, cpu_us = await _pushed(broker, port, count, concurrency)
-        print(
-            f"concurrency {concurrency:>3}: bare aiohttp {floor:7,.0f} POST/s ({floor_us:,.0f} us "
-            f"each), pushes {pushes:7,.0f}/s (broker {cpu_us:,.0f} us each)"
-        )
+        found: dict[str, list[tuple[float, float]]] = {}
+        for _ in range(rounds):
+            for name, headers in (("bare aiohttp", {}), ("with a push's headers", HEADERS)):
+                with receiver() as port:
+                    made = await _floor(port, count, concurrency, headers)
+                found.setdefault(name, []).append(made)
+            with receiver() as port, brokers.fresh(*_options(port)) as broker:
+                made = await _pushed(broker, port, count, concurrency)
+            found.setdefault("pushes", []).append(made)
+        middle = {
+            name: [median(column) for column in zip(*rows, strict=True)]
+            for name, rows in found.items()
+        }
+        texts = [f"{name} {each:,.0f}/s ({us:,.0f} us)" for name, (each, us) in middle.items()]
+        print(f"concurrency {concurrency:>3}: {', '.join(texts)}", flush=True)
 
 
 def _options(port: int) -> list[str]:
     return ["--push-allow", "127.0.0.0/8", "--push-ports", str(port)]
 
 
-async def hang(brokers: Brokers, count: int, seconds: int) -> None:
-    """Lateness at healthy targets, alone and beside `count` that hang."""
-    for dead in (0, count):
-        with receiver() as port, brokers.fresh(*_options(port)) as broker:
-            late_ms = await _healthy(broker, port, dead, seconds)
-        p50, p99 = (late_ms[int(len(late_ms) * share)] for share in (0.5, 0.99))
+async def hang(brokers: Brokers, count: int, seconds: int, rounds: int) -> None:
+    """Lateness at healthy targets, alone and beside `count` that hang, by turns."""
+    found: dict[int, list[tuple[float, ...]]] = {0: [], count: []}
+    for _ in range(rounds):
+        for dead, rows in found.items():
+            with receiver() as port, brokers.fresh(*_options(port)) as broker:
+                late_ms, cpu_s = await _healthy(broker, port, dead, seconds)
+            p50, p99 = (late_ms[int(len(late_ms) * share)] for share in (0.5, 0.99))
+            rows.append((len(late_ms), p50, p99, late_ms[-1], cpu_s))
+            print(dead, rows[-1], file=sys.stderr)
+    for dead, rows in found.items():
+        got, p50, p99, longest, cpu_s = (median(column) for column in zip(*rows, strict=True))
         print(
-            f"{dead:>5} targets that hang: {len(late_ms):,} pushes to {HEALTHY} healthy ones, late "
-            f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {late_ms[-1]:.1f} ms"
+            f"{dead:>5} targets that hang: {got:,.0f} pushes to {HEALTHY} healthy ones, late p50 "
+            f"{p50:.1f} ms, p99 {p99:.1f} ms, max {longest:.1f} ms, broker {cpu_s:.1f} s of CPU"
         )
 
 
-async def _healthy(broker: ServerProcess, port: int, dead: int, seconds: int) -> list[float]:
+async def _healthy(
+    broker: ServerProcess, port: int, dead: int, seconds: int
+) -> tuple[list[float], float]:
+    """(lateness of each push in ms, in order; processor time of the broker in s)."""
     with PlainClient(f"http://127.0.0.1:{broker.port}") as client:
         for number in range(dead):
             client.send_many(f"bad{number}", [{"body": "0", "max_retry": 100}] * 5)
@@ -181,7 +214,7 @@ async def _healthy(broker: ServerProcess, port: int, dead: int, seconds: int) ->
             while len(late_ms) < seconds * 20 * HEALTHY and time.monotonic() < until:
                 await asyncio.sleep(1)
                 late_ms += (await _stats(session, port))[1]
-    return sorted(late_ms)
+    return sorted(late_ms), broker.cpu_seconds()
 
 
 def main() -> None:
@@ -189,6 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("rate", "hang", "receive"))
     parser.add_argument("--count", type=int, help="messages, or targets that hang")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind, by turns")
     parser.add_argument("--seconds", type=int, default=30, help="length of a run of `hang`")
     args = parser.parse_args()
     if args.what == "receive":
@@ -197,9 +231,9 @@ def main() -> None:
     with TemporaryDirectory(prefix="delaylog-bench-", dir="/var/tmp") as folder:
         brokers = Brokers(broker_program(), Path(folder))
         if args.what == "rate":
-            uvloop.run(rate(brokers, args.count or 20_000))
+            uvloop.run(rate(brokers, args.count or 20_000, args.rounds))
         else:
-            uvloop.run(hang(brokers, args.count or 1_000, args.seconds))
+            uvloop.run(hang(brokers, args.count or 1_000, args.seconds, args.rounds))
 
 
 if __name__ == "__main__":

@@ -328,10 +328,13 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class ForecastSlot:
-    """The number of messages due in one minute or hour."""
+    """The number of messages due in one minute or hour, and of firings of schedules, which are no
+    messages yet.
+    """
 
     from_ms: int
     count: int
+    firings: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,15 +346,33 @@ class Forecast:
     minutes: tuple[ForecastSlot, ...]
     hours: tuple[ForecastSlot, ...]
     later: int
+    schedules: int = 0
+    """Schedules whose firings are counted."""
+    schedules_left: bool = False
+    """Whether the topic has more schedules than the broker counts."""
+    firings_until_ms: int | None = None
+    """Firings from this time on are not counted. None: a broker without schedules."""
 
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:
         """From the API's JSON."""
         minutes, hours = (
-            tuple(ForecastSlot(each["from_ms"], each["count"]) for each in shape[name])
+            tuple(
+                ForecastSlot(each["from_ms"], each["count"], each.get("firings", 0))
+                for each in shape[name]
+            )
             for name in ("minutes", "hours")
         )
-        return cls(shape["topic"], shape["now_ms"], minutes, hours, shape["later"])
+        return cls(
+            shape["topic"],
+            shape["now_ms"],
+            minutes,
+            hours,
+            shape["later"],
+            shape.get("schedules", 0),
+            shape.get("schedules_left", False),
+            shape.get("firings_until_ms"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

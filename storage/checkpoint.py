@@ -21,7 +21,7 @@ KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
 """The values that a checkpoint's `hours` has for each hour, in this order."""
 _PREFIX: Final = "checkpoint-"
-_PACKED_LISTS: Final = frozenset({"topics", "schedules"})
+_PACKED_LISTS: Final = frozenset({"topics"})
 """Lists that stay packed: a hundred thousand items take seconds to unpack, and most readers need
 none of them."""
 

@@ -20,7 +20,7 @@ MANIFEST: Final = "backup.json"
 FORMAT: Final = 1
 _FILE_NAME: Final = re.compile(
     r"tick|checkpoint-[0-9]+|log/[0-9]{20}\.log|keyspace/[0-9]{20}\.snapshot"
-    r"|hours/far/[0-9]+\.run"
+    r"|hours/far/[0-9]+\.run|schedules/[0-9]+\.(rows|definitions)"
     r"|hours/[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}Z/[A-Za-z0-9_-][A-Za-z0-9._-]*"
 )
 

@@ -19,6 +19,7 @@ from typing import Final
 from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, read_manifest
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.host.process.folder_lock import LOCK, lock_folder
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.errors import CorruptionError
@@ -192,6 +193,7 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
 def _sync_folders(target: FileSystem, place: str) -> None:
     for name in target.listdir(f"{place}/hours"):
         target.sync_folder(f"{place}/hours/{name}")
-    for folder in (f"{place}/hours", f"{place}/log", f"{place}/{KEYSPACE}", place):
+    folders = [f"{place}/{name}" for name in ("hours", "log", KEYSPACE, SCHEDULES)]
+    for folder in (*folders, place):
         if target.exists(folder):
             target.sync_folder(folder)

@@ -26,6 +26,8 @@ from delaylog.broker.cluster.members.folder_owner import cluster_of, node_of
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
+from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
+from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.upkeep.saved_state import log_needed
 from delaylog.broker.host.process.folder_lock import LOCK, suspended_retention
 from delaylog.broker.host.settings.options import ConfigError
@@ -87,6 +89,12 @@ class Start:
         """Files of the far tier that the checkpoint names, and their sizes."""
         far = self.members.get("far")
         return {} if far is None else run_sizes(far["tier"])
+
+    @property
+    def schedules(self) -> dict[str, int]:
+        """Files of schedules that the checkpoint names, and how much of them."""
+        saved = self.members.get("schedules")
+        return {} if saved is None else named_files(saved)
 
     @property
     def keyspace(self) -> KeyspaceBase:
@@ -185,7 +193,7 @@ def _partial_folder(dest: str) -> Iterator[str]:
 
 
 def _check_ours(partial: str) -> None:
-    known = {LOCK, "log", "hours", KEYSPACE, "tick", MANIFEST}
+    known = {LOCK, "log", "hours", KEYSPACE, SCHEDULES, "tick", MANIFEST}
     for name in os.listdir(partial):
         if name not in known and not name.startswith("checkpoint-"):
             raise ConfigError(
@@ -237,7 +245,8 @@ class FolderCopy:
             for hour, place in places.items()
         )
         self._total += start.keyspace.size + sum(start.runs.values())
-        entries = self._copy_keyspace(start)
+        self._total += sum(start.schedules.values())
+        entries = self._copy_keyspace(start) + self._copy_schedules(start)
         rows = copied = 0
         self._target.mkdir(f"{self._partial}/hours")
         for hour, place in places.items():
@@ -340,6 +349,11 @@ class FolderCopy:
             return []
         return self._copy_named(start, KEYSPACE, {name: start.keyspace.size}, "a snapshot")
 
+    def _copy_schedules(self, start: Start) -> list[FileEntry]:
+        """Copy the files of schedules that the checkpoint names; one may have grown since."""
+        named = start.schedules
+        return self._copy_named(start, SCHEDULES, named, "a file of schedules") if named else []
+
     def _copy_runs(self, start: Start) -> list[FileEntry]:
         """Copy the runs of the far tier that the checkpoint names."""
         return self._copy_named(start, FAR, start.runs, "a run") if start.runs else []
@@ -347,7 +361,10 @@ class FolderCopy:
     def _copy_named(
         self, start: Start, folder: str, sizes: Mapping[str, int], what: str
     ) -> list[FileEntry]:
-        """Copy files that the checkpoint names. They never change, and exist as long as it does."""
+        """Copy files that the checkpoint names.
+
+        What it names of them never changes, and exists as long as it does.
+        """
         self._target.mkdir(f"{self._partial}/{folder}")
         entries = []
         for name, size in sizes.items():

@@ -11,6 +11,8 @@ from delaylog.broker.engine.errors import DiskFullRefusal, EngineError
 from delaylog.storage.errors import BatchError, DiskFullError, NoDescriptorError
 
 PROBLEM: Final = "application/problem+json"
+UPGRADE_REQUIRED: Final = 426
+"""The member `status` of a refusal for another version of WebSocket."""
 
 
 class Problem(EngineError):
@@ -57,6 +59,9 @@ def problem_answer(refusal: EngineError) -> Answer:
         headers["Retry-After"] = str(members.get("retry_after_s", 1))
     if "allow" in members:
         headers["Allow"] = str(members["allow"])
+    if document["status"] == UPGRADE_REQUIRED:
+        # RFC 6455 4.4: the version that there is.
+        headers |= {"Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     return Answer(orjson.dumps(document), PROBLEM, document["status"], headers)
 
 

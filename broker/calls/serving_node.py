@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from delaylog.broker.calls.access.access import Access
 from delaylog.broker.calls.turn.turn import Turn
@@ -13,7 +13,7 @@ from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.periodic_checks import PeriodicChecks
 from delaylog.broker.host.watch.reloader import Reloader
-from delaylog.broker.push.urls import PORTS
+from delaylog.broker.push.addresses import AddressRules
 
 
 class ServingNode(Node):
@@ -33,8 +33,8 @@ class ServingNode(Node):
         self.access = Access(self)
         self.reloader = Reloader(machine)
         """Reads configured files again; `serve` sets the one with this process's files."""
-        self.push_ports: Collection[int] = PORTS
-        """Ports that a URL of a push target may name; `serve` sets those of the configuration."""
+        self.push_rules = AddressRules()
+        """What a push may reach; `serve` sets the rules of the configuration."""
         self.push_health: Callable[[GroupKey], Health | None] = lambda _: None
         """What pushes have learned of a target, if this node makes them."""
         self._checks = PeriodicChecks(self, on_fatal)

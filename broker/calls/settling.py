@@ -13,7 +13,7 @@ import numpy as np
 
 from delaylog.broker.calls.access.permitting import may_settle
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import check_columns, check_count, parse_receipt
+from delaylog.broker.calls.shapes import check_columns, check_count
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.limits import Limits
@@ -45,11 +45,6 @@ class Settler(Protocol):
     @property
     def topic_key(self) -> TopicKey:
         """The topic of the messages."""
-
-
-def parsed(receipts: list[str]) -> list[tuple[int, int]]:
-    """(lease, origin) of each receipt. Raises a Problem."""
-    return [parse_receipt(text, at) for at, text in enumerate(receipts)]
 
 
 async def settle_named(by: Settler, wanted: Settling, named: Sequence[Named]) -> list[str]:

@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
+from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import BATCH_VERSION
 from delaylog.storage.messages.members import INT64_MAX
 from delaylog.storage.messages.message_fields import (
@@ -103,6 +106,7 @@ class ReceiveCall:
 
 
 _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
+_DIGITS: Final = re.compile("[0-9a-f]*")
 
 
 def parse_receive(members: Any, limits: Limits, address: str = "") -> ReceiveCall:
@@ -164,6 +168,22 @@ def parse_receipt(text: Any, item: int) -> tuple[int, int]:
     )
 
 
-def receipt_text(lease: int, origin: int) -> str:
-    """The printable receipt of a delivery."""
-    return f"{lease:016x}{origin:016x}"
+def parse_receipts(texts: list[Any]) -> list[tuple[int, int]]:
+    """(lease, origin ref) of each receipt. Raises a Problem that names the first wrong one."""
+    if len(texts) > 1 and all(type(text) is str and len(text) == 32 for text in texts):
+        whole = "".join(texts)
+        if _DIGITS.fullmatch(whole):
+            # Together they are read four times as fast as one by one.
+            numbers = np.frombuffer(bytes.fromhex(whole), ">u8").reshape(-1, 2)
+            if numbers[:, 1].max() <= INT64_MAX:
+                return [(lease, ref) for lease, ref in numbers.tolist()]
+    return [parse_receipt(text, item) for item, text in enumerate(texts)]
+
+
+def receipt_texts(lease: int, origins: Int64Array) -> list[str]:
+    """The printable receipt of each message of a delivery: 16 digits of its lease, 16 of its ref.
+
+    The digits of all refs are made at once: one by one they cost as much as packing the messages.
+    """
+    head, digits = f"{lease:016x}", origins.astype(">i8").tobytes().hex()
+    return [head + digits[at : at + 16] for at in range(0, len(digits), 16)]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
 from delaylog.broker.cli.parser import (
@@ -19,7 +20,7 @@ from delaylog.broker.cli.parser import (
     complete_files,
     complete_folders,
 )
-from delaylog.broker.cli.values import is_time, parse_lifetime, parse_span, parse_time
+from delaylog.broker.cli.values import is_time, parse_lifetime, parse_span, parse_time, value_text
 from delaylog.broker.host.settings.options import Option
 from delaylog.storage.messages.members import (
     Choice,
@@ -43,7 +44,10 @@ __all__ = [
     "complete_files",
     "complete_folders",
     "count",
+    "flag_of",
+    "in_options",
     "lifetime",
+    "minus",
     "moment",
     "name",
     "number",
@@ -114,7 +118,7 @@ def add_broker(
             help=f"{option.help} (variable {option.variable}{default})",
         )
         if option.name == "token":
-            argument.type = _minus
+            argument.type = minus
         elif argument.metavar == "FILE":
             complete_files(argument)
     group.add_argument(
@@ -125,12 +129,12 @@ def add_broker(
     add_json(parser)
 
 
-def _minus(text: str) -> str:
-    """Refuse a token on the command line, without showing it once more."""
+def minus(text: str) -> str:
+    """Refuse a secret on the command line, without showing it once more."""
     if text != "-":
         raise argparse.ArgumentTypeError(
-            "takes only -, because every user of this machine sees the arguments of a command: use "
-            "--token-file or DELAYLOG_TOKEN"
+            "takes only - (standard input), because every user of this machine sees the arguments "
+            "of a command"
         )
     return text
 
@@ -212,10 +216,28 @@ def add_options(parser: Any, *members: Member[Any]) -> None:
 
 def add_option(parser: Any, member: Member[Any], **own: Any) -> None:
     """The option of a member of a call; `own` overrides keyword arguments for argparse."""
-    flag = _FLAGS.get(member.name) or f"--{member.name.removesuffix('_ms').replace('_', '-')}"
+    flag = flag_of(member.name)
     text = _HELP.get(member.name) or member.doc[:1].lower() + member.doc[1:].removesuffix(".")
     words = {"dest": member.name, "help": text.replace("%", "%%"), **_form(member)}
     parser.add_argument(flag, **words | own)
+
+
+def flag_of(name: str) -> str:
+    """The option of a member."""
+    return _FLAGS.get(name) or f"--{name.removesuffix('_ms').replace('_', '-')}"
+
+
+def in_options(text: str, members: Iterable[Member[Any]]) -> str:
+    """A broker's refusal, with the options of a verb where it names members, and their units."""
+    for member in members:
+        name, flag = member.name, flag_of(member.name)
+        if name.endswith("_ms"):
+            for said, number in set(re.findall(rf"\b({name} (\d+))\b", text)):
+                text = text.replace(said, f"{flag} {value_text(name, int(number))}")
+        # Other names may be ordinary words: they are members where a refusal begins with them.
+        anywhere = "_" in name or name in ("cron", "rrule")
+        text = re.sub(rf"{'' if anywhere else '^'}\b{name}\b", flag, text)
+    return text
 
 
 def _form(member: Member[Any]) -> dict[str, Any]:

@@ -14,16 +14,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, name
-from delaylog.broker.cli.connection import call, given
-from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.arguments import (
+    add_broker,
+    add_examples,
+    add_option,
+    in_options,
+    minus,
+    name,
+)
+from delaylog.broker.cli.connection import call, given, interruptible
+from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_members, print_table, say
 from delaylog.broker.cli.parser import add_action, add_actions
 from delaylog.broker.cli.values import plain_name, state_text, time_text, value_text
+from delaylog.client.errors import BadRequest
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.table import BY_NAME
-from delaylog.storage.messages.members import Member
+from delaylog.storage.messages.members import Flag, Member
 from delaylog.storage.messages.shape import Shape
 
 COUNTS: Final = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
@@ -45,6 +53,8 @@ class Called:
     columns: tuple[str, ...] = ()
     helps: tuple[tuple[str, str], ...] = ()
     """Help of options that differs from the documentation of their members."""
+    readers: tuple[tuple[str, Callable[[str], Any]], ...] = ()
+    """Forms of options that differ from those of their members."""
 
     @property
     def api(self) -> ApiCall:
@@ -60,11 +70,16 @@ class Called:
         """The members of the query and the body that are options."""
         takes = self.api.takes
         body = takes.shape.members if takes is not None and isinstance(takes.shape, Shape) else ()
-        # Secrets would show in lists of processes: the broker makes them.
-        hidden = {*self.place, shapes.CURSOR.name, shapes.ACKS.name, "secrets"}
+        hidden = {*self.place, shapes.CURSOR.name, shapes.ACKS.name}
         return tuple(each for each in (*self.api.query, *body) if each.name not in hidden)
 
 
+_SECRETS: Final = "secrets"
+# On the command line they would show in lists of processes.
+_SECRETS_HELP: Final = (
+    "read one or two secrets from standard input, one a line, the newest first (default: those "
+    "there are, else the broker makes one)"
+)
 _DESTS: Final = {"url": "target_url"}
 """Where argparse stores options whose members are named as an option of every verb."""
 _JOB: Final = ("job", "action", "topic", "state", "matched", "done", "too_late", "begun_ms")
@@ -108,7 +123,12 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
         "change": Called(
             "updateTarget",
             "change, disable or enable a push target, or rotate its secret",
-            ("target change reminders mail --push off", "target change reminders mail --rotate"),
+            (
+                "target change reminders mail --push off",
+                "target change reminders mail --rotate",
+                "target change reminders mail --secrets -",
+                "target change reminders mail --unset per-second",
+            ),
         ),
         "drop": Called(
             "deleteTarget",
@@ -202,18 +222,44 @@ def _add_call(parser: argparse.ArgumentParser, called: Called) -> None:
     for each in called.place:
         parser.add_argument(each, type=name, metavar=each.upper(), help=f"the {each}")
     add_broker(parser, topic=None, namespace="topic" in called.place)
-    helps = dict(called.helps)
+    helps, readers = dict(called.helps), dict(called.readers)
     takes = called.api.takes
     shape = takes.shape if takes is not None else None
     required = shape.required if isinstance(shape, Shape) else ()
     for member in called.members:
-        own = {"help": helps[member.name]} if member.name in helps else {}
+        own: dict[str, Any] = {"help": helps[member.name]} if member.name in helps else {}
+        if member.name in readers:
+            own["type"] = readers[member.name]
+        if member.name == _SECRETS:
+            own = {"action": "store", "type": minus, "metavar": "-", "help": _SECRETS_HELP}
         if member.name in _DESTS:
             own["dest"] = _DESTS[member.name]
         if member.name in required:
             add_option(parser, member, required=True, **own)
         else:
             add_option(parser, member, **own)
+    if called.api.method == "PATCH":
+        parser.add_argument(
+            "--unset",
+            action="append",
+            default=[],
+            choices=sorted(_words_of(called)),
+            metavar="OPTION",
+            help="back to the default, such as --unset "
+            f"{'end' if 'end' in _words_of(called) else 'per-second'}; may be given again",
+        )
+
+
+def _words_of(called: Called) -> dict[str, str]:
+    """The members that can be taken back, by the words of their options."""
+    members = (each for each in called.members if not isinstance(each, Flag))
+    return {plain_name(each.name).replace("_", "-"): each.name for each in members}
+
+
+def _read_secrets() -> list[str]:
+    """The secrets on standard input, one a line."""
+    with interruptible():
+        return sys.stdin.read().split()
 
 
 async def command(verb: str, args: argparse.Namespace) -> int:
@@ -232,7 +278,19 @@ async def carry_out(called: Called, args: argparse.Namespace) -> int:
     members = {name: value for name, value in members.items() if value is not None}
     if members.get("erase"):
         members["force"] = True
-    answer = await call(args, called.call, *place.values(), **members)
+    nulls = [_words_of(called)[each] for each in getattr(args, "unset", ())]
+    changes = [each for each in members.values() if each is not False]
+    if called.api.method == "PATCH" and not changes and not nulls:
+        raise UsageError("there is nothing to change: give an option; --help lists them")
+    if members.get(_SECRETS):
+        members[_SECRETS] = _read_secrets()
+    try:
+        answer = await call(args, called.call, *place.values(), nulls=nulls, **members)
+    except BadRequest as error:
+        if not args.json:
+            said = in_options(error.detail, called.members)
+            error.args = (f"{error.status} {error.code}: {said}",)
+        raise
     if members.get("erase") and not args.json:
         print(
             "delaylog: the broker erases the bytes now; `delaylog topics` shows the state erasing "
@@ -240,6 +298,8 @@ async def carry_out(called: Called, args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     if called.rows:
+        if "explain" in answer and not args.json:
+            print(answer["explain"], file=sys.stderr)
         print_rows(args, answer[called.rows], called.columns)
     elif called.text is not None:
         say(args, place | answer, called.text(place | answer))

@@ -7,7 +7,7 @@ import asyncio
 import getpass
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,8 +15,9 @@ from delaylog.broker.cli.failing import UsageError
 from delaylog.broker.cli.progress import SECONDS, Progress
 from delaylog.client import AsyncPlainClient
 from delaylog.client._async.transport import AsyncTransport
+from delaylog.client.calls.call import json_call
 from delaylog.client.calls.places import Places
-from delaylog.client.calls.requests import request
+from delaylog.client.calls.requests import path_of, request
 from delaylog.client.errors import ClientError, NotFound
 from delaylog.client.options import ConnectionOptions, TransportOptions, split_connection
 from delaylog.client.shards.sharding import Shard
@@ -80,15 +81,22 @@ def connection_of(args: argparse.Namespace) -> ConnectionOptions:
     }
 
 
-async def call(args: argparse.Namespace, name: str, *place: str, **members: Any) -> dict[str, Any]:
-    """Make one call of the table. `place`: the names in its path."""
+async def call(
+    args: argparse.Namespace, name: str, *place: str, nulls: Sequence[str] = (), **members: Any
+) -> dict[str, Any]:
+    """Make one call of the table. `place`: the names in its path; `nulls`: members of the body."""
     in_topics = BY_NAME[name].path.startswith(TOPICS)
     first: tuple[Places, ...] = (Places(args.namespace),) if in_topics else ()
+    made = request(name, *first, *place, **members)
+    if nulls:
+        # `request` leaves None out.
+        path = path_of(name, *first, *place)
+        made = json_call(BY_NAME[name].method, path, members | dict.fromkeys(nulls))
     route, options = route_of(args)
     transport = AsyncTransport(route, **options)
     try:
         with waiting(args):
-            return await transport.carry(request(name, *first, *place, **members))
+            return await transport.carry(made)
     finally:
         await transport.close()
 

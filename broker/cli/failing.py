@@ -76,6 +76,8 @@ _HINTS: Final = (
     ("BadRequest", "with force, give ids", "--by-id takes ids"),
     ("NotFound", "no topic", "`delaylog topics` lists them, and the first send makes one"),
     ("NotFound", "no group", "`delaylog groups make TOPIC GROUP` makes one"),
+    ("NotFound", "no schedule", "`delaylog schedule list TOPIC` lists them"),
+    ("NotFound", "no target", "`delaylog target set TOPIC GROUP --to URL` makes one"),
     ("NotFound", "no message", "`delaylog list TOPIC --state all` lists them"),
     ("NotFound", "no job", "`delaylog jobs` lists them"),
     ("NotFound", "no claim", "`delaylog claims list TOPIC` lists those that have not ended"),

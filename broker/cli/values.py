@@ -8,7 +8,7 @@ without a unit is refused, since nobody sees whether it means seconds or millise
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, Final
 
 UNITS_MS: Final = {
@@ -33,7 +33,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?\Z")
 _CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):[0-5][0-9]\Z")
 _TIMES: Final = frozenset(
     {
-        *("at", "now", "due", "until", "through", "wall", "from", "oldest"),
+        *("at", "now", "due", "until", "since", "through", "wall", "from", "oldest"),
         *("begun", "ended", "created", "used"),
         *("start", "end", "next", "fired", "buffered", "instant"),
     }
@@ -70,8 +70,19 @@ def parse_lifetime(text: str) -> int:
     return NEVER_MS if text == "never" else parse_span(text)
 
 
-def parse_time(text: str, now_ms: int) -> int:
-    """The Unix milliseconds of a time; `+2h` and `-2h` count from now. Raises ValueError."""
+def is_local(text: str) -> bool:
+    """Whether a text is a time without an offset from UTC."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        return False
+
+
+def parse_time(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
+    """The Unix milliseconds of a time; `+2h` and `-2h` count from now. Raises ValueError.
+
+    `zone`: that of a time without an offset; None: this machine's.
+    """
     if text == "now":
         return now_ms
     if _NUMBER.match(text):
@@ -84,8 +95,10 @@ def parse_time(text: str, now_ms: int) -> int:
     if _CLOCK.match(text):
         raise ValueError(f"{text} has no date: write {_next(text, now_ms)} for the next {text}")
     try:
-        # A time without a zone is one of this machine's zone.
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
+        at = datetime.fromisoformat(text)
+        if zone is not None and at.tzinfo is None:
+            at = at.replace(tzinfo=zone)
+        return round(at.timestamp() * 1000)
     except (ValueError, OverflowError):
         # The second is of a year that some zone has no seconds for.
         raise ValueError(f"{text!r} is not a time: {TIME_FORM}") from None
@@ -160,7 +173,7 @@ def value_text(name: str, value: Any) -> str:
         return ",".join(value_text(name, one) for one in value)
     if name.endswith("_ms") and isinstance(value, int):
         if is_time(name):
-            return time_text(value)
+            return time_text(value) if value else "-"
         return "never" if name == "ttl_ms" and value == NEVER_MS else span_text(value)
     if name in ("due_from", "due_to"):
         return time_text(value)

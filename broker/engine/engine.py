@@ -390,6 +390,7 @@ class Engine:
         self.dispatcher.retire()
         self.run_inline(self.housekeeping.discard_work())
         state.hot.close()
+        state.schedules.close()
         state.hours.close()
         state.ids.close()
         state.texts.close()

@@ -103,7 +103,7 @@ class Limits:
     topics_max: int = 200_000
     """Topics: one to two kilobytes of memory each; a call that would create another is refused."""
     schedules_max: int = 1_000_000
-    """Recurring schedules: about a kilobyte of memory each; a call that would create another is
+    """Recurring schedules: some 150 bytes of memory each; a call that would create another is
     refused."""
     groups_max: int = 1_000
     """Groups of one topic: each message is checked for each of them."""

@@ -19,7 +19,7 @@ import numpy as np
 from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.deliver.claim_table import ClaimTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
-from delaylog.broker.engine.errors import NO_LONGER_LEADS, NotLeadingError
+from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLeadingError
 from delaylog.broker.engine.failures.failure_table import FailureTable
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
@@ -163,7 +163,7 @@ class EngineState:
         self.jobs = JobTable()
         self.transactions = TransactionTable()
         self.access = AccessTable()
-        self.schedules = ScheduleTable()
+        self.schedules = ScheduleTable(files.fs, folder, log.frame_at, self._hash_one)
         self.targets = TargetTable()
         self.failures = FailureTable()
         self.keyspace = Keyspace(random)
@@ -240,6 +240,9 @@ class EngineState:
         self.id_key = key
         self.id_hash = IdHash(key)
 
+    def _hash_one(self, value: bytes) -> int:
+        return self.id_hash.one(value)
+
     def retire(self, commit: int) -> None:
         """Stop leading: frames behind `commit` were applied and may never be committed.
 
@@ -283,6 +286,13 @@ class EngineState:
         )
         self.position = self.log.end_position
         return position, self.position
+
+    def need_level(self, level: int, what: str) -> None:
+        """ConflictError if a member of the cluster runs a release whose logs have no `what`."""
+        if self.level < level:
+            raise ConflictError(
+                f"a member of this cluster runs a release without {what}: upgrade it first"
+            )
 
     def count_released(self, rows: RowArray) -> int:
         """How many of these rows, none of which was handed out, were released to a ready queue."""

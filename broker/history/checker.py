@@ -15,7 +15,8 @@ from delaylog.broker.history.findings import CheckReport, CheckSettings, Finding
 from delaylog.broker.history.keys import KeyBook
 from delaylog.broker.history.life import Context, Life
 from delaylog.broker.history.marks import Marks
-from delaylog.broker.history.model import Call, Mark
+from delaylog.broker.history.model import Call, Item, Mark, ScheduleCall
+from delaylog.broker.history.schedules import Instants, ScheduleBook
 from delaylog.broker.history.sources import Latenesses, check_sources, check_unsent
 
 _OUTCOMES = {True: "ok", False: "refused", None: "unknown"}
@@ -24,36 +25,43 @@ _OUTCOMES = {True: "ok", False: "refused", None: "unknown"}
 class HistoryChecker:
     """Add calls and marks with `add` or `extend`, then call `finish` once for the verdict."""
 
-    def __init__(self, settings: CheckSettings | None = None) -> None:
+    def __init__(
+        self, settings: CheckSettings | None = None, *, instants: Instants | None = None
+    ) -> None:
+        """`instants` computes the instants of a timing; needed for histories with schedules."""
         self.settings = settings or CheckSettings()
         self._store = EventStore()
         self._marks: list[Mark] = []
+        self._schedules = ScheduleBook(instants)
         self._calls: dict[tuple[str, bool | None], int] = {}
         self._first_ms = FOREVER
         self._last_ms = -FOREVER
         self._is_finished = False
 
-    def add(self, item: Call | Mark) -> None:
+    def add(self, item: Item) -> None:
         """Add one call or mark; the order of additions does not matter."""
         self.extend((item,))
 
-    def extend(self, items: Iterable[Call | Mark]) -> None:
+    def extend(self, items: Iterable[Item]) -> None:
         """Add many calls and marks."""
         assert not self._is_finished, "the verdict has been given"
         calls, store_call = self._calls, self._store.add
         first_ms, last_ms = self._first_ms, self._last_ms
         for item in items:
+            if isinstance(item, Mark):
+                self._marks.append(item)
+                continue
+            outcome = (item.op, item.ok)
+            calls[outcome] = calls.get(outcome, 0) + 1
+            if item.t0 < first_ms:
+                first_ms = item.t0
+            if item.t1 > last_ms:
+                last_ms = item.t1
             if type(item) is Call:
-                outcome = (item.op, item.ok)
-                calls[outcome] = calls.get(outcome, 0) + 1
-                if item.t0 < first_ms:
-                    first_ms = item.t0
-                if item.t1 > last_ms:
-                    last_ms = item.t1
                 store_call(item)
             else:
-                assert isinstance(item, Mark)
-                self._marks.append(item)
+                assert isinstance(item, ScheduleCall)
+                self._schedules.add(item)
         self._first_ms, self._last_ms = first_ms, last_ms
 
     def finish(self) -> CheckReport:
@@ -83,7 +91,7 @@ class HistoryChecker:
 
     def _judge(self, context: Context, report: CheckReport) -> None:
         latenesses, duplicates, keys = Latenesses(), Duplicates(), KeyBook()
-        findings = context.findings
+        findings, schedules = context.findings, self._schedules
         deliveries = 0
         is_keyed = len(context.store.key_names) > 1
         for name, events in self._store.events.items():
@@ -108,11 +116,13 @@ class HistoryChecker:
                     check_duplicates(life, number, group, context, duplicates)
                 if life.cancels or life.moves:
                     check_answers(life, number, group, context)
-            if is_delivered and not life.sends:
-                check_unsent(life, context)
+            if not life.sends and not schedules.add_firing(life, context, latenesses):
+                if is_delivered:
+                    check_unsent(life, context)
             if is_keyed and is_delivered:
                 keys.add(life, context)
         keys.check(context)
+        schedules.check(context, report.end_ms)
         findings.checked("C", deliveries)
         findings.checked("J", deliveries)
         findings.checked("I", latenesses.receipt.count + latenesses.disturbed.count)

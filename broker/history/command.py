@@ -14,10 +14,11 @@ import orjson
 
 from delaylog.broker.history.checker import HistoryChecker
 from delaylog.broker.history.events import TooManyGroups
-from delaylog.broker.history.findings import BOUND_MS, LEASE_MS, RULES, CheckReport, CheckSettings
+from delaylog.broker.history.findings import BOUND_MS, RULES, CheckReport, CheckSettings
 from delaylog.broker.history.model import HistoryError, read_items
 from delaylog.broker.history.recorder import open_history
 from delaylog.broker.history.report import report_json, report_text
+from delaylog.broker.history.schedules import Instants
 
 HOLDS, VIOLATED, UNREADABLE = 0, 1, 2
 _LINES_A_REPORT = 1_000
@@ -30,10 +31,14 @@ def check_files(
     paths: Iterable[str | Path],
     settings: CheckSettings | None = None,
     *,
+    instants: Instants | None = None,
     progress: Progress = lambda what, done: None,
 ) -> CheckReport:
-    """Check one history in any number of files. Raises HistoryError or OSError."""
-    checker = HistoryChecker(settings)
+    """Check one history in any number of files. Raises HistoryError, ValueError or OSError.
+
+    `instants` computes the instants of a timing, for histories with schedules.
+    """
+    checker = HistoryChecker(settings, instants=instants)
     done = 0
 
     def counted(lines: Iterable[bytes], path: str) -> Iterator[bytes]:
@@ -54,9 +59,9 @@ def run_check(
     paths: Sequence[str | Path],
     *,
     bound_ms: int = BOUND_MS,
-    lease_ms: int = LEASE_MS,
     as_json: bool = False,
     rules: Iterable[str] = RULES,
+    instants: Instants | None = None,
     progress: AbstractContextManager[Progress] = _SILENT,
 ) -> int:
     """Check, print the report, and return the exit code.
@@ -64,9 +69,9 @@ def run_check(
     `progress` is left before anything is printed, so that a bar is gone by then.
     """
     try:
-        settings = CheckSettings(bound_ms=bound_ms, lease_ms=lease_ms, rules=frozenset(rules))
+        settings = CheckSettings(bound_ms=bound_ms, rules=frozenset(rules))
         with progress as shown:
-            report = check_files(paths, settings, progress=shown)
+            report = check_files(paths, settings, instants=instants, progress=shown)
     except (HistoryError, TooManyGroups, ValueError, EOFError, OSError) as error:
         if as_json:
             members = {"error": {"code": "unreadable", "message": str(error)}}

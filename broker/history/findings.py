@@ -20,6 +20,7 @@ RULES = {
     "H": "an id names at most one living message",
     "I": "lateness (measured, not judged)",
     "J": "nothing is delivered that was not sent, and nothing altered",
+    "K": "each instant of a schedule has exactly one message",
 }
 """The rules by letter, in the words of the report."""
 
@@ -32,7 +33,7 @@ def parse_rules(text: str) -> frozenset[str]:
     chosen = frozenset(part.strip().upper() for part in text.split(",") if part.strip())
     unknown = sorted(chosen - set(RULES))
     if unknown or not chosen:
-        raise ValueError(f"no such rule: {', '.join(unknown) or 'none given'} (A to J)")
+        raise ValueError(f"no such rule: {', '.join(unknown) or 'none given'} (A to K)")
     return chosen
 
 
@@ -64,7 +65,7 @@ class CheckSettings:
                 raise ValueError(f"{name} is negative: {value}")
         unknown = sorted(self.rules - set(RULES))
         if unknown:
-            raise ValueError(f"no such rule: {', '.join(unknown)} (A to J)")
+            raise ValueError(f"no such rule: {', '.join(unknown)} (A to K)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,8 @@ class Windows:
 class Marks:
     """All marks of a history, indexed for queries."""
 
-    __slots__ = ("_clock", "_disturbed", "_losses", "_losses_ms", "counts", "end_ms", "groups")
+    __slots__ = ("_clock", "_disturbed", "_losses", "_losses_ms", "counts", "end_ms", "faults",
+                 "groups")  # fmt: skip
 
     def __init__(self, marks: Iterable[Mark], *, slack_ms: int, settle_ms: int) -> None:
         losses: list[tuple[int, int, str]] = []
@@ -57,6 +58,8 @@ class Marks:
         """Consumers drained the queue until this time: the earliest `end` mark."""
         self.groups: dict[str, int] = {}
         """Announced groups and when: each must see every message sent after that time."""
+        self.faults: list[tuple[str, int, int]] = []
+        """Kills, failovers and clock steps: kind, first and last time."""
         for mark in marks:
             self.counts[mark.kind] = self.counts.get(mark.kind, 0) + 1
             first, last = mark.t - slack_ms, mark.until + slack_ms
@@ -66,6 +69,7 @@ class Marks:
                 name = mark.group or ""
                 self.groups[name] = min(self.groups.get(name, FOREVER), mark.t)
             else:
+                self.faults.append((mark.kind, mark.t, mark.until))
                 disturbed.append((first, last + settle_ms, mark.kind))
                 if mark.kind == "clock":
                     clock.append((first, last, mark.kind))

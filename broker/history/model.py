@@ -24,17 +24,27 @@ under its own name. The line is parsed into one call for each id, with the same 
 
 A mark: `{"mark": "kill|failover|clock|end|group", "t": ms, "until": ms, "planned": true,
 "group": "…"}`, where all but the first two are optional (`group` belongs to the mark of that name).
+
+A call about a recurring schedule, where `id` is the schedule's; its messages are `id@instant`::
+
+    {"t0": ms, "t1": ms, "op": "schedule", "ok": true|false|null, "id": "…", "answer": {…}}
+    {"t0": ms, "t1": ms, "op": "run", "ok": true|false|null, "id": "…", "at": ms}
+    {"t0": ms, "t1": ms, "op": "backfill", "ok": true|false|null, "id": "…", "since": ms,
+     "until": ms}
+
+`answer` is the broker's description of the schedule after the call; without it there is none.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
 OPS = frozenset(("send", "deliver", "ack", "nack", "extend", "cancel", "reschedule", "dead"))
 MARKS = frozenset(("kill", "failover", "clock", "end", "group"))
 RESULTS = frozenset(("created", "kept", "replaced"))
+SCHEDULE_OPS = frozenset(("schedule", "run", "backfill"))
 
 TIME_MS_MAX = 1 << 61
 """73 million years. The checker uses greater values for "never"."""
@@ -85,6 +95,36 @@ class Mark(NamedTuple):
     group: str | None = None
 
 
+class ScheduleCall(NamedTuple):
+    """A call about one schedule. `answer` is None if the schedule does not exist after the call."""
+
+    t0: int
+    t1: int
+    op: str
+    ok: bool | None
+    id: str
+    answer: dict[str, Any] | None = None
+    at: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+Item: TypeAlias = Call | Mark | ScheduleCall
+ANSWER: dict[str, tuple[type, ...]] = {
+    "state": (str,),
+    "overlap": (str,),
+    "catch_up": (str,),
+    "catch_up_window_ms": (int,),
+    "jitter_ms": (int,),
+    "n": (int,),
+    "skipped": (int,),
+    "next_ms": (int, type(None)),
+    "fired_ms": (int, type(None)),
+    "buffered_ms": (int, type(None)),
+    "ttl_ms": (int, type(None)),
+}
+"""The members of an answer that rule K needs, besides those of the timing."""
+
 _TIME = (int, -TIME_MS_MAX, TIME_MS_MAX)
 _TEXT = (str, 0, 0)
 _FLAG = (bool, 0, 0)
@@ -113,6 +153,9 @@ _KINDS: dict[str, tuple[Any, int, int]] = {
     "t": _TIME,
     "until": _TIME,
     "planned": _FLAG,
+    "answer": (dict, 0, 0),
+    "at": _TIME,
+    "since": _TIME,
 }
 
 PLURALS = {
@@ -132,10 +175,10 @@ PLURALS = {
 assert set(Call._fields) < set(_KINDS)
 assert set(PLURALS) < set(Call._fields)
 
-_TYPE_NAMES = {int: "an integer", str: "a string", bool: "true or false"}
+_TYPE_NAMES = {int: "an integer", str: "a string", bool: "true or false", dict: "an object"}
 
 
-def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Call | Mark]:
+def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Item]:
     """Parse one line; a call with `ids` becomes one `Call` for each message."""
     try:
         record = orjson.loads(raw)
@@ -148,6 +191,8 @@ def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Call | Mark]:
     if "mark" in record:
         return (_mark(record, file, line),)
     _require_call(record, file, line)
+    if record["op"] in SCHEDULE_OPS:
+        return (_schedule_call(record, file, line),)
     if "ids" in record:
         return _bulk(record, file, line)
     call = Call._make(map(record.get, Call._fields))
@@ -157,7 +202,7 @@ def parse_line(raw: bytes, *, file: str, line: int) -> Sequence[Call | Mark]:
     return (call,)
 
 
-def read_items(lines: Iterable[bytes], *, file: str) -> Iterator[Call | Mark]:
+def read_items(lines: Iterable[bytes], *, file: str) -> Iterator[Item]:
     """Parse all lines of a file, skipping blank ones."""
     for number, raw in enumerate(lines, 1):
         if not raw.isspace():
@@ -179,8 +224,9 @@ def _check_fields(record: dict[str, Any], file: str, line: int) -> None:
 
 def _require_call(record: dict[str, Any], file: str, line: int) -> None:
     op = record.get("op")
-    if op not in OPS:
-        reason = "missing" if op is None else f"{op!r} is not one of {', '.join(sorted(OPS))}"
+    if op not in OPS and op not in SCHEDULE_OPS:
+        known = ", ".join(sorted(OPS | SCHEDULE_OPS))
+        reason = "missing" if op is None else f"{op!r} is not one of {known}"
         raise HistoryError(file, line, "op", reason)
     t0, t1 = record.get("t0"), record.get("t1")
     if t0 is None or t1 is None:
@@ -212,6 +258,22 @@ def _mark(record: dict[str, Any], file: str, line: int) -> Mark:
     if kind == "group" and group is None:
         raise HistoryError(file, line, "group", "missing")
     return Mark(kind, t, until, record.get("planned") is True, group)
+
+
+def _schedule_call(record: dict[str, Any], file: str, line: int) -> ScheduleCall:
+    call = ScheduleCall._make(map(record.get, ScheduleCall._fields))
+    needed = {"run": ("id", "at"), "backfill": ("id", "since", "until")}.get(call.op, ("id",))
+    # A run whose answer was lost has an instant that nobody knows.
+    for field in needed if call.ok else ("id",):
+        if record.get(field) is None:
+            raise HistoryError(file, line, field, "missing")
+    if call.ok and call.answer is not None:
+        for field, kinds in ANSWER.items():
+            value = call.answer.get(field)
+            if type(value) not in kinds:
+                reason = "missing" if value is None else _wrong_type(kinds[0], value)
+                raise HistoryError(file, line, f"answer.{field}", reason)
+    return call
 
 
 def _bulk(record: dict[str, Any], file: str, line: int) -> list[Call]:

@@ -8,10 +8,10 @@ loses at most its buffer. `delaylog.broker.history.model` describes the format. 
 import gzip
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO, Self, TypedDict, Unpack, cast
+from typing import Any, BinaryIO, Self, TypedDict, Unpack, cast
 
 import orjson
 
@@ -38,6 +38,10 @@ class CallFields(TypedDict, total=False):
     result: str | None
     force: bool | None
     node: int | None
+    answer: Mapping[str, Any] | None
+    at: int | None
+    since: int | None
+    until: int | None
     ids: Sequence[str] | None
     dues: Sequence[int | None] | None
     expiries: Sequence[int | None] | None

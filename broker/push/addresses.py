@@ -24,6 +24,8 @@ from ipaddress import (
 )
 from typing import Final, TypeAlias
 
+from yarl import URL
+
 from delaylog.broker.push.urls import PORTS
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -140,7 +142,8 @@ class AddressRules:
     """Ports that a push may connect to."""
 
     def refusal(self, host: str, port: int) -> str | None:
-        """Why a push must not connect to an address; None if it may.
+        """Why a push must not connect to an address; None if it may. The reason does not have the
+        address: who sets a target must not learn what internal names resolve to.
 
         `host` is an address as a resolver returns it, also one with a scope (`fe80::1%eth0`).
         """
@@ -153,8 +156,8 @@ class AddressRules:
         for each in _meant(address):
             reason = self._refusal(each)
             if reason is not None:
-                inside = "" if each == address else f", which embeds {each},"
-                return f"address {address}{inside} is not permitted: {reason}"
+                what = "address is" if each == address else "address embeds one that is"
+                return f"the {what} not permitted: {reason}"
         return None
 
     def _refusal(self, address: Address) -> str | None:
@@ -167,6 +170,19 @@ class AddressRules:
         if isinstance(address, IPv6Address) and address not in GLOBAL_UNICAST:
             return "not global unicast (RFC 4291)"
         return None
+
+
+def refused_literal(url: str, rules: AddressRules) -> str | None:
+    """Why no push would reach the address that a checked URL names; None: it may, or it is a name,
+    which is judged when it is resolved.
+    """
+    parsed = URL(url)
+    host, port = parsed.host or "", parsed.port or 0
+    try:
+        ip_address(host)
+    except ValueError:
+        return None
+    return rules.refusal(host, port)
 
 
 def _meant(address: Address) -> list[Address]:

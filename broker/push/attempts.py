@@ -8,12 +8,18 @@ nothing is decompressed, and of an answer at most 64 KiB are read.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Final
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from aiohttp.streams import StreamReader
+from multidict import istr
 
 from delaylog.broker.push.addresses import AddressRules
 from delaylog.broker.push.outcomes import ACKED, EXCERPT_BYTES, Outcome, fault, judge
@@ -25,8 +31,33 @@ DRAIN_SECONDS: Final = 1.0
 """After the head of an answer its body may take this long, then the connection is closed. The body
 decides nothing; it is read so that the connection can be used again."""
 ANSWER_BYTES_MAX: Final = 65_536
+INTERIM_MAX: Final = 8
+"""Interim answers (1xx) before an answer."""
 KEPT_SECONDS: Final = 30.0
 NAMES_KEPT_SECONDS: Final = 30
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request without headers that aiohttp adds by itself."""
+
+    DEFAULT_HEADERS: ClassVar[dict[istr, str]] = {}  # type: ignore[misc]
+
+
+class _Answers(ResponseHandler):
+    """The answers on one connection. aiohttp reads interim ones (1xx) without end, and while many
+    have arrived it does so without a pause for the event loop.
+    """
+
+    _interim = 0
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        if self.exception() is not None:
+            return
+        self._interim = self._interim + 1 if data[0].code < 200 else 0
+        if self._interim > INTERIM_MAX:
+            self.set_exception(aiohttp.ClientPayloadError("too many interim answers (1xx)"))
+        else:
+            super().feed_data(data, size)
 
 
 class RefusedAddressError(OSError):
@@ -46,20 +77,25 @@ class Attempts:
     ) -> None:
         """`own_ports`: ports that this process listens on; no push reaches them here."""
         self._rules, self._now_ms, self._own_ports = rules, now_ms, own_ports
+        connector = aiohttp.TCPConnector(
+            # Targets have limits of their own; a shared one would let dead ones block all.
+            limit=0,
+            keepalive_timeout=KEPT_SECONDS,
+            ssl=True if tls is None else tls,
+            resolver=Resolver(),
+            ttl_dns_cache=NAMES_KEPT_SECONDS,
+            socket_factory=self._socket,
+        )
+        # aiohttp has no public way to bound interim answers.
+        connector._factory = partial(  # type: ignore[assignment]
+            _Answers, loop=asyncio.get_running_loop()
+        )
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                # Targets have limits of their own; a shared one would let dead ones block all.
-                limit=0,
-                keepalive_timeout=KEPT_SECONDS,
-                ssl=True if tls is None else tls,
-                resolver=Resolver(),
-                ttl_dns_cache=NAMES_KEPT_SECONDS,
-                socket_factory=self._socket,
-            ),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding"),
+            request_class=_Request,
             headers={"User-Agent": "delaylog"},
         )
 
@@ -69,14 +105,13 @@ class Attempts:
 
     async def post(self, url: str, request: PushRequest, timeout_ms: int) -> Outcome:
         """Send one message; raises nothing but CancelledError."""
-        limits = aiohttp.ClientTimeout(total=timeout_ms / 1_000, sock_connect=CONNECT_SECONDS)
         try:
             async with self._session.post(
                 url,
                 data=request.body,
                 headers=request.headers,
                 allow_redirects=False,
-                timeout=limits,
+                timeout=_limits(timeout_ms),
             ) as answer:
                 excerpt = await _drained(answer)
                 if 200 <= answer.status < 300:
@@ -95,7 +130,7 @@ class Attempts:
         made = socket.socket(family, kind, protocol)
         try:
             if refusal is None and port in self._own_ports and _is_here(made, host):
-                refusal = f"address {host} port {port} is this broker itself"
+                refusal = f"the address, at port {port}, is this broker itself"
             if refusal is not None:
                 raise RefusedAddressError(refusal)
             made.setblocking(False)
@@ -103,6 +138,15 @@ class Attempts:
             made.close()
             raise
         return made
+
+
+@lru_cache(maxsize=64)
+def _limits(timeout_ms: int) -> aiohttp.ClientTimeout:
+    # aiohttp rounds long timeouts up to whole seconds, at which the attempts of a thousand targets
+    # would all end in one turn of the loop.
+    return aiohttp.ClientTimeout(
+        total=timeout_ms / 1_000, sock_connect=CONNECT_SECONDS, ceil_threshold=math.inf
+    )
 
 
 async def _drained(answer: aiohttp.ClientResponse) -> bytes:

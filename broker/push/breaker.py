@@ -136,7 +136,5 @@ class Breaker:
             opens = self._row >= FAILURES_TO_OPEN or share
         if opens:
             pause_ms = min(PAUSE_FIRST_MS << min(health.turns, 16), PAUSE_MS_MAX)
-            health = replace(
-                health, open_until_ms=now_ms + pause_ms, turns=health.turns + 1, reason=reason
-            )
-        self.health = replace(health, failing_since_ms=since_ms)
+            health = replace(health, open_until_ms=now_ms + pause_ms, turns=health.turns + 1)
+        self.health = replace(health, failing_since_ms=since_ms, reason=reason)

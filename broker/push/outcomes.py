@@ -26,6 +26,7 @@ RETRY_AFTER_MS_MAX: Final = 3_600_000
 """A receiver may silence its target for an hour at most; then the next attempt asks again."""
 EXCERPT_BYTES: Final = 256
 """How much of a failed answer's body its reason has."""
+_ANSWER: Final = "answer "
 _THROTTLING: Final = frozenset((429, 502, 503, 504))
 
 
@@ -103,13 +104,18 @@ def retry_after_ms(text: str, now_ms: int) -> int | None:
 
 def _reason(status: int, excerpt: bytes) -> str:
     try:
-        text = f"answer {status} {HTTPStatus(status).phrase}"
+        text = f"{_ANSWER}{status} {HTTPStatus(status).phrase}"
     except ValueError:
-        text = f"answer {status}"
+        text = f"{_ANSWER}{status}"
     if 300 <= status < 400:
         text += " (redirects are not followed)"
     said = _line(excerpt[:EXCERPT_BYTES].decode("utf-8", "replace"))
     return _cut(f"{text}: {said}" if said else text)
+
+
+def without_excerpt(reason: str) -> str:
+    """A reason for the log: what a receiver says may be a part of the message."""
+    return reason.partition(": ")[0] if reason.startswith(_ANSWER) else reason
 
 
 def _cause(error: BaseException) -> str:

@@ -27,10 +27,10 @@ from delaylog.broker.engine.push.targets import GroupKey, Health, Target
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import Breaker
-from delaylog.broker.push.outcomes import Outcome, Verdict, fault
+from delaylog.broker.push.outcomes import Outcome, Verdict, fault, without_excerpt
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
 from delaylog.broker.push.share import FIRST_SECONDS, Share
-from delaylog.broker.push.signing import parse_secret, signature_headers
+from delaylog.broker.push.signing import make_signers, signature_headers
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.records import split_records
@@ -44,7 +44,7 @@ LEASE_SLACK_MS: Final = 30_000
 """A lease is longer than an attempt: the end of a failed one may wait for its turn."""
 ROOM_SECONDS: Final = 0.02
 """A busy target waits this long at most for a quarter of its attempts to end, so that one receive
-leases several messages."""
+leases several messages, and one settle acks as many."""
 LOOK_SECONDS: Final = 10.0
 """A pump that may not begin an attempt looks again after this time, whatever it waits for: the
 clock may have been set."""
@@ -77,7 +77,7 @@ class Pump:
         self.target = target
         self._node, self._place, self._attempts, self._share = node, place, attempts, share
         self._state = node.engine.state
-        self._keys = [parse_secret(secret) for secret in target.secrets]
+        self._signers = make_signers(target.secrets)
         namespace, topic = place.topic_key
         self._source = f"/v1/ns/{namespace}/topics/{topic}"
         self._stored = self._state.targets.healths[place.key]
@@ -87,7 +87,10 @@ class Pump:
         self._is_known = False
         """Whether an attempt of this pump has succeeded."""
         self._acks: dict[int, list[int]] = {}
-        """By lease: origins of messages to ack at the end of this turn."""
+        """By lease: origins of messages that are to be acked."""
+        self._acks_wait = False
+        """Whether acks wait for the next receive, so that both are one write of the log."""
+        self._failing = asyncio.Lock()
         self._room = asyncio.Event()
         self._wake_at = 0
         """The event is set when at most this number of attempts is in flight."""
@@ -134,7 +137,7 @@ class Pump:
         """Lease and attempt until the target is not current any more."""
         while True:
             now_ms = self._node.clock.now_ms()
-            count = self.breaker.permitted(now_ms, max(self._share.room, 0))
+            count = self.breaker.permitted(now_ms, self._share.room(self.breaker.in_flight))
             if count == 0:
                 wait_s = (self.breaker.ready_at_ms(now_ms) - now_ms) / 1_000
                 wait_s = min(max(wait_s, ROOM_SECONDS), LOOK_SECONDS)
@@ -159,7 +162,12 @@ class Pump:
                 return
             self._begin(delivery)
             if found == count:
-                await self._until_ended(self.breaker.in_flight * 3 // 4, ROOM_SECONDS)
+                self._acks_wait = True
+                try:
+                    await self._until_ended(self.breaker.in_flight * 3 // 4, ROOM_SECONDS)
+                finally:
+                    self._acks_wait = False
+                    self._flush_acks()
 
     async def _receive(self, count: int) -> Delivery | None:
         lease_ms = self.target.timeout_ms + LEASE_SLACK_MS
@@ -189,12 +197,14 @@ class Pump:
     # ------------------------------------------------------------------ attempts
 
     def _begin(self, delivery: Delivery) -> None:
+        at_s = self._node.clock.now_ms() // 1_000
         columns = (
             delivery.origins.tolist(),
             delivery.attempts.tolist(),
             delivery.rows["deliver_at"].tolist(),
             split_records(delivery.records, delivery.rows),
         )
+        # All requests are made at once: code that ran a moment ago runs twice as fast.
         for origin, attempts, deliver_at_ms, record in zip(*columns, strict=True):
             said = PushedMessage(
                 ref_to_id(origin),
@@ -207,20 +217,38 @@ class Pump:
                 record.body,
             )
             self._share.in_flight += 1
-            self._share.run(self._attempt(said, delivery.lease, origin))
+            self._share.run(self._attempt(self._request(said, at_s), delivery.lease, origin))
 
-    async def _attempt(self, said: PushedMessage, lease: int, origin: int) -> None:
+    def _request(self, said: PushedMessage, at_s: int) -> PushRequest | None:
+        """None if the broker cannot make it: one message must not end the attempts at others."""
+        try:
+            made = make_request(said, self._source, self.target.mode)
+            signed = signature_headers(self._signers, said.id, at_s, made.body)
+        except Exception:
+            log.exception("message %s cannot be made a request", said.id)
+            return None
+        return PushRequest(made.headers + signed, made.body)
+
+    async def _attempt(self, request: PushRequest | None, lease: int, origin: int) -> None:
         # If the attempt is cancelled, the broker does not know what the receiver has got.
         outcome = Outcome(Verdict.FAILED, "the broker stopped during the attempt")
+        target = self.target
         try:
-            outcome = await self._post(said)
+            if request is None:
+                outcome = Outcome(
+                    Verdict.FAILED, "the broker cannot make a request of this message"
+                )
+            else:
+                outcome = await self._attempts.post(target.url, request, target.timeout_ms)
             if outcome.unwell:
-                await self._share.turn()
+                # One at a time, so that failures of other targets need not wait for all of these.
+                async with self._failing:
+                    await self._share.turn()
         except asyncio.CancelledError:
             pass
         except Exception as error:
             log.exception("an attempt at a push failed by an error of the broker")
-            outcome = fault(error, self.target.timeout_ms)
+            outcome = fault(error, target.timeout_ms)
         self._share.in_flight -= 1
         self._share.ended[outcome.verdict] += 1
         self._note(outcome)
@@ -232,13 +260,17 @@ class Pump:
             await self._settle(_settling(outcome), [receipts])
 
     def _ack(self, lease: int, origin: int) -> None:
-        """Ack in one call what receivers have taken in this turn of the loop."""
-        if not self._acks:
+        """Ack in one call what receivers have taken in this turn of the loop, or until the next
+        receive of a busy target.
+        """
+        if not self._acks and not self._acks_wait:
             asyncio.get_running_loop().call_soon(self._flush_acks)
         self._acks.setdefault(lease, []).append(origin)
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}
+        if not acks:
+            return
         receipts = [Receipts(lease, np.array(all_, np.int64)) for lease, all_ in acks.items()]
         self._share.run(self._settle(Settling("ack"), receipts))
 
@@ -248,13 +280,6 @@ class Pump:
         except EngineError:
             # Another node leads now, or the topic is gone: the lease ends by itself.
             return
-
-    async def _post(self, said: PushedMessage) -> Outcome:
-        made = make_request(said, self._source, self.target.mode)
-        at_s = self._node.clock.now_ms() // 1_000
-        signed = signature_headers(self._keys, said.id, at_s, made.body)
-        request = PushRequest(made.headers + signed, made.body)
-        return await self._attempts.post(self.target.url, request, self.target.timeout_ms)
 
     def _note(self, outcome: Outcome) -> None:
         now_ms = self._node.clock.now_ms()
@@ -297,7 +322,12 @@ def _log_turn(place: Place, before: str, health: Health, now_ms: int) -> None:
     if state == before or {before, state} == {"open", "half-open"}:
         return
     namespace, topic = place.topic_key
-    extra = {"namespace": namespace, "topic": topic, "group": place.group, "why": health.reason}
+    extra = {
+        "namespace": namespace,
+        "topic": topic,
+        "group": place.group,
+        "why": without_excerpt(health.reason),
+    }
     if state in ("open", "disabled"):
         log.warning("a push target is %s", state, extra=extra)
     elif before in ("open", "half-open", "disabled"):

@@ -53,6 +53,7 @@ class Pusher:
         if self._task is not None:
             self._task.cancel()
         self._drop_all()
+        self.share.close()
         if self.share.running:
             _, late = await asyncio.wait(set(self.share.running), timeout=STOP_SECONDS)
             for task in late:

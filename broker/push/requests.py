@@ -13,10 +13,12 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import orjson
+from multidict import istr
 
 from delaylog.storage.calls.of_targets import STRUCTURED
 
@@ -25,13 +27,21 @@ EVENT_TYPE: Final = "delaylog.message"
 JSON: Final = "application/json"
 STRUCTURED_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 OCTETS: Final = "application/octet-stream"
+_ATTRIBUTES: Final = (
+    *("specversion", "id", "source", "type", "deliverat", "attempt"),
+    *("subject", "partitionkey", "tags"),
+)
+_NAMES: Final = {name: istr(f"ce-{name}") for name in _ATTRIBUTES}
+"""Header names as aiohttp compares them, so that it does not convert them for each push."""
+_CONTENT_TYPE: Final = istr("content-type")
+_JSON_BEGINS: Final = frozenset(b'{["-0123456789tfn \t\r\n')
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VISIBLE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 """Characters that the HTTP binding leaves as they are."""
 _PLAIN: Final = re.compile(r"[!#$&-~]*")
 """Most values, which need no encoding."""
 _MEDIA_TYPE: Final = re.compile(
-    r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w-]+=(\"[\w .,:/+-]*\"|[\w.+-]+))*", re.ASCII
+    r"[\w.+-]+/[\w.+-]+([ \t]*;[ \t]*[\w-]+=(\"[\w .,:/+-]*\"|[\w.+-]+))*", re.ASCII
 )
 
 
@@ -82,9 +92,9 @@ def make_request(message: PushedMessage, source: str, mode: str) -> PushRequest:
     ]
     if mode == STRUCTURED:
         document = {**attributes, "datacontenttype": media_type, **_data(message.body, media_type)}
-        return PushRequest([("content-type", STRUCTURED_TYPE), *forwarded], orjson.dumps(document))
-    of_event = [(f"ce-{name}", encoded(str(value))) for name, value in attributes.items()]
-    return PushRequest([("content-type", media_type), *of_event, *forwarded], message.body)
+        return PushRequest([(_CONTENT_TYPE, STRUCTURED_TYPE), *forwarded], orjson.dumps(document))
+    of_event = [(_NAMES[name], encoded(str(value))) for name, value in attributes.items()]
+    return PushRequest([(_CONTENT_TYPE, media_type), *of_event, *forwarded], message.body)
 
 
 def encoded(text: str) -> str:
@@ -96,11 +106,18 @@ def encoded(text: str) -> str:
 
 def rfc3339(time_ms: int) -> str:
     """A Unix time in ms as text; times after the year 9999 are shown as its end."""
+    seconds, ms = divmod(time_ms, 1_000)
+    text = _second(seconds)
+    return f"{text}.{ms:03}Z" if text else "9999-12-31T23:59:59.999Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    """Messages that are pushed together are due together. Empty after the year 9999."""
     try:
-        at = _EPOCH + timedelta(milliseconds=time_ms)
+        return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
     except OverflowError:
-        return "9999-12-31T23:59:59.999Z"
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return ""
 
 
 def _media_type(message: PushedMessage) -> str:
@@ -126,6 +143,9 @@ def _data(body: bytes, media_type: str) -> dict[str, object]:
 
 
 def _is_json(body: bytes) -> bool:
+    if not body or body[0] not in _JSON_BEGINS:
+        # Most texts, without the costs of an error.
+        return False
     try:
         orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -2,7 +2,9 @@
 
 A name whose server does not answer occupies a thread for as long as the system tries, whatever the
 attempt takes. So these threads are nobody else's, their number is bounded, and they are daemons:
-the process ends without waiting for them, which no executor of the standard library allows.
+the process ends without waiting for them, which no executor of the standard library allows. Names
+that had an address at their last look-up, new names, and names that had none wait for threads
+apart, so that dead name servers stop no name that works.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from typing import Any, Final, TypeAlias
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 LOOKUPS_MAX: Final = 64
+"""Look-ups at one time: half for names that had an address, a quarter each for new and bad ones."""
+NAMES_MAX: Final = 10_000
+"""Names whose last look-up is remembered."""
 _Found: TypeAlias = "list[tuple[Any, ...]]"
 
 
@@ -23,18 +28,27 @@ class Resolver(AbstractResolver):
     """Create it on the event loop."""
 
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(LOOKUPS_MAX)
+        self._room = {
+            True: asyncio.Semaphore(LOOKUPS_MAX // 2),
+            None: asyncio.Semaphore(LOOKUPS_MAX // 4),
+            False: asyncio.Semaphore(LOOKUPS_MAX // 4),
+        }
+        self._found: dict[str, bool] = {}
+        """Whether the last look-up of a name had an address. One under way has none yet."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """The addresses of a name. Raises OSError."""
-        await self._room.acquire()
+        room = self._room[self._found.get(host)]
+        await room.acquire()
+        self._remember(host, found=False)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[_Found] = loop.create_future()
 
         def ended(found: _Found, error: Exception | None) -> None:
-            self._room.release()
+            room.release()
+            self._remember(host, found=error is None)
             if answer.done():
                 # Nobody waits for it any more.
                 return
@@ -68,6 +82,12 @@ class Resolver(AbstractResolver):
             )
             for kind, _, protocol, _, address in await answer
         ]
+
+    def _remember(self, host: str, *, found: bool) -> None:
+        self._found.pop(host, None)
+        if len(self._found) >= NAMES_MAX:
+            del self._found[next(iter(self._found))]
+        self._found[host] = found
 
     async def close(self) -> None:
         """Nothing: lookups under way end by themselves."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Final
+from typing import Final, TypeAlias
 
 from delaylog.broker.push.outcomes import Verdict
 
@@ -18,6 +18,9 @@ TURN_SECONDS: Final = 0.010
 """The pace of targets that fail: 100 turns a second."""
 FIRST_SECONDS: Final = 0.003
 """The pace of targets of which nothing is known, as after a start: 333 turns a second."""
+IDLE_MAX: Final = 256
+"""Idle tasks that wait for the next attempts, a few KiB each."""
+_Work: TypeAlias = Coroutine[None, None, None]
 
 
 class Share:
@@ -27,25 +30,73 @@ class Share:
         self.most, self.in_flight = most, 0
         self.ended: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
         self.running: set[asyncio.Task[None]] = set()
-        """Attempts and settles that have not ended."""
-        self._next_s = 0.0
-        """When the next turn is, by the loop's clock."""
+        """Tasks with an attempt or a settle that has not ended."""
+        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[_Work | None]]] = []
+        """Tasks that wait for work: a new task for each attempt costs more than its signature."""
+        self._closed = False
+        self._turns = {pace: _Turns(pace) for pace in (TURN_SECONDS, FIRST_SECONDS)}
 
-    @property
-    def room(self) -> int:
-        """How many attempts may begin."""
-        return self.most - self.in_flight
+    def room(self, in_flight: int) -> int:
+        """How many attempts may begin at a target that has `in_flight`.
 
-    def run(self, work: Coroutine[None, None, None]) -> None:
-        """Run it on the loop."""
-        task = asyncio.get_running_loop().create_task(work)
+        No target gets more than what it leaves to the others. So one target uses half of all
+        attempts, n greedy ones leave the part 1/(n + 1), and a new one can always begin (dynamic
+        thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998).
+        """
+        left = self.most - self.in_flight
+        return max((left - in_flight) // 2, int(left > in_flight == 0))
+
+    def run(self, work: _Work) -> None:
+        """Run it on the loop, in a task that may have done other work before."""
+        if self._idle:
+            task, future = self._idle.pop()
+            future.set_result(work)
+        else:
+            task = asyncio.get_running_loop().create_task(self._do(work))
         self.running.add(task)
-        task.add_done_callback(self.running.discard)
+
+    def close(self) -> None:
+        """Keep no idle tasks any more."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop()[1].set_result(None)
+
+    async def _do(self, work: _Work | None) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "the loop runs this as a task"
+        while work is not None:
+            try:
+                await work
+            finally:
+                self.running.discard(task)
+            if self._closed or len(self._idle) >= IDLE_MAX:
+                return
+            future: asyncio.Future[_Work | None] = loop.create_future()
+            self._idle.append((task, future))
+            try:
+                work = await future
+            except asyncio.CancelledError:
+                self.running.discard(task)
+                if future.done() and not future.cancelled() and (lost := future.result()):
+                    lost.close()
+                raise
 
     async def turn(self, seconds: float = TURN_SECONDS) -> None:
-        """Wait for a turn of this node, which takes so long."""
-        now_s = asyncio.get_running_loop().time()
-        at_s = max(self._next_s, now_s)
-        self._next_s = at_s + seconds
-        if at_s > now_s:
-            await asyncio.sleep(at_s - now_s)
+        """Wait for a turn of this node, which takes so long; each pace has turns of its own."""
+        await self._turns[seconds].next()
+
+
+class _Turns:
+    """Turns at one pace, in the order of calls."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._next_s, self._lock = seconds, 0.0, asyncio.Lock()
+
+    async def next(self) -> None:
+        """A loop that was late does not make up for turns: overdue ones would come together."""
+        loop = asyncio.get_running_loop()
+        async with self._lock:
+            wait_s = self._next_s - loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            self._next_s = loop.time() + self._seconds

@@ -12,12 +12,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from binascii import b2a_base64
 from collections.abc import Sequence
 from typing import Final
+
+from multidict import istr
 
 PREFIX: Final = "whsec_"
 KEY_BYTES_MIN: Final = 24
 KEY_BYTES_MAX: Final = 64
+_ID: Final = istr("webhook-id")
+_TIMESTAMP: Final = istr("webhook-timestamp")
+_SIGNATURE: Final = istr("webhook-signature")
 
 
 def parse_secret(text: str) -> bytes:
@@ -45,17 +51,24 @@ def shown(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def make_signers(secrets: Sequence[str]) -> list[hmac.HMAC]:
+    """One for each secret: the hash of its key is computed once. Raises ValueError."""
+    return [hmac.new(parse_secret(secret), digestmod="sha256") for secret in secrets]
+
+
 def signature_headers(
-    keys: Sequence[bytes], message_id: str, at_s: int, body: bytes
+    signers: Sequence[hmac.HMAC], message_id: str, at_s: int, body: bytes
 ) -> list[tuple[str, str]]:
-    """The headers of a push. Without keys there is no signature, but an id and a time."""
+    """The headers of a push. Without signers there is no signature, but an id and a time."""
     assert "." not in message_id, "a full stop separates the signed parts"
-    headers = [("webhook-id", message_id), ("webhook-timestamp", str(at_s))]
-    if keys:
+    headers: list[tuple[str, str]] = [(_ID, message_id), (_TIMESTAMP, str(at_s))]
+    if signers:
         signed = f"{message_id}.{at_s}.".encode() + body
-        headers.append(("webhook-signature", " ".join(_signature(key, signed) for key in keys)))
+        headers.append((_SIGNATURE, " ".join([_signature(each, signed) for each in signers])))
     return headers
 
 
-def _signature(key: bytes, signed: bytes) -> str:
-    return "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+def _signature(signer: hmac.HMAC, signed: bytes) -> str:
+    own = signer.copy()
+    own.update(signed)
+    return "v1," + b2a_base64(own.digest(), newline=False).decode()

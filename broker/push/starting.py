@@ -30,7 +30,7 @@ def start_pusher(
     own = frozenset(int(at.rpartition(":")[2]) for at in listening.values())
     attempts = Attempts(rules, now_ms=node.clock.now_ms, own_ports=own)
     pusher = Pusher(node, attempts, on_fatal, attempts_max=descriptors.served().pushes)
-    node.push_ports, node.push_health = rules.ports, pusher.health
+    node.push_rules, node.push_health = rules, pusher.health
     registry.register(PushMetrics(pusher, node.clock.now_ms))
     pusher.start()
     return pusher

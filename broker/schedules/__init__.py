@@ -7,7 +7,11 @@ a schedule and asks here. Start with `timing.py`, then `instants.py`, then `wall
 
 from delaylog.broker.schedules.catch_up import CatchUp, instants_after_outage
 from delaylog.broker.schedules.explain import explain
-from delaylog.broker.schedules.instants import next_instant, next_instant_after_change
+from delaylog.broker.schedules.instants import (
+    instants_of,
+    next_instant,
+    next_instant_after_change,
+)
 from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
 from delaylog.broker.schedules.overlap import Action, decide_overlap
@@ -26,6 +30,7 @@ __all__ = [
     "due_ms",
     "explain",
     "instants_after_outage",
+    "instants_of",
     "local_time",
     "next_instant",
     "next_instant_after_change",

@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.schedules.instants import next_instant, times_a_day
 from delaylog.broker.schedules.timing import Timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.storage.errors import MemberError
 
+_DAY_MS: Final = 86_400_000
 GRACE_MS: Final = 60_000
 """A take-over or a restart takes less; that is no outage."""
 WINDOW_MS: Final = 86_400_000
 """The window where none is given: a day."""
+CAUGHT_UP_MAX: Final = 100_000
+"""Instants of a schedule that may fire after one outage: some minutes of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,23 @@ class CatchUp:
     def grace_ms(self) -> int:
         """How far before now an instant may be that is not late."""
         return GRACE_MS + self.jitter_ms
+
+
+def check_window(timing: Timing, catch_up: CatchUp) -> None:
+    """Raise MemberError if an outage as long as the window would fire too many instants."""
+    if catch_up.policy != "all":
+        return
+    if timing.interval_ms is not None:
+        firings = catch_up.window_ms // timing.interval_ms
+    else:
+        # Days that the timing leaves out count too: the bound is for times of the day.
+        firings = -(-catch_up.window_ms // _DAY_MS) * times_a_day(timing)
+    if min(firings, timing.count or firings) > CAUGHT_UP_MAX:
+        what = (
+            f"{catch_up.window_ms} has up to {firings} instants, and catch_up all fires at most "
+            f"{CAUGHT_UP_MAX}: give a shorter one, or catch_up latest"
+        )
+        raise MemberError(f"catch_up_window_ms {what}", field="catch_up_window_ms", what=what)
 
 
 def instants_after_outage(

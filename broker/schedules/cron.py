@@ -7,6 +7,7 @@ hour where sorted lists give the next time at once.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from calendar import monthrange
 from datetime import datetime, time, timedelta
@@ -15,8 +16,9 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
+from delaylog.broker.schedules.cron_text import wrong
+from delaylog.broker.schedules.rarity import DAYS_MAX, too_rare
 from delaylog.broker.schedules.wall_clock import EPOCH
-from delaylog.storage.errors import MemberError
 
 _DAY: Final = timedelta(days=1)
 _YEARS: Final = timedelta(days=50 * 366)
@@ -30,25 +32,32 @@ class Cron:
         try:
             self._parsed = parsed = CronSim(text, EPOCH)
         except CronSimError as error:
-            what = f"{text!r} is not valid: {str(error)[:1].lower()}{str(error)[1:]}"
-            raise MemberError(f"cron {what}", field="cron", what=what) from None
+            # Of texts that `check_cron` accepts, only days that their months do not have.
+            raise wrong(text, "it never occurs: none of its months has such a day") from error
         self._seconds = sorted(parsed.seconds)
         self._minutes = sorted(parsed.minutes)
         self._hours = sorted(parsed.hours)
+        self.times_a_day = len(self._hours) * len(self._minutes) * len(self._seconds)
         self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
         fields = text.split()
         self.elapsed = fields[-5].startswith("*") or fields[-4].startswith("*")
         """Wildcard minutes or hours: it follows elapsed time when the clocks change."""
 
-    def next_wall(self, wall: datetime) -> datetime | None:
-        """The first time after `wall`, or None if there is none in 50 years."""
-        day, parsed = wall.date(), self._parsed
+    def next_wall(self, wall: datetime, *, bounded: bool = False) -> datetime | None:
+        """The first time after `wall`, or None if there is none in 50 years.
+
+        `bounded`: raises MemberError if that looks at more than DAYS_MAX days.
+        """
+        day, parsed, looked_at = wall.date(), self._parsed, 0
         if day.month in parsed.months and parsed.match_day(day):
             found = self._next_time(wall)
             if found is not None:
                 return datetime.combine(day, found)
         last = day + _YEARS
         while (day := day + _DAY) <= last:
+            looked_at += 1
+            if bounded and looked_at > DAYS_MAX:
+                raise too_rare("cron")
             if day.month not in parsed.months:
                 # The last day of this month; the next one is looked at.
                 day += timedelta(days=monthrange(day.year, day.month)[1] - day.day)
@@ -74,7 +83,23 @@ class Cron:
 
     def explain(self) -> str:
         """The expression in English."""
-        return self._parsed.explain()
+        text = self._parsed.explain()
+        if not self._parsed.day_and:
+            # Either of the two days is enough.
+            text = text.replace(" and on ", " or on ")
+        return _NTH.sub(r"\1 2nd \2", _EVERY.sub(_counted, text))
+
+
+_ORDINALS: Final = {"second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6}
+_EVERY: Final = re.compile(r"^Every (\w+) (second of every minute|minute of every hour)$")
+_NTH: Final = re.compile(r"\b([Ee]very) second (second|minute|hour|day|month)\b")
+
+
+def _counted(match: re.Match[str]) -> str:
+    """Every 5 minutes, where cronsim says every fifth minute of every hour; if no step is short."""
+    count = _ORDINALS.get(match[1], match[1].removesuffix("th"))
+    even = str(count).isdecimal() and 60 % int(count) == 0
+    return f"Every {count} {match[2].split()[0]}s" if even else match[0]
 
 
 @lru_cache(maxsize=4_096)

@@ -6,22 +6,29 @@ firing. `count` is not judged here: it counts firings, which are state.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
 
 from delaylog.broker.schedules.cron import parsed_cron
 from delaylog.broker.schedules.rrule import recurrence
-from delaylog.broker.schedules.timing import Timing
-from delaylog.broker.schedules.wall_clock import EPOCH, NextWall, WallClock
+from delaylog.broker.schedules.rrule_text import parsed_rrule
+from delaylog.broker.schedules.timing import Timing, check_timing
+from delaylog.broker.schedules.wall_clock import EPOCH, WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
 
 _S: Final = 1_000
 
 
-def next_instant(timing: Timing, after_ms: int, zones: Zones = PACKAGED) -> int | None:
+def next_instant(
+    timing: Timing, after_ms: int, zones: Zones = PACKAGED, *, bounded: bool = False
+) -> int | None:
     """The first instant after `after_ms`, or None: past the end, or nothing matches in 50 years.
 
-    Raises KeyError if the zones do not have the timing's zone.
+    Raises KeyError if the zones do not have the timing's zone. `bounded`: raises MemberError if the
+    search takes too long (`rarity.py`).
     """
     start_ms = 0 if timing.start_ms is None else timing.start_ms
     after_ms = max(after_ms, start_ms - 1)
@@ -33,9 +40,15 @@ def next_instant(timing: Timing, after_ms: int, zones: Zones = PACKAGED) -> int 
             step = timing.interval_ms
             found = start_ms + ((after_ms - start_ms) // step + 1) * step
     else:
-        found = _on_the_clock(timing, WallClock(zones.zone(timing.zone)), after_ms // _S)
+        clock = WallClock(zones.zone(timing.zone))
+        found = _on_the_clock(timing, clock, after_ms // _S, bounded=bounded)
     end_ms = INSTANT_MS_MAX if timing.end_ms is None else timing.end_ms
     return found if found is not None and found < end_ms else None
+
+
+def instants_of(members: Mapping[str, Any]) -> Callable[[int], int | None]:
+    """The function `next_instant` of the members of a timing. Raises MemberError."""
+    return partial(next_instant, check_timing(members))
 
 
 def next_instant_after_change(
@@ -55,18 +68,29 @@ def next_instant_after_change(
     return found
 
 
+def times_a_day(timing: Timing) -> int:
+    """At how many times of a day a cron expression or a rule fires, on days on which it does."""
+    if timing.cron is not None:
+        return parsed_cron(timing.cron).times_a_day
+    assert timing.rrule is not None
+    return parsed_rrule(timing.rrule).times_a_day
+
+
 def wall_s(timing: Timing, instant_ms: int, zones: Zones) -> int:
     """The wall time of an instant in the timing's zone, in seconds since 1970 on that clock."""
     return int((WallClock(zones.zone(timing.zone)).wall(instant_ms // _S) - EPOCH).total_seconds())
 
 
-def _on_the_clock(timing: Timing, clock: WallClock, after_s: int) -> int | None:
+def _on_the_clock(timing: Timing, clock: WallClock, after_s: int, *, bounded: bool) -> int | None:
     gap, fold = ("skip", "both") if timing.elapsed else (timing.gap, timing.fold)
-    found = clock.next_instant(walls_of(timing, clock), after_s, gap=gap, fold=fold)
+    walls = walls_of(timing, clock)
+    if bounded:
+        walls = partial(walls, bounded=True)
+    found = clock.next_instant(walls, after_s, gap=gap, fold=fold)
     return None if found is None else found * _S
 
 
-def walls_of(timing: Timing, clock: WallClock) -> NextWall:
+def walls_of(timing: Timing, clock: WallClock) -> Callable[..., datetime | None]:
     """The wall times of a cron expression or a rule."""
     if timing.cron is not None:
         return parsed_cron(timing.cron).next_wall

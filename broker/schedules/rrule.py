@@ -16,11 +16,13 @@ from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final
 
+from delaylog.broker.schedules.rarity import DAYS_MAX, too_rare
 from delaylog.broker.schedules.rrule_text import MONTHS_ALL, Rule, parsed_rrule
 
 YEARS_MAX: Final = 50
 """A rule that yields nothing for so long has ended; the longest interval is below it."""
 _DAY: Final = timedelta(days=1)
+_DAYS: Final = {"DAILY": 1, "WEEKLY": 7, "MONTHLY": 31, "YEARLY": 1}
 _MONDAY: Final = date(1970, 1, 5)
 
 
@@ -41,18 +43,40 @@ class Recurrence:
         times = tuple(time(h, m, s) for h in hours for m in minutes for s in seconds)
         return cls(rule, start, times)
 
-    def next_wall(self, wall: datetime) -> datetime | None:
-        """The first time after `wall`, or None if there is none in 50 years."""
+    def next_wall(self, wall: datetime, *, bounded: bool = False) -> datetime | None:
+        """The first time after `wall`, or None if there is none in 50 years.
+
+        `bounded`: raises MemberError if that looks at more than DAYS_MAX days.
+        """
+        rule, start, looked_at = self.rule, self.start.date(), 0
+        dates_of = _dates_of_day if rule.frequency == "DAILY" else _dates
         wall = max(wall, self.start - timedelta(seconds=1))
         count = self._period_at(wall.date())
-        count -= count % self.rule.interval
+        count -= count % rule.interval
         last = wall.date().replace(day=1) + timedelta(days=366 * YEARS_MAX)
         while (first := self._first_day(count)) <= last:
-            found = self._first_after(_dates(self.rule, self.start.date(), first), wall)
+            dates = dates_of(rule, start, first)
+            found = self._first_after(dates, wall) if dates else None
             if found is not None:
                 return found
-            count += self.rule.interval
+            looked_at += _days_looked_at(rule)
+            if bounded and looked_at > DAYS_MAX:
+                raise too_rare("rrule")
+            count = max(count + rule.interval, self._next_month(first))
         return None
+
+    def _next_month(self, first: date) -> int:
+        """The first period of the rule that reaches a month of BYMONTH, if that which begins at
+        `first` has no day in one; 0 otherwise.
+        """
+        rule, months = self.rule, self.rule.months
+        end = first + 6 * _DAY if rule.frequency == "WEEKLY" else first
+        if not months or rule.frequency == "YEARLY" or {first.month, end.month} & {*months}:
+            return 0
+        following = next((month for month in months if month > first.month), None)
+        year = first.year if following else first.year + 1
+        count = self._period_at(date(year, following or months[0], 1))
+        return count + -count % rule.interval
 
     def _first_after(self, dates: tuple[date, ...], wall: datetime) -> datetime | None:
         if self.rule.positions:
@@ -108,11 +132,12 @@ def recurrence(text: str, start: datetime) -> Recurrence:
 
 @lru_cache(maxsize=4_096)
 def _dates(rule: Rule, start: date, first: date) -> tuple[date, ...]:
-    """The dates of a period that begins at `first`, in order."""
-    if rule.frequency == "DAILY":
-        days: Iterator[date] = iter((first,))
-    elif rule.frequency == "WEEKLY":
-        days = (first + n * _DAY for n in range(7))
+    """The dates of a week, month or year that begins at `first`, in order."""
+    if _is_numbered(rule):
+        found = (_numbered(first.year, nth, weekday) for nth, weekday in rule.weekdays)
+        return tuple(sorted({day for day in found if day.year == first.year}))
+    if rule.frequency == "WEEKLY":
+        days: Iterator[date] = (first + n * _DAY for n in range(7))
     elif rule.frequency == "MONTHLY":
         days = _days_of_month(first.year, first.month)
     else:
@@ -131,13 +156,47 @@ def _dates(rule: Rule, start: date, first: date) -> tuple[date, ...]:
     return tuple(days)
 
 
+def _dates_of_day(rule: Rule, _: date, day: date) -> tuple[date, ...]:
+    """The same of a day. A search may look at thousands, so it is not cached."""
+    legal = (
+        (not rule.months or day.month in rule.months)
+        and (not rule.days or _has_day(rule, day))
+        and (not rule.weekdays or (0, day.weekday()) in rule.weekdays)
+    )
+    return (day,) if legal else ()
+
+
+@lru_cache(maxsize=4_096)
+def _days_looked_at(rule: Rule) -> int:
+    """How many days `_dates` looks at, about."""
+    if rule.frequency == "YEARLY" and not _is_numbered(rule):
+        every = rule.days or rule.weekdays
+        return 31 * len(rule.months or (MONTHS_ALL if every else (1,)))
+    return _DAYS[rule.frequency]
+
+
+def _is_numbered(rule: Rule) -> bool:
+    """Whether it names weekdays of the year by number, and nothing else."""
+    plain = rule.frequency == "YEARLY" and not rule.months and not rule.days
+    return plain and bool(rule.weekdays) and all(nth for nth, _ in rule.weekdays)
+
+
+def _numbered(year: int, nth: int, weekday: int) -> date:
+    """The n-th weekday of a year; the 53rd may be in another one."""
+    edge = date(year, 1, 1) if nth > 0 else date(year, 12, 31)
+    if nth > 0:
+        return edge + ((weekday - edge.weekday()) % 7 + 7 * (nth - 1)) * _DAY
+    return edge - ((edge.weekday() - weekday) % 7 + 7 * (-nth - 1)) * _DAY
+
+
 def _days_of_month(year: int, month: int) -> Iterator[date]:
     return (date(year, month, day) for day in range(1, monthrange(year, month)[1] + 1))
 
 
 def _has_day(rule: Rule, day: date) -> bool:
-    from_end = day.day - monthrange(day.year, day.month)[1] - 1
-    return day.day in rule.days or from_end in rule.days
+    if day.day in rule.days or rule.days[0] > 0:
+        return day.day in rule.days
+    return day.day - monthrange(day.year, day.month)[1] - 1 in rule.days
 
 
 def _has_weekday(rule: Rule, day: date) -> bool:

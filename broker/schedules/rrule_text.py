@@ -54,6 +54,11 @@ class Rule:
     seconds: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
 
+    @property
+    def times_a_day(self) -> int:
+        """Number of times of each of its days."""
+        return (len(self.hours) or 1) * (len(self.minutes) or 1) * (len(self.seconds) or 1)
+
 
 @lru_cache(maxsize=4_096)
 def parsed_rrule(text: str) -> Rule:
@@ -100,10 +105,8 @@ def _check_together(rule: Rule) -> None:
     nth_max = 53 if rule.frequency == "YEARLY" and not rule.months else 5
     if any(abs(nth) > nth_max for nth, _ in rule.weekdays):
         raise _wrong(f"BYDAY has numbers up to {nth_max} here")
-    times = 1
-    for each in (rule.hours, rule.minutes, rule.seconds):
-        times *= len(each) or 1
-    if times > TIMES_MAX:
+    if rule.times_a_day > TIMES_MAX:
+        times = rule.times_a_day
         raise _wrong(f"a day may have at most {TIMES_MAX} times, not {times}: use cron")
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Final
 
 from delaylog.broker.schedules.cron import parsed_cron
+from delaylog.broker.schedules.cron_text import check_cron
 from delaylog.broker.schedules.rrule_text import parsed_rrule
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import TIMING
@@ -66,9 +68,10 @@ def check_timing(members: Mapping[str, Any], zones: Zones = PACKAGED) -> Timing:
         what = f"give exactly one of {', '.join(FORMS)}, not {found}"
         raise MemberError(what, field=(forms or FORMS)[-1])
     if timing.zone not in zones.names:
-        what = f"{timing.zone!r} is no zone of tzdata {zones.version}: one is Europe/Berlin"
+        what = f"{timing.zone!r} is no zone of tzdata {zones.version}{_nearest(timing.zone, zones)}"
         raise MemberError(f"zone {what}", field="zone", what=what)
     if timing.cron is not None:
+        check_cron(timing.cron)
         parsed_cron(timing.cron)
     elif timing.start_ms is None:
         what = f"is missing: {forms[0]} is counted from it"
@@ -80,3 +83,12 @@ def check_timing(members: Mapping[str, Any], zones: Zones = PACKAGED) -> Timing:
             what = f"must be after start_ms {timing.start_ms}, not {timing.end_ms}"
             raise MemberError(f"end_ms {what}", field="end_ms", what=what)
     return timing
+
+
+def _nearest(name: str, zones: Zones) -> str:
+    """The zone that was probably meant, or an example."""
+    # A city alone is often all that a person writes.
+    known = {each.lower().rpartition("/")[2]: each for each in sorted(zones.names, reverse=True)}
+    known |= {each.lower(): each for each in zones.names}
+    found = get_close_matches(name.lower().replace(" ", "_"), known, n=1, cutoff=0.7)
+    return f": did you mean {known[found[0]]}?" if found else ", such as Europe/Berlin"

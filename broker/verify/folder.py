@@ -15,6 +15,7 @@ from delaylog.broker.cluster.members.folder_owner import META, node_of
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
+from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
 from delaylog.broker.host.audit.lines import AuditHead
@@ -25,6 +26,7 @@ from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
 from delaylog.broker.verify.physical_log import LogRange, verify_log
 from delaylog.broker.verify.report import Report
+from delaylog.broker.verify.schedules import verify_schedules
 from delaylog.broker.verify.transactions import verify_staged
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.meta import load_meta
@@ -54,7 +56,7 @@ from delaylog.storage.log.tick_slots import decode_slot
 T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "texts", "ready", "reserve"}
-    | {"crash", "backup.json", META, "vote", KEYSPACE, AUDIT, FIRST_ADMIN}
+    | {"crash", "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN}
 )
 
 
@@ -84,6 +86,8 @@ def verify_folder(
     _reach(positions, log, report)
     yield from _hours(fs, folder, newest, log, report)
     yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
+    if newest.schedules is not None:
+        yield from _labelled(SCHEDULES, verify_schedules(fs, folder, newest.schedules, log, report))
     verify_staged(newest.staged, log, report)
     yield from _ids(fs, folder, after, report)
     yield from _texts(fs, folder, report)
@@ -181,6 +185,8 @@ class _Newest:
     """Key of the hashes of ids."""
     far: Mapping[str, Any] | None = None
     """The far hours of the newest checkpoint."""
+    schedules: Mapping[str, Any] | None = None
+    """Which files of schedules it names."""
     audit: list[AuditHead] = field(default_factory=list)
     """The ends of audit logs that it names."""
 
@@ -215,6 +221,7 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             staged,
             members.get("id_key", b""),
             members.get("far"),
+            members.get("schedules"),
             heads_in(members.get("access", {})),
         )
     return positions, newest

@@ -29,7 +29,7 @@ from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.web.answering import response_of, response_to, send_pieces
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.body_budget import BodyBudget
-from delaylog.broker.web.callers import Callers
+from delaylog.broker.web.callers import Callers, check_opener
 from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
 from delaylog.broker.web.camellia import PLAIN, CamelliaFace
 from delaylog.broker.web.connection import CONNECTIONS_OWN, Connection, Server
@@ -227,12 +227,16 @@ class HttpFace:
                 ctx.about(route.call, route.topic_key, route.params)
             else:
                 handler = self._route(ctx, path, request.method)
+            if ctx.call is not None and ctx.call.streams:
+                check_opener(connection.session, request.headers, query)
             if ctx.face == "camellia":
                 answer = await self._carry_camellia(ctx, handler, path)
             else:
                 answer = await self._carry(ctx, handler, request.raw_path)
             if isinstance(answer, (Stream, Duplex)):
                 connection.flow = answer.flow
+                # The caller may have lost its rights since the call began.
+                self._callers.recheck([connection])
                 if isinstance(answer, Duplex):
                     return await carry_stream(request, answer.flow)
                 return await send_pieces(request, answer, self._node)

@@ -11,6 +11,8 @@ from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.sessions import (
     CSRF_HEADER,
+    TICKET,
+    Session,
     check_csrf,
     session_secret,
     ticket_secret,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""
+SESSION_ENDED: Final = "the session has ended: log in again"
 REVOKED: Final = "the token was revoked or has expired, or its rights have changed"
 _NAMES_SHOWN_MAX: Final = 200
 """Length of the names of a certificate in an error. A certificate can have many."""
@@ -46,8 +49,9 @@ class Callers:
         authenticator = self._authenticator
         header = headers.get(_AUTHORIZATION)
         if header is None and authenticator.required:
-            caller = self._without_header(headers, connection, query, reads=reads)
+            caller, session = self._without_header(headers, connection, query, reads=reads)
         else:
+            session = None
             try:
                 caller = authenticator.by_header(header)
             except Problem as refusal:
@@ -56,20 +60,25 @@ class Callers:
                 await self._node.pause(FOLLOWER_SECONDS)
                 caller = authenticator.by_header(header)
         if connection is not None:
-            connection.caller = caller
+            connection.caller, connection.session = caller, session
         return caller
 
     def recheck(self, connections: list[Connection]) -> None:
-        """Close connections with a call in progress whose caller's rights have changed or ended."""
+        """Close connections with a call in progress whose caller's rights have changed or ended,
+        and end streams whose session has ended.
+        """
+        now_ms = self._now_ms()
         for connection in connections:
-            caller = connection.caller
+            caller, session, flow = connection.caller, connection.session, connection.flow
+            if flow is not None and session is not None and not session.is_open(now_ms):
+                flow.end(Problem("unauthorized", SESSION_ENDED))
             if (
                 caller is not None
                 and connection.is_busy
                 and not self._authenticator.is_valid(caller)
             ):
-                if connection.flow is not None:
-                    connection.flow.end(Problem("unauthorized", REVOKED))
+                if flow is not None:
+                    flow.end(Problem("unauthorized", REVOKED))
                     continue
                 connection.force_close()
                 if connection.transport is not None:
@@ -81,32 +90,36 @@ class Callers:
 
     def _without_header(
         self, headers: Mapping[str, str], connection: Connection | None, query: str, *, reads: bool
-    ) -> Caller:
-        secret = session_secret(headers)
-        if secret is not None:
-            return self._of_session(secret, headers, reads=reads)
+    ) -> tuple[Caller, Session | None]:
+        """The caller, and the session that has proved it or has made its ticket."""
+        # A ticket goes before a cookie, which the browser adds by itself.
         ticket = ticket_secret(query) if reads else None
         if ticket is not None:
-            return self._checked(self._sessions.use_ticket(ticket, self._now_ms()))
+            found = self._sessions.use_ticket(ticket, self._now_ms())
+            return self._checked(found.caller), found.maker
+        secret = session_secret(headers)
+        if secret is not None:
+            session = self._of_session(secret, headers, reads=reads)
+            return self._checked(session.caller), session
         if connection is not None and connection.transport is not None:
             identities, expires_ms = client_certificate(connection.transport)
             caller = self._authenticator.by_certificate(identities, expires_ms)
             if caller is not None:
-                return caller
+                return caller, None
             if identities:
                 names = ", ".join(identities)[:_NAMES_SHOWN_MAX]
                 raise Problem(
                     "unauthorized", f"no principal has an identity of this certificate: {names}"
                 )
-        return self._authenticator.by_header(None)
+        return self._authenticator.by_header(None), None
 
-    def _of_session(self, secret: str, headers: Mapping[str, str], *, reads: bool) -> Caller:
+    def _of_session(self, secret: str, headers: Mapping[str, str], *, reads: bool) -> Session:
         session = self._sessions.find(secret, self._now_ms())
         if session is None:
-            raise Problem("unauthorized", "the session has ended: log in again")
+            raise Problem("unauthorized", SESSION_ENDED)
         if not reads:
             check_csrf(session, headers.get(CSRF_HEADER))
-        return self._checked(session.caller)
+        return session
 
     def _checked(self, caller: Caller) -> Caller:
         """The caller of a session or a ticket. Raises a Problem if it is not valid any more."""
@@ -116,3 +129,22 @@ class Callers:
 
     def _now_ms(self) -> int:
         return self._node.clock.now_ms()
+
+
+def check_opener(session: Session | None, headers: Mapping[str, str], query: str) -> None:
+    """Raise a Problem unless the page that opens a stream by a session is one of this broker.
+
+    A stream leases messages, but is a GET, which any page on another port of the same host can
+    make: it sends the cookie, and no `Origin`. One that does send it was checked before.
+    """
+    if session is None or ticket_secret(query) is not None or "Origin" in headers:
+        return
+    if headers.get("Sec-Fetch-Site", "").strip().lower() == "same-origin":
+        return
+    if headers.get(CSRF_HEADER) is None:
+        raise Problem(
+            "forbidden",
+            f"a stream by a browser's session needs Sec-Fetch-Site: same-origin, an Origin, the "
+            f"CSRF token in {CSRF_HEADER}, or a ticket in ?{TICKET}=",
+        )
+    check_csrf(session, headers[CSRF_HEADER])

@@ -20,9 +20,11 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
+from delaylog.storage.calls.streams import CLIENT_FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
+    from delaylog.broker.calls.access.sessions import Session
     from delaylog.broker.calls.streams.flow import Flow
     from delaylog.broker.host.watch.quiet_log import QuietLog
     from delaylog.broker.web.fast_lane import FastLane, Head
@@ -31,8 +33,15 @@ BUFFERED_BYTES_MAX: Final = 16_384
 """Largest incomplete request that is buffered here; aiohttp gets larger ones."""
 BUFFERED_SECONDS: Final = 1.0
 """After this time aiohttp gets an incomplete request; it limits how long the body may take."""
+UNFRAMED_BYTES_MAX: Final = 4 * CLIENT_FRAME_BYTES_MAX
+"""Bytes of a WebSocket without a whole message. Four times the largest one has room for the heads
+of its fragments, and for what is buffered behind it; empty fragments would go on for ever.
+"""
 CONNECTIONS_OWN: Final = 16
 """Connections reserved for HTTP, so that Redis clients cannot lock out a health check."""
+_UNFRAMED: Final = (
+    f"the fragments of a frame have more than {UNFRAMED_BYTES_MAX} bytes with their heads"
+)
 _BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf-8", 500)
 
 
@@ -49,6 +58,8 @@ class Connection(RequestHandler):
         "_theirs",
         "caller",
         "flow",
+        "session",
+        "unframed_bytes",
     )
 
     def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
@@ -67,8 +78,12 @@ class Connection(RequestHandler):
         """Bytes that aiohttp's request still lacks; negative if its end is not known."""
         self.caller: Caller | None = None
         """Who made the last call."""
+        self.session: Session | None = None
+        """The session by which the last call came, or its ticket was made."""
         self.flow: Flow | None = None
         """The stream that the connection carries, from its call on."""
+        self.unframed_bytes = 0
+        """Bytes of a WebSocket that have arrived since its last message was read."""
 
     # ------------------------------------------------------------------ its life
 
@@ -127,6 +142,12 @@ class Connection(RequestHandler):
             # aiohttp makes its parser continue with this call.
             super().data_received(data)
             return
+        if self._upgraded and self.flow is not None:
+            self.unframed_bytes += len(data)
+            if self.unframed_bytes > UNFRAMED_BYTES_MAX:
+                # What follows is not parsed any more.
+                self.flow.end(Problem("bad_request", _UNFRAMED))
+                return
         if self._theirs:
             if self._left:
                 self._give(data, max(self._left, 0) - len(data))

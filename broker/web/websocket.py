@@ -1,21 +1,24 @@
 """Carries a stream over a WebSocket: aiohttp's framing, our limits, close codes and reasons.
 
 No compression is offered: a few bytes of a hostile client could become gigabytes. A client that
-answers no ping is taken for gone.
+answers no ping is taken for gone. Frames that are no messages are bounded too: pings and pongs in
+number, fragments in bytes (`connection.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.problems import UPGRADE_REQUIRED, Problem
 from delaylog.broker.calls.streams.flow import Flow
 from delaylog.broker.calls.streams.session import Session
 from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.host.open_streams import StopsError
 from delaylog.broker.web.answering import NAMED
 from delaylog.storage.calls.streams import (
@@ -28,8 +31,18 @@ from delaylog.storage.calls.streams import (
 )
 from delaylog.storage.errors import DISTRUSTED
 
+if TYPE_CHECKING:
+    from delaylog.broker.web.connection import Connection
+
 CLOSE_SECONDS: Final = 2.0
 """How long a closing handshake may take; then the connection is aborted."""
+CONTROLS_PER_S: Final = 10
+"""Pings and pongs that a client may send in the long run: they are no calls, so no other limit
+counts them.
+"""
+CONTROLS_BURST: Final = 100
+CONTROL_HEAD_BYTES: Final = 6
+"""Of a ping or a pong: two bytes and the mask."""
 REASON_BYTES_MAX: Final = 123
 """A close frame has no room for more."""
 _REASONS: Final[dict[int, bytes]] = {
@@ -38,6 +51,7 @@ _REASONS: Final[dict[int, bytes]] = {
     WSCloseCode.MESSAGE_TOO_BIG: b"a frame has at most %d bytes" % CLIENT_FRAME_BYTES_MAX,
 }
 """The reasons of what aiohttp refuses, which gives none."""
+_VERSION: Final = "13"
 _NO_CODE: Final = 0
 """aiohttp's code of a close frame without one, as of `close()` in a browser."""
 
@@ -47,9 +61,11 @@ log = logging.getLogger("delaylog.web")
 class Socket(web.WebSocketResponse):
     """The channel of a session."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection, now_ms: Callable[[], int]) -> None:
         super().__init__(
             heartbeat=HEARTBEAT_SECONDS,
+            # aiohttp would answer any number of pings before it returns.
+            autoping=False,
             # The leases of a client that leaves in order are returned before the answer.
             autoclose=False,
             compress=False,
@@ -57,14 +73,27 @@ class Socket(web.WebSocketResponse):
             timeout=CLOSE_SECONDS,
         )
         self.headers.update(NAMED)
+        self._connection = connection
+        self._now_ms = now_ms
+        self._controls = TokenBucket(CONTROLS_PER_S, CONTROLS_BURST)
         self._kind = WSMsgType.BINARY
         self.left_in_order = False
         """Whether the client has closed the stream and wants its leases to end."""
 
     async def open(self, request: web.BaseRequest, form: str) -> None:
         """Answer the handshake. Raises a Problem."""
+        headers = request.headers
+        version = headers.get("Sec-WebSocket-Version", "none")
+        if "upgrade" not in headers.get("Connection", "").lower():
+            raise _malformed("the header Connection lacks 'Upgrade': a proxy may have removed it")
+        if version != _VERSION:
+            raise Problem(
+                "bad_request",
+                f"Sec-WebSocket-Version must be {_VERSION}, not {version[:20]!r}",
+                status=UPGRADE_REQUIRED,
+            )
         if not self.can_prepare(request):
-            raise Problem("bad_request", "the handshake of the WebSocket is malformed")
+            raise _malformed("Sec-WebSocket-Key must be 16 bytes in base64")
         await self.prepare(request)
         if form == "json":
             self._kind = WSMsgType.TEXT
@@ -74,14 +103,24 @@ class Socket(web.WebSocketResponse):
         await self.send_frame(raw, self._kind)
 
     async def read(self) -> str | bytes | None:
-        """The next frame of the client; None when the connection has ended."""
-        message = await self.receive()
+        """The next frame of the client; None when the connection has ended. Raises a Problem."""
+        while (message := await self.receive()).type in (WSMsgType.PING, WSMsgType.PONG):
+            await self._take_control(message)
         if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+            self._connection.unframed_bytes = 0
             data: str | bytes = message.data
             return data
         if message.type is WSMsgType.CLOSE:
             self.left_in_order = message.data in (_NO_CODE, CLOSED_OK, GOING_AWAY)
         return None
+
+    async def _take_control(self, message: WSMessage) -> None:
+        """Answer a ping; a pong has done its work by arriving. Raises a Problem."""
+        self._connection.unframed_bytes -= CONTROL_HEAD_BYTES + len(message.data)
+        if not self._controls.take(self._now_ms(), 1):
+            raise Problem("quota", f"a stream takes {CONTROLS_PER_S} pings or pongs a second")
+        if message.type is WSMsgType.PING:
+            await self.pong(message.data)
 
     async def close(
         self, *, code: int = CLOSED_OK, message: bytes = b"", drain: bool = True
@@ -97,9 +136,13 @@ class Socket(web.WebSocketResponse):
             return True
 
 
+def _malformed(what: str) -> Problem:
+    return Problem("bad_request", f"the handshake of the WebSocket is malformed: {what}")
+
+
 async def carry_stream(request: web.BaseRequest, flow: Flow) -> web.StreamResponse:
     """Serve a stream until it ends. Raises a Problem if the handshake is refused."""
-    socket = Socket()
+    socket = Socket(cast("Connection", request.protocol), flow.node.clock.now_ms)
     await socket.open(request, flow.form)
     code, reason = CLOSED_OK, ""
     try:

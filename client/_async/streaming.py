@@ -32,6 +32,7 @@ from delaylog.client.wire.http_answer import ANSWER_BYTES_MAX
 from delaylog.client.wire.process_name import process_name
 from delaylog.client.wire.stream_frames import STOP, StreamState
 from delaylog.storage.calls.streams import CLOSED_OK, HEARTBEAT_SECONDS, KEEP_LEASES
+from delaylog.storage.messages.joined_texts import join_texts
 
 log = logging.getLogger("delaylog.client")
 AGAIN_WAIT_MS: Final = 1_000
@@ -50,7 +51,7 @@ def deliveries(
 ) -> AsyncPolls:
     """Where a subscription gets its messages from. Several shards are polled."""
     wanted, how_much = Wanted.split(topic, members)
-    if len(links) > 1 or wanted.ids or any("," in tag for tag in wanted.tags):
+    if len(links) > 1 or wanted.ids:
         return polls
     lease_ms = how_much["lease_ms"]
     assert lease_ms is not None, "a subscription has a lease"
@@ -178,7 +179,7 @@ class AsyncStream:
             messages=0,
             bytes=0,
             lease_ms=lease_ms,
-            tags=",".join(wanted.tags) or None,
+            tags=join_texts(wanted.tags) or None,
             tags_mode=wanted.tags_mode if wanted.tags else None,
             begin=False,
             consumer=wanted.consumer or process_name(),

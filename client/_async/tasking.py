@@ -11,9 +11,12 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from zoneinfo import ZoneInfo
 
+from delaylog.client._async.workers.beginnings import AsyncBeginnings
 from delaylog.client._async.workers.shift import check_handler
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
+from delaylog.client.errors import ApiError
 from delaylog.client.keywords import DueKeywords, MessageKeywords, OneSendKeywords
 from delaylog.client.models import Sent
 from delaylog.client.wire.checks import check_keywords, check_text, check_topic, check_whole
@@ -109,7 +112,7 @@ class AsyncTaskDecorator:
         self,
         when: str | timedelta,
         *,
-        tz: str | None = None,
+        tz: str | ZoneInfo | None = None,
         name: str | None = None,
         shard: str | None = None,
         **rules: Unpack[RuleKeywords],
@@ -144,8 +147,7 @@ class AsyncTasking(Declaring):
 
     _task_topics: dict[str, _TaskTopic]
     """The functions of each topic that has tasks."""
-    _beginnings: list[Callable[[], Awaitable[object]]]
-    """What the worker does at each start."""
+    _beginnings: AsyncBeginnings
 
     @abstractmethod
     async def send(
@@ -208,13 +210,22 @@ class AsyncTasking(Declaring):
                 "name="
             )
         known.add(name)
+        try:
+            self.broker(repeat.shard)
+        except ValueError as error:
+            # At the declaration, not at the first start.
+            raise ValueError(f"every, schedule {name!r} of topic {topic!r}: {error}") from None
         said: ScheduleKeywords = {**repeat.said, "max_retry": fields.get("max_retry")}
 
         async def put() -> object:
             broker = self.broker(repeat.shard)
-            return await broker.put_schedule(topic, name, body.decode(), **said)
+            try:
+                return await broker.put_schedule(topic, name, body.decode(), **said)
+            except ApiError as error:
+                error.args = (f"schedule {name!r} of task {task!r}, topic {topic!r}: {error}",)
+                raise
 
-        self._beginnings.append(put)
+        self._beginnings.add(f"cannot put schedule {name!r} of topic {topic!r}", put)
 
 
 class _TaskTopic:

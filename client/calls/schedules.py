@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
+from zoneinfo import ZoneInfo
 
 from delaylog.client.calls.call import Call, json_call
 from delaylog.client.calls.places import Places
@@ -14,6 +14,7 @@ from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.due import unix_ms
 from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
+from delaylog.client.wire.json_bodies import with_body
 
 Gap: TypeAlias = Literal["next", "skip"]
 Fold: TypeAlias = Literal["first", "second", "both"]
@@ -52,7 +53,7 @@ class TryKeywords(RuleKeywords, TimeLimit, total=False):
     interval: timedelta | None
     interval_ms: int | None
     rrule: str | None
-    zone: str | None
+    zone: str | ZoneInfo | None
 
 
 class ScheduleKeywords(TryKeywords, total=False):
@@ -69,9 +70,18 @@ class ScheduleKeywords(TryKeywords, total=False):
 
 
 class UpdateScheduleKeywords(ScheduleKeywords, total=False):
-    """What a change of a schedule names; None: back to the default."""
+    """What a change of a schedule names; None: back to the default, but for the body."""
 
-    body: bytes | str | None
+    body: bytes | str
+
+
+class RangeKeywords(TimeLimit, total=False):
+    """Which instants a backfill is about."""
+
+    from_: datetime | None
+    from_ms: int | None
+    until: datetime | None
+    until_ms: int | None
 
 
 def schedules(
@@ -83,7 +93,7 @@ def schedules(
     cursor: str | None = None,
     **limits: Unpack[TimeLimit],
 ) -> Call[dict[str, Any]]:
-    """Return a page of the schedules of a topic, by name, starting after `cursor`."""
+    """Return a page of the schedules of a topic, in no particular order, after `cursor`."""
     return request(
         "listSchedules",
         places,
@@ -128,9 +138,8 @@ def update_schedule(
     check_keywords("update_schedule", said, UpdateScheduleKeywords)
     # Not `request`, which leaves None out.
     limit_s, members = _members(said)
-    body = members.pop("body", None)
-    if body is not None:
-        members |= _body(body)
+    if "body" in members:
+        members |= _body(members.pop("body"))
     path = path_of("updateSchedule", places, topic, schedule)
     return json_call("PATCH", path, members, limit_s=limit_s)
 
@@ -178,23 +187,27 @@ def backfill_schedule(
     topic: str,
     schedule: str,
     *,
-    from_ms: int,
-    until_ms: int | None = None,
     rate: int | None = None,
-    **limits: Unpack[TimeLimit],
+    **said: Unpack[RangeKeywords],
 ) -> Call[dict[str, Any]]:
-    """Send messages for instants of the past (until now), at most `rate` a second. A call sends
-    1,000; `next_from_ms` of the answer is where the next one goes on, or None. Raises NotFound.
+    """Send messages for instants from `from_` to before `until` (now), at most `rate` a second. A
+    call sends 1,000; `next_from_ms` of the answer is where the next one goes on, or None. Raises
+    NotFound.
     """
+    check_keywords("backfill_schedule", said, RangeKeywords)
+    limit_s, given = split_limit(said)
+    from_ms = _time_ms(given, "from_", "from_ms")
+    if from_ms is None:
+        raise TypeError("backfill_schedule needs from_ or from_ms")
     return request(
         "backfillSchedule",
         places,
         topic,
         schedule,
         from_ms=from_ms,
-        until_ms=until_ms,
+        until_ms=_time_ms(given, "until", "until_ms"),
         rate=rate,
-        limit_s=limit_of("backfill_schedule", limits),
+        limit_s=limit_s,
     )
 
 
@@ -207,10 +220,12 @@ def preview_schedule(
 
 
 def try_schedule(
-    places: Places, /, topic: str, schedule: str, n: int = 10, **said: Unpack[TryKeywords]
+    places: Places, /, topic: str, schedule: str, n: int = 10, **said: Unpack[ScheduleKeywords]
 ) -> Call[dict[str, Any]]:
-    """Return the firings that a schedule would have; nothing is stored."""
-    check_keywords("try_schedule", said, TryKeywords)
+    """Return the firings that a schedule would have; nothing is stored. What says something of the
+    messages is checked only.
+    """
+    check_keywords("try_schedule", said, ScheduleKeywords)
     limit_s, members = _members(said)
     return request("trySchedule", places, topic, schedule, n=n, limit_s=limit_s, **members)
 
@@ -225,13 +240,17 @@ def _members(said: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
         if name in given and given[name] is None
     }
     members = unset | in_numbers(given, *spans)
+    zone = members.get("zone")
+    if isinstance(zone, ZoneInfo):
+        if zone.key is None:
+            raise ValueError(
+                "zone is a ZoneInfo without a name, which only files have: name a zone"
+            )
+        members["zone"] = zone.key
     for name in _TIMES:
-        at = members.pop(name, None)
-        if at is None:
-            continue
-        if members.get(f"{name}_ms") is not None:
-            raise ValueError(f"give {name} or {name}_ms, not both")
-        members[f"{name}_ms"] = unix_ms(name, f"{name}_ms", at)
+        if members.get(name) is not None:
+            members[f"{name}_ms"] = _time_ms(members, name, f"{name}_ms")
+        members.pop(name, None)
     if members.get("tags") is not None:
         members["tags"] = list(members["tags"])
     for name in ("headers", "backoff"):
@@ -240,10 +259,16 @@ def _members(said: Mapping[str, Any]) -> tuple[float | None, dict[str, Any]]:
     return limit_s, members
 
 
-def _body(body: bytes | str) -> dict[str, str]:
+def _time_ms(said: Mapping[str, Any], name: str, field: str) -> int | None:
+    """A time in Unix ms, from a datetime or a number; None if neither is given."""
+    at, at_ms = said.get(name), said.get(field)
+    if at is None or at_ms is None:
+        return at_ms if at is None else unix_ms(name, field, at)
+    raise ValueError(f"give {name} or {field}, not both")
+
+
+def _body(body: bytes | str) -> dict[str, Any]:
     """The body's member. TypeError for what is neither text nor bytes."""
-    if isinstance(body, str):
-        return {"body": body}
-    if isinstance(body, bytes):
-        return {"body_base64": base64.b64encode(body).decode()}
-    raise TypeError(f"body is bytes or str, not {type(body).__name__}")
+    if not isinstance(body, (bytes, str)):
+        raise TypeError(f"body is bytes or str, not {type(body).__name__}")
+    return with_body({}, body)

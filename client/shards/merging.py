@@ -137,6 +137,12 @@ def merged_forecast(shapes: Shapes) -> Forecast:
             minutes=_summed(first.minutes, other.minutes),
             hours=_summed(first.hours, other.hours),
             later=first.later + other.later,
+            schedules=first.schedules + other.schedules,
+            schedules_left=first.schedules_left or other.schedules_left,
+            firings_until_ms=min(
+                (each for each in (first.firings_until_ms, other.firings_until_ms) if each),
+                default=None,
+            ),
         )
     return first
 
@@ -153,6 +159,8 @@ def no_result(_: Shapes) -> None:
 def _summed(one: Sequence[ForecastSlot], other: Sequence[ForecastSlot]) -> tuple[ForecastSlot, ...]:
     """Sum slots by start time: around a full minute brokers start with different slots."""
     counts: Counter[int] = Counter()
+    firings: Counter[int] = Counter()
     for slot in (*one, *other):
         counts[slot.from_ms] += slot.count
-    return tuple(ForecastSlot(from_ms, counts[from_ms]) for from_ms in sorted(counts))
+        firings[slot.from_ms] += slot.firings
+    return tuple(ForecastSlot(at, counts[at], firings[at]) for at in sorted(counts))

@@ -42,7 +42,8 @@ def check_keywords(call: str, given: Collection[str], declared: type) -> None:
     """TypeError for a keyword that the TypedDict does not declare."""
     for name in given:
         if name not in declared.__annotations__:
-            raise TypeError(f"{call} has no argument {name!r}")
+            known = ", ".join(declared.__annotations__)
+            raise TypeError(f"{call} has no argument {name!r}; it has {known}")
 
 
 def check_text(name: str, value: object) -> None:

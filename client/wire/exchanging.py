@@ -216,8 +216,12 @@ def refusal(answer: Answer, token: str | None = None, why_not: str | None = None
     except (ValueError, RecursionError):
         problem = _without(token, answer.body.decode(errors="replace"))
     if not isinstance(problem, dict):
-        begin = " ".join(str(problem).split())[:DETAIL_CHARS]
-        problem = {"detail": f"this is no answer of delaylog, but of another server: {begin}"}
+        if answer.location is not None:
+            # A redirect of the broker has no body.
+            problem = {"detail": f"redirected to {_without(token, answer.location)}"}
+        else:
+            begin = " ".join(str(problem).split())[:DETAIL_CHARS]
+            problem = {"detail": f"this is no answer of delaylog, but of another server: {begin}"}
     if why_not is not None:
         said = problem.get("detail", problem.get("title", ""))
         problem["detail"] = f"{said} (not followed: {why_not})".lstrip()

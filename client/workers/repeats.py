@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
 from delaylog.client.wire.checks import check_keywords
@@ -21,7 +22,7 @@ class Repeat(NamedTuple):
     def of(
         cls,
         when: str | timedelta,
-        tz: str | None,
+        tz: str | ZoneInfo | None,
         name: str | None,
         shard: str | None,
         rules: RuleKeywords,

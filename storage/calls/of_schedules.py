@@ -35,7 +35,7 @@ PUT_SCHEDULE: Final = Shape(
 )
 UPDATE_SCHEDULE: Final = Shape("Change of a schedule", *_WHEN, *_WHAT, doc="a schedule")
 TRY_SCHEDULE: Final = Shape(
-    "Schedule to try", *_WHEN, doc="a schedule to try", rules={"oneOf": _ONE_FORM}
+    "Schedule to try", *_WHEN, *_WHAT, doc="a schedule to try", rules={"oneOf": _ONE_FORM}
 )
 PAUSE_SCHEDULE: Final = Shape("Pause of a schedule", NOTE)
 BACKFILL: Final = Shape(
@@ -54,7 +54,7 @@ OF_SCHEDULES: Final = (
         "listSchedules",
         f"GET {SCHEDULES}",
         "read",
-        "A topic's schedules by name, page by page.",
+        "A topic's schedules, page by page, in no particular order.",
         "Schedules",
         query=(LIMIT, shapes.CURSOR),
     ),

@@ -28,11 +28,11 @@ _MEMBERS: Final[tuple[Member[Any], ...]] = (
     ),
     Choice(
         "mode",
-        "CloudEvents: binary (attributes as headers; the default) or structured (one JSON "
-        "document).",
+        "Form of the CloudEvents: binary (attributes as headers; the default) or structured (one "
+        "JSON document).",
         MODES,
     ),
-    Int("timeout_ms", "How long an attempt may take; default 15000.", 100, 120_000),
+    Int("timeout_ms", "How long an attempt may take; default 15 s.", 100, 120_000),
     Int("concurrency", "Attempts that may be in flight; default 10.", 1, 1_000),
     Number("per_second", "Attempts that may begin in a second; absent: any.", 0.001, 1_000_000),
 )

@@ -6,7 +6,8 @@ what a bound cannot say, such as the syntax of a cron expression.
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from delaylog.storage.messages.members import Choice, Int, Name, Text
 from delaylog.storage.messages.shape import Shape
@@ -22,11 +23,28 @@ PERIOD_MS_MAX: Final = 366 * 86_400_000
 CRON_BYTES_MAX: Final = 256
 RRULE_BYTES_MAX: Final = 512
 
-NAME: Final = Name(
+
+@dataclass(frozen=True, slots=True)
+class PrintableName(Name):
+    """A name that looks like what it is: people tell schedules apart by their names."""
+
+    def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
+        """The name."""
+        raw = Name.check(self, value, limits, item)
+        # Separators other than the space, and marks that are invisible or turn the text around.
+        if not value.isprintable() or value != value.strip():
+            raise self.wrong(
+                f"must have printable characters only and no space at its ends, not {value!a}", item
+            )
+        return raw
+
+
+NAME: Final = PrintableName(
     "schedule",
     "The name, unique in its topic.",
     200,
     r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
+    "must not be empty, begin with ~ or have control characters",
 )
 """With `@` and an instant behind it, a name is an id."""
 NOTE: Final = Text("note", "Why it is paused.", 1_000)

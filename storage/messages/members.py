@@ -16,10 +16,22 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from delaylog.storage.errors import MemberError, MemberTypeError
+from delaylog.storage.messages.joined_texts import split_texts
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,20}\Z")
+_TYPES: Final[dict[type, str]] = {
+    bool: "true or false",
+    bytes: "bytes",
+    dict: "an object",
+    float: "a number with a fraction",
+    int: "an integer",
+    list: "a list",
+    str: "text",
+    type(None): "null",
+}
+"""What people who write JSON call the types of values."""
 T = TypeVar("T")
 Values: TypeAlias = Mapping[str, Any]
 Schema: TypeAlias = dict[str, Any]
@@ -60,7 +72,7 @@ class Member(ABC, Generic[T]):
 
     def wrong_type(self, wanted: str, value: object, item: int | None) -> MemberTypeError:
         """The error for a value of the wrong type."""
-        what = f"must be {wanted}, not {type(value).__name__}"
+        what = f"must be {wanted}, not {_TYPES.get(type(value)) or type(value).__name__}"
         return MemberTypeError(f"{self.name} {what}", field=self.name, item=item, what=what)
 
 
@@ -73,12 +85,14 @@ class Int(Member[int]):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
         """The number."""
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.wrong_type("an integer", value, item)
         low, high = bound(self.low, limits), bound(self.high, limits)
-        if not low <= value <= high:
+        # Parsers of JSON return an integer that needs more than 64 bits as a float.
+        huge = isinstance(value, float) and abs(value) >= 2**63
+        if not huge and (not isinstance(value, int) or isinstance(value, bool)):
+            raise self.wrong_type("an integer", value, item)
+        if not low <= value <= high or huge:
             raise self.wrong(f"must lie from {low} to {high}, not {value}", item)
-        return value
+        return int(value)
 
     def _kind(self, limits: object) -> Schema:
         return {
@@ -178,12 +192,15 @@ class Text(Member[bytes]):
 class Name(Text):
     """A text that must match its pattern."""
 
+    rule: str | None = None
+    """The pattern in words."""
+
     def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
         """The name."""
         assert self.pattern is not None, "a name has a pattern"
         raw = Text.check(self, value, limits, item)
         if not re.fullmatch(self.pattern, value) or value.endswith("\n"):
-            raise self.wrong(f"must match {self.pattern[1:-1]}", item)
+            raise self.wrong(self.rule or f"must match {self.pattern[1:-1]}", item)
         return raw
 
 
@@ -304,13 +321,13 @@ class QueryWords(Member[frozenset[str]]):
 
 @dataclass(frozen=True, slots=True)
 class QueryTexts(Member[list[str]]):
-    """Texts as a query parameter: separated by commas."""
+    """Texts as a query parameter: separated by commas; see `joined_texts`."""
 
     count_max: int
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> list[str]:
         """The texts."""
-        texts: list[str] = value.split(",")
+        texts = split_texts(value)
         if len(texts) > self.count_max:
             raise self.wrong(f"must be at most {self.count_max} texts, not {len(texts)}", item)
         return texts

@@ -108,7 +108,7 @@ async def test_one_text_is_not_sent_as_its_letters(bodies: Any) -> None:
 
 async def test_what_is_not_sent_nor_asked_for() -> None:
     client = AsyncClient(NOBODY)
-    with pytest.raises(TypeError, match="tags must be a list of texts, not int"):
+    with pytest.raises(TypeError, match="tags must be a list of texts, not an integer"):
         await client.send("t", "x", tags=cast(Any, 5))
     with pytest.raises(TypeError, match="a topic is named by a str, not bytes"):
         await client.receive(cast(Any, b"t"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from delaylog.client import NotFound
+from delaylog.client import BadRequest, NotFound
 from delaylog.client.calls import schedules
 from delaylog.client.calls.places import Places
 from tests.client.any_queue import Queue, got, on_a_queue
@@ -66,7 +67,7 @@ def test_times_and_durations() -> None:
         tags=("a",),
     )
     assert said(call) == {
-        "body_base64": "eA==",
+        "body": "x",
         "interval_ms": 1_500,
         "start_ms": int(at.timestamp() * 1_000),
         "jitter_ms": 5,
@@ -80,6 +81,20 @@ def test_times_and_durations() -> None:
     }
 
 
+def test_zones_and_ranges() -> None:
+    """A zone by its name or as zoneinfo has it; a range by datetimes or numbers."""
+    zone = ZoneInfo("Asia/Tokyo")
+    call = schedules.put_schedule(PLACES, "t", "s", "x", cron="0 9 * * *", zone=zone)
+    assert said(call)["zone"] == "Asia/Tokyo"
+    at = datetime(2027, 1, 1, tzinfo=zone)
+    call = schedules.backfill_schedule(PLACES, "t", "s", from_=at, until_ms=2**41, rate=5)
+    assert said(call) == {"from_ms": 1_798_729_200_000, "until_ms": 2**41, "rate": 5}
+    with pytest.raises(TypeError, match="needs from_ or from_ms"):
+        schedules.backfill_schedule(PLACES, "t", "s")
+    with pytest.raises(ValueError, match="give until or until_ms"):
+        schedules.backfill_schedule(PLACES, "t", "s", from_ms=0, until=at, until_ms=5)
+
+
 @pytest.mark.parametrize(
     ("members", "error", "why"),
     [
@@ -87,12 +102,14 @@ def test_times_and_durations() -> None:
         ({"interval": timedelta(1), "interval_ms": 5}, ValueError, "interval or interval_ms"),
         ({"start": datetime(2027, 1, 1)}, ValueError, "start has no time zone"),  # noqa: DTZ001
         ({"start": datetime(2027, 1, 1, tzinfo=UTC), "start_ms": 5}, ValueError, "start or"),
-        ({"crown": "* * * * *"}, TypeError, "no argument 'crown'"),
+        ({"crown": "* * * * *"}, TypeError, "no argument 'crown'; it has .*cron, interval"),
     ],
 )
 def test_wrong_arguments(members: Any, error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
         schedules.put_schedule(PLACES, "t", "s", "x", **members)
+    with pytest.raises(TypeError, match="body is bytes or str, not NoneType"):
+        schedules.update_schedule(PLACES, "t", "s", body=None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="body is bytes or str, not int"):
         schedules.put_schedule(PLACES, "t", "s", 5, cron="* * * * *")  # type: ignore[arg-type]
 
@@ -155,3 +172,13 @@ async def test_what_every_refuses(queue: Queue) -> None:
         twice(of_kind(queue, lambda: None))
     with pytest.raises(TypeError, match="task takes: missing"):
         decorator.every("* * * * *")(of_kind(queue, takes))
+
+
+@on_a_queue
+async def test_a_refused_schedule_names_its_task(queue: Queue) -> None:
+    """A worker with many tasks does not start: its programmer has to find the one."""
+    decorator = queue.client.task(queue.topic, name="digest", wait_ms=500)
+    decorator.every("61 * * * *")(of_kind(queue, lambda: None))
+    why = "schedule 'digest' of task 'digest', .*minute must lie from 0 to 59"
+    with pytest.raises(BadRequest, match=why):
+        await worked(queue, lambda: True)

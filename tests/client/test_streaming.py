@@ -220,6 +220,18 @@ async def test_a_redirect_is_not_followed_by_the_library(
     assert elsewhere == []
 
 
+async def test_a_stream_of_a_tag_with_a_comma(two_brokers: tuple[str, str], topic: str) -> None:
+    async with AsyncClient(two_brokers[0]) as client:
+        await client.send(topic, "other", tags=["red"])
+        await client.send(topic, "wanted", tags=["red,\\green"])
+        messages = client.subscribe(topic, tags=["red,\\green"])
+        found = await anext(messages)
+        assert found.text == "wanted"
+        await await_streams(two_brokers[0], 1)
+        await found.ack()
+        await messages.aclose()
+
+
 async def test_several_shards_are_polled(two_brokers: tuple[str, str], topic: str) -> None:
     async with AsyncClient(*two_brokers) as client:
         await client.send_many(topic, [str(n) for n in range(10)])

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from delaylog.broker.history import HistoryRecorder, body_hash
 from delaylog.client import AnswerLost, ApiError, AsyncPlainClient, ClientError, NotReached
 from delaylog.client.wire.bulk import DONE, REJECTED, ref_to_id
+from delaylog.client.wire.exchanging import MOVED
 
 RESULTS = ("created", "kept", "replaced", "rejected")
+T = TypeVar("T")
 EXPECTED_CODES = frozenset({"too_late", "unknown", "not_ready"})
 
 
@@ -65,6 +68,9 @@ class RecordedCalls:
     counts: Counter[str] = field(default_factory=Counter)
     expected: frozenset[str] = EXPECTED_CODES
     """Codes of refusals that are no surprise."""
+    unclear: frozenset[str] = frozenset()
+    """Codes after which a call may have been carried out: a leader that loses its leadership during
+    a call answers `not_ready`."""
 
     async def send(
         self, topic: str, body: bytes, due_ms: int, own_id: str | None, key: str | None = None
@@ -337,6 +343,13 @@ class RecordedCalls:
             self.recorder.call(op, t0, now_ms(), None, ids=ids, due=due, oks=oks)
         return oks
 
+    async def outcome(self, op: str, call: Awaitable[T]) -> tuple[T | None, bool | None]:
+        """(the answer, True), (None, False) if it was refused, or (None, None) if nobody knows."""
+        try:
+            return await call, True
+        except ClientError as error:
+            return None, self._failed(op, error)
+
     def _failed(self, op: str, error: ClientError) -> bool | None:
         """False = certainly not done, None = unknown."""
         if isinstance(error, NotReached):
@@ -344,9 +357,10 @@ class RecordedCalls:
             return False
         if isinstance(error, ApiError):
             self.counts[f"{op} {error.code}"] += 1
-            if error.code not in self.expected:
+            # Between two leaders nodes redirect to each other, and none does anything.
+            if error.code not in self.expected and error.status != MOVED:
                 self.surprises.append(f"{op}: {error}")
-            return False
+            return None if error.code in self.unclear else False
         assert isinstance(error, AnswerLost)
         self.counts[f"{op} answer lost"] += 1
         return None

@@ -68,13 +68,14 @@ class Access:
             self._look_later()
 
     def look(self) -> None:
-        """Act on changed principals and expired secrets."""
+        """Act on changed principals, expired secrets and ended sessions."""
         self.authenticator.look()
         self._adopt_first_admin()
         table = self._node.engine.state.access
         now_ms = self._node.clock.now_ms()
         seen = table, table.version
         some_expired = self.authenticator.some_expired(now_ms)
+        some_expired |= self.sessions.some_ended(now_ms)
         if seen != self._seen or now_ms >= self._first_expiry_ms or some_expired:
             self._seen = seen
             self._first_expiry_ms = min(

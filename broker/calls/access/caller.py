@@ -96,6 +96,17 @@ class Caller:
         if self.messages is not None:
             _take(self.messages, count, now_ms, "messages")
 
+    def check_interval(self, interval_ms: int) -> None:
+        """Raise a Problem if a message each `interval_ms` exceeds the principal's limit."""
+        if self.messages is not None and interval_ms * self.messages.per_s < 1_000:
+            per_s = self.messages.per_s
+            raise Problem(
+                "quota",
+                f"interval_ms {interval_ms} is more than {per_s} messages a second, the limit of "
+                f"{self.name!r}: it may be {-(-1_000 // per_s)} and above",
+                field="interval_ms",
+            )
+
     def take_call(self, now_ms: int) -> None:
         """Count a call. Raises a Problem if it exceeds the principal's limit."""
         if self.calls is not None:

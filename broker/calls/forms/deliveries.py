@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from delaylog.broker.calls.shapes import receipt_text
+from delaylog.broker.calls.shapes import receipt_texts
 from delaylog.broker.engine.model import Delivery
 from delaylog.storage.columns.questions import alike
-from delaylog.storage.layout import INDEX_ENTRY, ref_to_id
+from delaylog.storage.layout import INDEX_ENTRY
 from delaylog.storage.messages.batch import BATCH_VERSION
 from delaylog.storage.messages.records import Record, RecordParts, split_records
 from delaylog.storage.messages.rows import bodies_only
@@ -77,12 +77,17 @@ def bulk_delivery(
 
 def body_members(body: bytes, *, packed: bool) -> dict[str, Any]:
     """The body's member: bytes in msgpack; in JSON text if it is UTF-8, else `body_base64`."""
+    name, value = _body_member(body, packed)
+    return {name: value}
+
+
+def _body_member(body: bytes, packed: bool) -> tuple[str, str | bytes]:
     if packed:
-        return {"body": body}
+        return "body", body
     try:
-        return {"body": body.decode()}
+        return "body", body.decode()
     except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
+        return "body_base64", base64.b64encode(body).decode()
 
 
 def own_members(record: Record, *, packed: bool) -> dict[str, Any]:
@@ -94,25 +99,29 @@ def own_members(record: Record, *, packed: bool) -> dict[str, Any]:
 def message_objects(delivery: Delivery, *, packed: bool) -> list[dict[str, Any]]:
     """Messages as objects for JSON and msgpack; a delivery with a lease has receipts."""
     rows, lease = delivery.rows, delivery.lease
+    until_ms = delivery.lease_until_ms
     columns = (
-        delivery.origins.tolist(),
+        receipt_texts(lease, delivery.origins),
         delivery.attempts.tolist(),
         rows["deliver_at"].tolist(),
         rows["priority"].tolist(),
         split_records(delivery.records, rows),
     )
     out = []
-    for origin, attempts, deliver_at_ms, priority, record in zip(*columns, strict=True):
-        members: dict[str, Any] = {"id": record.id or ref_to_id(origin)}
-        if lease:
-            members["receipt"] = receipt_text(lease, origin)
-            members["lease_until_ms"] = delivery.lease_until_ms
-        members.update(body_members(record.body, packed=packed))
-        members["deliver_at_ms"] = deliver_at_ms
-        members["attempts"] = attempts
-        members["priority"] = priority
-        members["tags"] = record.tags
-        members["key"] = record.key or None
-        members["headers"] = record.headers
-        out.append(members)
+    for receipt, attempts, deliver_at_ms, priority, record in zip(*columns, strict=True):
+        leased = {"receipt": receipt, "lease_until_ms": until_ms} if lease else {}
+        name, body = _body_member(record.body, packed)
+        out.append(
+            {
+                "id": record.id or f"~{receipt[16:]}",
+                **leased,
+                name: body,
+                "deliver_at_ms": deliver_at_ms,
+                "attempts": attempts,
+                "priority": priority,
+                "tags": record.tags,
+                "key": record.key or None,
+                "headers": record.headers,
+            }
+        )
     return out

@@ -117,7 +117,7 @@ def _members(ctx: Context, listed: Listed) -> dict[str, Any]:
 
 
 async def forecast(ctx: Context) -> Answer:
-    """GET …/forecast: numbers of messages that become due, per minute and per hour."""
+    """GET …/forecast: messages that become due, and firings, per minute and per hour."""
     node, values = ctx.node, ctx.query_values()
     minutes, hours = values["minutes"], values["hours"]
     topic, group = seen_or_blank(ctx, values)
@@ -131,5 +131,8 @@ async def forecast(ctx: Context) -> Answer:
             "minutes": counted.minutes,
             "hours": counted.hours,
             "later": counted.later,
+            "schedules": counted.firings.schedules,
+            "schedules_left": counted.firings.left,
+            "firings_until_ms": counted.firings.until_ms,
         }
     )

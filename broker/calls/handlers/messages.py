@@ -23,7 +23,6 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.settling import (
     Named,
     bulk_settling,
-    parsed,
     settle_bulk,
     settle_named,
 )
@@ -32,6 +31,7 @@ from delaylog.broker.calls.shapes import (
     check_columns,
     check_count,
     parse_message,
+    parse_receipts,
     parse_receive,
     receive_call,
 )
@@ -210,7 +210,7 @@ async def settle_messages(ctx: Context) -> Answer:
         group = the_group(topic, group_of(ctx, values))
     named: Sequence[Named]
     if receipts is not None and ids is None:
-        named = parsed(receipts)
+        named = parse_receipts(receipts)
     elif ids is not None and receipts is None:
         if not values["force"]:
             raise Problem("bad_request", "settling by id needs force: true", field="force")
@@ -227,7 +227,7 @@ async def ack_and_receive(ctx: Context) -> Answer:
     The ack is durable before the receive begins, so it stays even if the receive fails.
     """
     values = await ctx.values(ctx.node.engine.limits.json_values_max)
-    call, named = receive_call(values, ctx.address), parsed(values["receipts"])
+    call, named = receive_call(values, ctx.address), parse_receipts(values["receipts"])
     permit_group(ctx, call.group)
     await ctx.node.room_for_changes(rows=False)
     ctx.count = len(named)

@@ -13,16 +13,18 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import body_members
 from delaylog.broker.calls.places import the_topic
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
-    Coming,
+    anchored,
     drop_schedule,
     list_schedules,
     patch_schedule,
     pause_schedule,
-    preview,
+    planned_schedule,
+    previewed,
     put_schedule,
     resume_schedule,
     run_now,
@@ -31,9 +33,11 @@ from delaylog.broker.engine.schedules.commands import (
 )
 from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.messages import unpack_message
+from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
 from delaylog.broker.schedules.explain import explain
+from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.zones import PACKAGED
 from delaylog.storage.calls.of_schedules import (
     MESSAGE_FIELDS,
@@ -44,19 +48,33 @@ from delaylog.storage.calls.of_schedules import (
 from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
 from delaylog.storage.messages.shape import Shape
 
+PAGE_BYTES: Final = 4 << 20
+"""A page of a list ends when its messages, after the first one, have this size."""
 _BODIES: Final = ("body", "body_base64")
+_CURSOR_DIGITS: Final = 20
+"""A cursor is the number of a schedule."""
 
 
 async def list_schedules_(ctx: Context) -> Answer:
-    """GET …/schedules: a page, by name."""
+    """GET …/schedules: a page. A topic that does not exist yet reads as empty."""
     values = ctx.query_values()
     state, limit = ctx.node.engine.state, values["limit"]
-    topic = the_topic(ctx)
-    after = (values["cursor"] or b"").decode()
-    found = list_schedules(state, topic, after=after, limit=limit + 1)
-    cursor = found[limit - 1].name if len(found) > limit else None
-    page = [_describe(ctx, topic, one) for one in found[:limit]]
-    return ctx.answer({"schedules": page, "cursor": cursor})
+    topic = state.topics.get(ctx.topic_key)
+    cursor = values["cursor"] or b"0"
+    if not cursor.isdigit() or len(cursor) > _CURSOR_DIGITS:
+        raise Problem("bad_request", "cursor is not one of an earlier page", field="cursor")
+    if topic is None:
+        return ctx.answer({"schedules": [], "cursor": None})
+    found = list_schedules(state, topic, after=int(cursor), limit=limit + 1)
+    page: list[dict[str, Any]] = []
+    size = 0
+    for one in found[:limit]:
+        size += len(one.spec.message)
+        if page and size > PAGE_BYTES:
+            break
+        page.append(_describe(ctx, topic, one))
+    more = str(found[len(page) - 1].number) if len(page) < len(found) else None
+    return ctx.answer({"schedules": page, "cursor": more})
 
 
 async def get_schedule(ctx: Context) -> Answer:
@@ -73,11 +91,14 @@ async def put_schedule_(ctx: Context) -> Answer:
     topic = state.topics.get(key)
     if topic is None:
         # A refused schedule makes no topic.
-        NAME.check(name)
-        anchor = {} if members.get("cron") is not None else {"start_ms": now_ms}
-        spec_of(state, name, anchor | members, body or b"", PACKAGED)
+        planned_schedule(state, state.blank_topic(*key), name, members, body or b"", now_ms)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
+    if known is not None:
+        planned = planned_schedule(state, topic, name, members, body or b"", now_ms)
+        # An equal put changes nothing.
+        if planned.spec != known.spec:
+            recall_ahead(state, topic, known, now_ms)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
     return await _changed(ctx, topic, one, status=200 if known else 201)
 
@@ -88,13 +109,15 @@ async def update_schedule(ctx: Context) -> Answer:
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
+    one = recall_ahead(state, topic, one, now_ms)
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
 async def delete_schedule(ctx: Context) -> Answer:
     """DELETE …/schedules/{s}."""
-    _, one = _the_schedule(ctx)
-    drop_schedule(ctx.node.engine.state, one, ctx.node.clock.now_ms())
+    topic, one = _the_schedule(ctx)
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    drop_schedule(state, recall_ahead(state, topic, one, now_ms), now_ms)
     return await ctx.durable_answer({"result": "done"})
 
 
@@ -102,7 +125,8 @@ async def pause_schedule_(ctx: Context) -> Answer:
     """POST …/schedules/{s}/pause."""
     note = ((await ctx.values())["note"] or b"").decode()
     topic, one = _the_schedule(ctx)
-    one = pause_schedule(ctx.node.engine.state, one, note, ctx.node.clock.now_ms())
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
+    one = pause_schedule(state, recall_ahead(state, topic, one, now_ms), note, now_ms)
     return await _changed(ctx, topic, one)
 
 
@@ -118,12 +142,13 @@ async def run_schedule(ctx: Context) -> Answer:
     """POST …/schedules/{s}/run."""
     await ctx.values()
     topic, one = _the_schedule(ctx)
-    state = ctx.node.engine.state
+    state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
-    message_id = run_now(state, one, ctx.node.clock.now_ms())
+    ctx.caller.take_messages(1, now_ms)
+    message_id = run_now(state, one, now_ms)
     ctx.count = 1
-    one = state.schedules.by_number[one.number]
-    return await ctx.durable_answer({**_place(topic, one), "id": message_id, "n": one.progress.n})
+    fired = {"id": message_id, "n": one.progress.n + 1}
+    return await ctx.durable_answer({**_place(topic, one), **fired})
 
 
 async def backfill_schedule(ctx: Context) -> Answer:
@@ -142,6 +167,12 @@ async def backfill_schedule(ctx: Context) -> Answer:
         rate=values["rate"],
         now_ms=now_ms,
     )
+    limit = ctx.caller.messages
+    if limit is not None and len(firings) > limit.per_s:
+        # As many as the caller may send at once; the next call goes on.
+        next_from_ms = firings[limit.per_s].instant_ms
+        del firings[limit.per_s :]
+    ctx.caller.take_messages(len(firings), now_ms)
     for _ in send_backfill(state, firings, now_ms):
         await node.pause()
     ctx.count = len(firings)
@@ -154,7 +185,7 @@ async def preview_schedule(ctx: Context) -> Answer:
     """GET …/schedules/{s}/preview."""
     count = ctx.query_values()["n"]
     topic, one = _the_schedule(ctx)
-    return _preview(ctx, topic, one, preview(one, count, ctx.node.clock.now_ms()))
+    return await _preview(ctx, topic, one, count)
 
 
 async def try_schedule(ctx: Context) -> Answer:
@@ -167,13 +198,12 @@ async def try_schedule(ctx: Context) -> Answer:
     members, _ = await _given(ctx, TRY_SCHEDULE)
     state, now_ms, name = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["schedule"]
     NAME.check(name)
-    if members.get("cron") is None and members.get("start_ms") is None:
-        members["start_ms"] = now_ms
-    spec = spec_of(state, name, members, b"", PACKAGED)
+    spec = spec_of(state, name, anchored(members, now_ms), b"", PACKAGED)
     topic = state.topics.get(ctx.topic_key) or state.blank_topic(*ctx.topic_key)
     one = Schedule(0, topic.number, name, spec, None)
+    next_instant(spec.timing, now_ms - 1, bounded=True)
     begin_after(one, one.progress, now_ms - 1, PACKAGED)
-    return _preview(ctx, topic, one, preview(one, count, now_ms))
+    return await _preview(ctx, topic, one, count)
 
 
 def _the_schedule(ctx: Context) -> tuple[Topic, Schedule]:
@@ -189,9 +219,13 @@ async def _given(
     raw = shape.check(await ctx.members(ctx.node.engine.limits.json_values_max))
     members = {name: value for name, value in raw.items() if name not in _BODIES}
     body = None
-    if body_needed or any(raw.get(name) is not None for name in _BODIES):
+    if body_needed or any(name in raw for name in _BODIES):
         body = take_body(raw)
     ctx.note({name: value for name, value in members.items() if name != "headers"})
+    interval_ms = members.get("interval_ms")
+    if isinstance(interval_ms, int) and interval_ms > 0 and shape is not TRY_SCHEDULE:
+        # Instants of the other forms are seconds: no limit is below one message a second.
+        ctx.caller.check_interval(interval_ms)
     return members, body
 
 
@@ -234,17 +268,19 @@ def _message(ctx: Context, one: Schedule) -> dict[str, Any]:
     return {**shown, "headers": None}
 
 
-def _preview(ctx: Context, topic: Topic, one: Schedule, coming: list[Coming]) -> Answer:
-    timing = one.spec.timing
-    firings = [
-        {
-            "instant_ms": each.instant_ms,
-            "due_ms": each.due_ms,
-            "local": each.local.text,
-            "change": each.local.mark or None,
-        }
-        for each in coming
-    ]
+async def _preview(ctx: Context, topic: Topic, one: Schedule, count: int) -> Answer:
+    timing, firings = one.spec.timing, []
+    for each in previewed(one, count, ctx.node.clock.now_ms()):
+        firings.append(
+            {
+                "instant_ms": each.instant_ms,
+                "due_ms": each.due_ms,
+                "local": each.local.text,
+                "change": each.local.mark or None,
+            }
+        )
+        # Looking for a rare instant takes a millisecond.
+        await ctx.node.pause()
     return ctx.answer(
         {
             **_place(topic, one),

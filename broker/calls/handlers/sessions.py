@@ -57,7 +57,9 @@ async def close_session(ctx: Context) -> Answer:
 async def make_ticket(ctx: Context) -> Answer:
     """POST /v1/session/ticket: a ticket for one request that cannot send headers."""
     await ctx.values()
-    ticket, expires_ms = ctx.node.access.sessions.make_ticket(ctx.caller, ctx.node.clock.now_ms())
+    maker = None if "Authorization" in ctx.headers else _session(ctx)
+    sessions, now_ms = ctx.node.access.sessions, ctx.node.clock.now_ms()
+    ticket, expires_ms = sessions.make_ticket(ctx.caller, maker, now_ms)
     return ctx.answer({"ticket": ticket, "expires_at_ms": expires_ms})
 
 

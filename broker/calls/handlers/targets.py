@@ -17,7 +17,8 @@ from delaylog.broker.calls.places import permit_group, the_topic
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.commands import drop_target, put_target, the_target
 from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Target
-from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
+from delaylog.broker.push.addresses import refused_literal
 from delaylog.broker.push.signing import make_secret, parse_secret, shown
 from delaylog.broker.push.urls import check_url
 from delaylog.storage.calls.of_targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
@@ -43,8 +44,11 @@ async def put_target_(ctx: Context) -> Answer:
     state, now_ms = node.engine.state, node.clock.now_ms()
     url = _url(ctx, values)
     secrets = _secrets(values)
-    known = state.topics.get(key)
-    topic = known or node.engine.make_topic(key[1], now_ms, key[0])
+    topic = state.topics.get(key)
+    if topic is None and ctx.params["group"] == DEFAULT_NAME:
+        # A new topic has no other group.
+        topic = node.engine.make_topic(key[1], now_ms, key[0])
+    topic = topic or the_topic(ctx)
     group = _group(ctx, topic)
     old = state.targets.targets.get((topic.number, group.number))
     made = None
@@ -66,7 +70,9 @@ async def update_target(ctx: Context) -> Answer:
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     target, health = the_target(state, topic, group)
     target = replace(target, **_plain(values, given))
-    if values["url"] is not None:
+    if URL.name in given:
+        if values[URL.name] is None:
+            raise MemberError("url cannot be null: a target has one", field=URL.name)
         target = replace(target, url=_url(ctx, values))
     secrets, made = _secrets(values) or target.secrets, None
     if values["rotate"]:
@@ -119,10 +125,16 @@ def _plain(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def _url(ctx: Context, values: Mapping[str, Any]) -> str:
+    rules = ctx.node.push_rules
     try:
-        return check_url(values[URL.name].decode(), ctx.node.push_ports)
+        url = check_url(values[URL.name].decode(), rules.ports)
     except ValueError as error:
         raise MemberError(f"url: {error}", field=URL.name) from None
+    refusal = refused_literal(url, rules)
+    if refusal is not None:
+        what = f"url: {refusal}; --push-allow of the broker permits networks"
+        raise MemberError(what, field=URL.name)
+    return url
 
 
 def _secrets(values: Mapping[str, Any]) -> tuple[str, ...]:

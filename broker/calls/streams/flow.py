@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FRAME_BYTES: Final = 256 << 10
 """Bytes of the messages of one frame, after the first one: what a slow reader may hold in memory
 here, beside what the kernel has taken."""
-PLAIN_MESSAGES_MAX: Final = 250
+PLAIN_MESSAGES_MAX: Final = 500
 """Messages of one frame of objects: encoding them takes a millisecond."""
 _FITTING: Final = 256
 """Messages of the first frame, before the size of messages is known."""

@@ -16,7 +16,8 @@ import orjson
 from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, message_objects
 from delaylog.broker.calls.forms.reading import read_json, read_msgpack
 from delaylog.broker.calls.problems import Problem, document_of
-from delaylog.broker.calls.settling import bulk_settling, parsed
+from delaylog.broker.calls.settling import bulk_settling
+from delaylog.broker.calls.shapes import parse_receipts
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
@@ -55,10 +56,15 @@ class Settle:
 
 def decode(raw: str | bytes, limits: Limits) -> Grant | Stop | Settle:
     """A frame of a client: JSON as a text, msgpack as bytes. Raises EngineError or BatchError."""
-    if isinstance(raw, str):
-        members = read_json(raw.encode(), limits.json_values_max)
-    else:
-        members = read_msgpack(raw, limits.json_values_max, limits.json_rows_max)
+    try:
+        if isinstance(raw, str):
+            members = read_json(raw.encode(), limits.json_values_max)
+        else:
+            members = read_msgpack(raw, limits.json_values_max, limits.json_rows_max)
+    except Problem as error:
+        # A reader of bodies speaks of a body.
+        what = error.detail.replace("the body", "the frame").replace("requests", "frames")
+        raise Problem(error.code, what) from None
     if not isinstance(members, dict) or len(members) != 1:
         raise Problem("bad_request", f"a frame is an object with one member of {_NAMES}")
     ((name, given),) = members.items()
@@ -77,7 +83,7 @@ def decode(raw: str | bytes, limits: Limits) -> Grant | Stop | Settle:
         raise Problem("bad_request", f"{name} has no receipts", field="receipts")
     reason = (values.get("reason") or b"").decode()
     wanted = Settling(name, values.get("delay_ms"), values.get("lease_ms"), reason)
-    return Settle(wanted, receipts, parsed(receipts))
+    return Settle(wanted, receipts, parse_receipts(receipts))
 
 
 def delivery_frame(found: Delivery, form: str, now_ms: int) -> bytes:

@@ -33,6 +33,7 @@ from delaylog.broker.cli.dump.rows import (
     saved_far_hours,
     time_text,
 )
+from delaylog.broker.cli.dump.schedules import dump_definitions, dump_schedule_rows
 from delaylog.broker.cli.dump.transactions import (
     publish_members,
     saved_transactions,
@@ -43,7 +44,7 @@ from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
-from delaylog.broker.engine.schedules.schedule import Schedule
+from delaylog.broker.engine.schedules.schedule import PROGRESS, Schedule
 from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
@@ -86,11 +87,14 @@ def _refs(refs: np.ndarray) -> dict[str, Any]:
 def _schedules(members: dict[str, Any]) -> dict[str, Any]:
     """What a SCHEDULE frame does, without the bodies of messages."""
     if "put" in members:
-        one = Schedule.unpack(msgpack.unpackb(members["put"]))
+        one = Schedule.unpack(members["put"])
         due = time_text(one.progress.due_ms) if one.progress.next_ms else None
         return {"put": one.name, "topic": one.topic, "number": one.number, "due": due}
     if "moved" in members:
-        moved = [{"number": n, "due": time_text(to.due_ms)} for n, to in rows_moved(members)]
+        moved = [
+            {"number": number, "due": time_text(values[PROGRESS.index("due_ms")])}
+            for number, values in rows_moved(members)
+        ]
         return {"n": len(moved), "moved": moved[:_REFS_SHOWN], "by": members["by"]}
     return members
 
@@ -272,8 +276,6 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
         members[name] = len(members[name])
     if "transactions" in members:
         members["transactions"] = saved_transactions(members["transactions"])
-    if "schedules" in members:
-        members["schedules"] = list(members["schedules"])
     members["topics"] = list(members["topics"])
     for topic in members["topics"]:
         for group in topic["groups"]:
@@ -329,6 +331,10 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_ids
     if path.suffix == ".run":
         return dump_run
+    if path.suffix == ".definitions":
+        return dump_definitions
+    if path.suffix == ".rows":
+        return dump_schedule_rows
     if position_of_name(path.name) is not None:
         return dump_snapshot
     if path.suffix == ".log" and path.stem.isdigit():
@@ -336,7 +342,8 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
     raise UsageError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
         "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
-        "snapshot of the keyspace, a run of ids or their index, crash or backup.json (the bytes of "
+        "snapshot of the keyspace, definitions or rows of schedules, a run of ids or their index, "
+        "crash or backup.json (the bytes of "
         "lock, hold, reserve and the files in ready have no meaning)"
     )
 

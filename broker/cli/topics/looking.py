@@ -90,7 +90,7 @@ async def stats_command(args: argparse.Namespace) -> int:
 
 
 async def forecast_command(args: argparse.Namespace) -> int:
-    """`delaylog forecast`: a line for each minute and hour in which messages become due."""
+    """`delaylog forecast`: a line for each minute and hour with messages due, or firings."""
     minutes = 0 if args.minutes is None else args.minutes
     query = given(args, shapes.GROUP, shapes.HOURS) | {"minutes": minutes}
     answer = await call(args, "getForecast", args.topic, **query)
@@ -100,11 +100,12 @@ async def forecast_command(args: argparse.Namespace) -> int:
     rows = []
     for name, length_ms in (("minutes", 60_000), ("hours", 3_600_000)):
         rows += [
-            (time_text(each["from_ms"]), span_text(length_ms), each["count"])
+            (time_text(each["from_ms"]), span_text(length_ms), each["count"], each["firings"])
             for each in answer[name]
-            if each["count"]
+            if each["count"] or each["firings"]
         ]
-    print_table(("from", "length", "count"), rows, numbers=("count",))
+    header = ("from", "length", "count", "firings")
+    print_table(header, rows, numbers=("count", "firings"))
     print(f"later: {answer['later']}")
     if not rows and not answer["later"]:
         await say_if_absent(args)

@@ -5,22 +5,46 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from delaylog.broker.cli.arguments import moment
 from delaylog.broker.cli.called import Called, carry_out, declare
-from delaylog.broker.cli.values import time_text
+from delaylog.broker.cli.connection import say_if_absent
+from delaylog.broker.cli.failing import UsageError
+from delaylog.broker.cli.values import is_local, parse_time, time_text
 
-_LISTED: Final = ("schedule", "state", "cron", "interval_ms", "rrule", "zone", "next_ms", "n")
+_LISTED: Final = (
+    "schedule",
+    "state",
+    "cron",
+    "interval_ms",
+    "rrule",
+    "zone",
+    "next_ms",
+    "n",
+    "note",
+)
 _FIRINGS: Final = ("local", "instant_ms", "due_ms", "change")
 
+_OF_ZONE: Final = "without an offset it is of --zone, if that is given"
 _HELPS: Final = (
     ("interval_ms", "elapsed time between instants, from --start"),
     ("rrule", "a recurrence rule (RFC 5545), from --start; local time"),
     ("zone", "zone of --cron and --rrule, such as Europe/Berlin (default: UTC)"),
-    ("start_ms", "no instant is before this time (default for --interval and --rrule: now)"),
-    ("end_ms", "instants are before this time"),
+    ("start_ms", f"no instant is before this time; {_OF_ZONE}"),
+    ("end_ms", f"instants are before this time; {_OF_ZONE}"),
     ("body", "the body of each message"),
     ("body_base64", "the body, if it is not text"),
 )
+
+
+def _time(text: str) -> int | str:
+    """A time; one without an offset stays as it is, until the zone is known."""
+    at_ms = moment(text)
+    return text if is_local(text) else at_ms
+
+
+_READERS: Final = (("start_ms", _time), ("end_ms", _time))
 
 
 def _backfilled(answer: Mapping[str, Any]) -> str:
@@ -38,12 +62,17 @@ ACTIONS: Final[Mapping[str, Called]] = {
             "schedule put reminders probe --interval 30s --overlap skip --body ping",
         ),
         helps=_HELPS,
+        readers=_READERS,
     ),
     "change": Called(
         "updateSchedule",
         "change some members of a schedule",
-        ("schedule change reminders digest --cron '0 8 * * 1-5'",),
+        (
+            "schedule change reminders digest --cron '0 8 * * 1-5'",
+            "schedule change reminders digest --unset end --unset count",
+        ),
         helps=_HELPS,
+        readers=_READERS,
     ),
     "show": Called(
         "getSchedule",
@@ -99,12 +128,13 @@ ACTIONS: Final[Mapping[str, Called]] = {
         rows="firings",
         columns=_FIRINGS,
         helps=_HELPS,
+        readers=_READERS,
     ),
-    "delete": Called(
+    "drop": Called(
         "deleteSchedule",
-        "delete a schedule; messages that it has sent stay",
-        ("schedule delete reminders digest",),
-        text="{schedule} deleted".format_map,
+        "drop a schedule; messages that it has sent stay",
+        ("schedule drop reminders digest",),
+        text="{schedule} dropped".format_map,
     ),
 }
 
@@ -116,4 +146,26 @@ def schedule_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def schedule_command(args: argparse.Namespace) -> int:
     """`delaylog schedule`."""
+    local = False
+    for name, _ in _READERS:
+        text = getattr(args, name, None)
+        if isinstance(text, str):
+            setattr(args, name, moment(text) if args.zone is None else _in_zone(text, args.zone))
+            local = True
+    if local and args.interval_ms is not None:
+        # An interval itself has no zone.
+        args.zone = None
+    if args.action == "list":
+        await say_if_absent(args)
     return await carry_out(ACTIONS[args.action], args)
+
+
+def _in_zone(text: str, zone: str) -> int:
+    try:
+        # No text that counts from now.
+        return parse_time(text, 0, ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, OSError, ValueError):
+        raise UsageError(
+            f"{zone!r} is no zone of this machine: correct --zone, or write {text} with its offset "
+            "from UTC"
+        ) from None

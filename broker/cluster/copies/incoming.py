@@ -27,6 +27,7 @@ from delaylog.broker.backup.manifest import (
 )
 from delaylog.broker.cluster.copies.limits import SYNC_BYTES
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.storage.files.file_system import File, FileSystem, parent_of
 from delaylog.storage.layout import TICK_SLOT_SIZE
 from delaylog.storage.log.tick_slots import TickRecord, encode_slot
@@ -38,7 +39,7 @@ MARK: Final = "damaged"
 """A file that records the damage that a node found while it served."""
 ASIDE: Final = "damaged-"
 """Prefix of the folders with data that was set aside."""
-FOLDERS: Final = ("log", "hours", KEYSPACE, "ids", "texts", "ready")
+FOLDERS: Final = ("log", "hours", KEYSPACE, SCHEDULES, "ids", "texts", "ready")
 """The parts of a data folder that are its log, or derived from it."""
 TICK: Final = "tick"
 CHECKPOINT: Final = "checkpoint-"
@@ -124,7 +125,7 @@ class IncomingFolder:
             self._check(entry)
         for name in self._fs.listdir(f"{self._path}/hours"):
             self._fs.sync_folder(f"{self._path}/hours/{name}")
-        for name in ("hours", "log", KEYSPACE):
+        for name in ("hours", "log", KEYSPACE, SCHEDULES):
             if self._fs.exists(f"{self._path}/{name}"):
                 self._fs.sync_folder(f"{self._path}/{name}")
         self._fs.sync_folder(self._path)

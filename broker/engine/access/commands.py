@@ -126,9 +126,6 @@ def note_audit_head(
 
 
 def _append(state: EngineState, members: dict[str, Any], now_ms: int) -> None:
-    if state.level < ACCESS_FRAMES:
-        raise ConflictError(
-            "a member of this cluster runs a release without access control: upgrade it first"
-        )
+    state.need_level(ACCESS_FRAMES, "access control")
     state.append(FrameKind.ACCESS, [msgpack.packb(members)], now_ms)
     state.access.apply(members)

@@ -82,7 +82,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.ACCESS:
         state.access.apply(msgpack.unpackb(payload, strict_map_key=False))
     elif kind is FrameKind.SCHEDULE:
-        state.schedules.apply(msgpack.unpackb(payload))
+        state.schedules.apply(msgpack.unpackb(payload), header.position)
     elif kind is FrameKind.MULTI:
         for inner in frames_of(frame):
             apply_frame(state, inner)

@@ -17,6 +17,7 @@ from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.gather import gather
 from delaylog.storage.columns.questions import distinct, every, some
 from delaylog.storage.columns.whole_rows import copy_rows, put_rows, take_rows
+from delaylog.storage.ids.made_ids import ids_to_refs
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENDED_FIRST,
@@ -26,7 +27,6 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
     StateArray,
-    ids_to_refs,
     ref_to_id,
 )
 from delaylog.storage.messages.batch import Block, TextColumn

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgpack
 
-from delaylog.broker.engine.errors import ConflictError, QuotaRefusal, UnknownError
+from delaylog.broker.engine.errors import QuotaRefusal, UnknownError
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.targets import WELL, GroupKey, Health, Target
 from delaylog.broker.engine.state import EngineState
@@ -24,10 +24,7 @@ def the_target(state: EngineState, topic: Topic, group: Group) -> tuple[Target, 
     key = (topic.number, group.number)
     target = state.targets.targets.get(key)
     if target is None:
-        raise UnknownError(
-            f"group {group.name!r} of topic {topic.name!r} has no target; "
-            f"create it with PUT …/groups/{group.name}/target"
-        )
+        raise UnknownError(f"group {group.name!r} of topic {topic.name!r} has no target")
     return target, state.targets.healths[key]
 
 
@@ -60,10 +57,7 @@ def note_health(state: EngineState, key: GroupKey, health: Health, now_ms: int) 
 
 
 def _append(state: EngineState, key: GroupKey, now_ms: int, **more: Any) -> None:
-    if state.level < TARGET_FRAMES:
-        raise ConflictError(
-            "a member of this cluster runs a release without push targets: upgrade it first"
-        )
+    state.need_level(TARGET_FRAMES, "push targets")
     members = {"topic": key[0], "group": key[1], **more}
     packed: bytes = msgpack.packb(members)
     state.append(FrameKind.TARGET, [packed], now_ms)

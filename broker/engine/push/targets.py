@@ -54,7 +54,8 @@ class Health:
     failing_since_ms: int = 0
     """Time of the first failed attempt after the last success, Unix ms; 0: none failed."""
     reason: str = ""
-    """Why the target was disabled or throttled, or its breaker opened."""
+    """Why the last attempt failed that said something of the target; empty: none has failed since
+    the last success."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain members, as frames and answers contain them."""

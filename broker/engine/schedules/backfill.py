@@ -78,7 +78,7 @@ def send_backfill(
     one = firings[0].schedule
     step = max(min(SLICE_BYTES // max(len(one.spec.message), 1), SLICE_FIRINGS), 1)
     for first in range(0, len(firings), step):
-        present = state.schedules.by_number.get(one.number)
+        present = state.schedules.get(one.number)
         if present is None or present.spec != one.spec:
             raise ConflictError(
                 f"schedule {one.name!r} was changed meanwhile; {first} messages were sent"

@@ -6,9 +6,10 @@ behind an instant that has fired.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from heapq import nsmallest
+from datetime import datetime
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.errors import (
@@ -24,6 +25,7 @@ from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wai
 from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.schedules.catch_up import check_window
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
@@ -36,6 +38,8 @@ from delaylog.storage.messages.message_fields import BY_NAME, check_id
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
 """Members of a send that a schedule may have; id and merging are its own."""
 PREVIEW_MAX: Final = 1_000
+_LOCAL: Final = ("zone", "gap", "fold")
+"""Members that only a form in local time has."""
 _TRIES: Final = 16
 """Milliseconds that are tried for a firing by hand."""
 
@@ -57,12 +61,13 @@ def the_schedule(state: EngineState, topic: Topic, name: str) -> Schedule:
 
 
 def list_schedules(
-    state: EngineState, topic: Topic, *, after: str = "", limit: int = 100
+    state: EngineState, topic: Topic, *, after: int = 0, limit: int = 100
 ) -> list[Schedule]:
-    """Schedules of a topic by name, from the first behind `after` on."""
-    names = state.schedules.by_topic.get(topic.number, {})
-    found = nsmallest(limit, (name for name in names if name > after))
-    return [names[name] for name in found]
+    """Schedules of a topic, from the first behind the number `after` on; 0: all.
+
+    Their order is that of their places in memory, in which a schedule stays while it exists.
+    """
+    return list(islice(state.schedules.of_topic(topic.number, after), limit))
 
 
 def put_schedule(
@@ -79,21 +84,71 @@ def put_schedule(
     `members` are those of TIMING and RULES, and fields of a send. Raises MemberError that names the
     member, ConflictError and QuotaRefusal.
     """
+    one = planned_schedule(state, topic, name, members, body, now_ms, zones)
+    return _put(state, one, now_ms, by=zones.version)
+
+
+def planned_schedule(
+    state: EngineState,
+    topic: Topic,
+    name: str,
+    members: Mapping[str, Any],
+    body: bytes,
+    now_ms: int,
+    zones: Zones = PACKAGED,
+) -> Schedule:
+    """What `put_schedule` stores; raises what it raises. The topic may be a blank one."""
     _check_level(state)
     check_id(NAME.check(name))
     known = state.schedules.find(topic.number, name)
+    if known is None and state.schedules.collides(topic.number, name):
+        raise ConflictError(
+            f"the name {name!r} cannot be stored here: give another", field=NAME.name
+        )
     if known is None and len(state.schedules) >= state.limits.schedules_max:
         raise QuotaRefusal(
             f"there are {len(state.schedules)} schedules, and schedules_max is "
             f"{state.limits.schedules_max}: drop schedules, or raise schedules_max in [limits]",
             quota="schedules",
         )
-    members = dict(members)
-    if members.get("start_ms") is None and members.get("cron") is None:
-        # The anchor of an interval or a rule: put again, it stays where it was.
-        start_ms = None if known is None else known.spec.timing.start_ms
-        members["start_ms"] = now_ms if start_ms is None else start_ms
-    return _store(state, topic, name, spec_of(state, name, members, body, zones), now_ms, zones)
+    members = anchored(members, now_ms, zones, known)
+    spec = spec_of(state, name, members, body, zones)
+    return _changed(state, topic, name, spec, now_ms, zones)
+
+
+def anchored(
+    members: Mapping[str, Any], now_ms: int, zones: Zones = PACKAGED, known: Schedule | None = None
+) -> dict[str, Any]:
+    """The members with a `start_ms`, which an interval or a rule counts from.
+
+    By default it is the time of the first put. A rule begins at the midnight of that day instead,
+    so that it fires at full minutes unless it names others.
+    """
+    forms = [form for form in FORMS if members.get(form) is not None]
+    if forms == ["interval_ms"]:
+        _check_elapsed(members)
+    if members.get("start_ms") is not None or forms not in (["interval_ms"], ["rrule"]):
+        return dict(members)
+    zone = members.get("zone") or "UTC"
+    old = None if known is None else known.spec.timing
+    if old is not None and getattr(old, forms[0]) is not None and old.zone == zone:
+        return {**members, "start_ms": old.start_ms}
+    start_ms = now_ms
+    if forms == ["rrule"] and isinstance(zone, str) and zone in zones.names:
+        midnight = datetime.fromtimestamp(now_ms / 1_000, zones.zone(zone)).replace(
+            hour=0, minute=0, second=0, microsecond=0, fold=0
+        )
+        start_ms = int(midnight.timestamp()) * 1_000
+    return {**members, "start_ms": start_ms}
+
+
+def _check_elapsed(members: Mapping[str, Any]) -> None:
+    for name in _LOCAL:
+        if members.get(name) is not None:
+            raise BadRequestError(
+                f"{name} means nothing with interval_ms, which is elapsed time: leave it out",
+                field=name,
+            )
 
 
 def patch_schedule(
@@ -106,14 +161,24 @@ def patch_schedule(
     body: bytes | None = None,
     zones: Zones = PACKAGED,
 ) -> Schedule:
-    """Change members; None takes one away. Another form of timing replaces the present one."""
+    """Change members; None takes one away. Another form of timing replaces the present one, and
+    counts from now, or from a start that is to come.
+    """
     members = {**members_of(one), **changes}
     for form in FORMS:
-        if changes.get(form) is not None:
-            members |= {other: None for other in FORMS if other != form and other not in changes}
+        if changes.get(form) is None:
+            continue
+        members |= {other: None for other in FORMS if other != form and other not in changes}
+        past = (one.spec.timing.start_ms or 0) <= now_ms
+        if getattr(one.spec.timing, form) is None and "start_ms" not in changes and past:
+            members["start_ms"] = None
+    if members.get("interval_ms") is not None:
+        members |= {name: None for name in _LOCAL if name not in changes}
+    members = anchored(members, now_ms, zones)
     old_body, _ = unpack_message(one.spec.message)
     spec = spec_of(state, one.name, members, old_body if body is None else body, zones)
-    return _store(state, topic, one.name, spec, now_ms, zones)
+    changed = _changed(state, topic, one.name, spec, now_ms, zones)
+    return _put(state, changed, now_ms, by=zones.version)
 
 
 def members_of(one: Schedule) -> dict[str, Any]:
@@ -123,11 +188,16 @@ def members_of(one: Schedule) -> dict[str, Any]:
 
 
 def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) -> Schedule:
-    """Fire nothing until it is resumed. A firing that waits for a message is given up."""
+    """Fire nothing until it is resumed. A firing that waits for a message is given up.
+
+    One that is paused keeps its note unless there is a new one.
+    """
     _check_level(state)
     NOTE.check(note)
+    note = note or one.note or ""
     progress = replace(one.progress, buffered_ms=0)
-    return _put(state, one, one.spec, note, progress, now_ms)
+    changed = Schedule(one.number, one.topic, one.name, one.spec, note).at(progress)
+    return _put(state, changed, now_ms)
 
 
 def resume_schedule(
@@ -138,7 +208,8 @@ def resume_schedule(
         return one
     progress = one.progress.copy()
     begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
-    return _put(state, one, one.spec, None, progress, now_ms)
+    changed = Schedule(one.number, one.topic, one.name, one.spec, None).at(progress)
+    return _put(state, changed, now_ms)
 
 
 def drop_schedule(state: EngineState, one: Schedule, now_ms: int) -> int:
@@ -175,21 +246,26 @@ def _free_instant(one: Schedule, first_ms: int, zones: Zones) -> int:
 
 def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> list[Coming]:
     """The next instants, at most `count`, as if the schedule were not paused."""
+    return list(previewed(one, count, now_ms, zones))
+
+
+def previewed(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> Iterator[Coming]:
+    """The same one by one: each may take milliseconds. Raises MemberError for a timing whose
+    instants are too rare to be looked for.
+    """
     if not 1 <= count <= PREVIEW_MAX:
         raise BadRequestError(f"count must lie from 1 to {PREVIEW_MAX}, not {count}", field="count")
     timing, rules = one.spec.timing, one.spec.rules
     left = count if timing.count is None else min(count, timing.count - one.progress.n)
-    out: list[Coming] = []
     at = one.progress.next_ms or None
     if one.paused:
-        at = next_instant(timing, max(now_ms - 1, _newest(one.progress)), zones)
+        at = next_instant(timing, max(now_ms - 1, _newest(one.progress)), zones, bounded=True)
     key = f"{one.topic}/{one.name}".encode()
-    while at is not None and len(out) < left:
-        following = next_instant(timing, at, zones)
+    while at is not None and left > 0:
+        following = next_instant(timing, at, zones, bounded=True)
         due = due_ms(key, at, following, rules.jitter_ms)
-        out.append(Coming(at, due, local_time(timing, at, zones)))
-        at = following
-    return out
+        yield Coming(at, due, local_time(timing, at, zones))
+        at, left = following, left - 1
 
 
 def _check_level(state: EngineState) -> None:
@@ -215,13 +291,15 @@ def spec_of(
         raise TooLargeError(
             f"a body has at most {state.limits.body_bytes_max} bytes, not {len(body)}", field="body"
         )
-    said = {member: value for member, value in rules.items() if value is not None}
-    return Spec(shared(timing), shared(Rules(**said)), pack_message(body, fields, name))
+    said = Rules(**{member: value for member, value in rules.items() if value is not None})
+    check_window(timing, said.after_outage)
+    return Spec(shared(timing), shared(said), pack_message(body, fields, name))
 
 
-def _store(
+def _changed(
     state: EngineState, topic: Topic, name: str, spec: Spec, now_ms: int, zones: Zones
 ) -> Schedule:
+    """A schedule with this spec, with its next instant."""
     known = state.schedules.find(topic.number, name)
     if known is not None and known.spec == spec:
         return known
@@ -231,7 +309,15 @@ def _store(
     progress = Progress() if known is None else known.progress.copy()
     old = None if known is None else known.spec
     if old is None or (old.timing, old.rules.jitter_ms) != (spec.timing, spec.rules.jitter_ms):
-        begin_after(one, progress, max(now_ms - 1, _newest(progress)), zones)
+        after_ms = max(now_ms - 1, _newest(progress))
+        next_instant(spec.timing, after_ms, zones, bounded=True)
+        begin_after(one, progress, after_ms, zones)
+        if is_spent(one, progress):
+            raise BadRequestError(
+                f"count {spec.timing.count} is used up: the schedule has fired {progress.n} times; "
+                "give a larger count, or delete the schedule to begin again",
+                field="count",
+            )
         if not progress.next_ms:
             form = next(form for form in FORMS if getattr(spec.timing, form) is not None)
             raise BadRequestError(
@@ -239,7 +325,7 @@ def _store(
             )
     if spec.rules.overlap != "buffer_one":
         progress.buffered_ms = 0
-    return _put(state, one, spec, note, progress, now_ms, by=zones.version)
+    return one.at(progress)
 
 
 def _newest(progress: Progress) -> int:
@@ -250,17 +336,10 @@ def _newest(progress: Progress) -> int:
     return progress.last_ms if progress.n or progress.skipped else 0
 
 
-def _put(
-    state: EngineState,
-    one: Schedule,
-    spec: Spec,
-    note: str | None,
-    progress: Progress,
-    now_ms: int,
-    *,
-    by: str = PACKAGED.version,
-) -> Schedule:
-    changed = Schedule(one.number, one.topic, one.name, spec, note)
-    changed.progress = progress
-    append_schedule(state, {"put": changed.pack(), "by": by}, now_ms)
-    return state.schedules.by_number[one.number]
+def _put(state: EngineState, one: Schedule, now_ms: int, *, by: str = PACKAGED.version) -> Schedule:
+    """Store a schedule, unless it is there as it is."""
+    packed = one.pack()
+    present = state.schedules.get(one.number)
+    if present is None or present.pack() != packed:
+        append_schedule(state, {"put": packed, "by": by}, now_ms)
+    return one

@@ -7,7 +7,6 @@ process, and a schedule whose frame was lost is where it was before.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 import msgpack
@@ -16,8 +15,9 @@ from delaylog.broker.engine.apply.send_frames import Logged, apply_send
 from delaylog.broker.engine.control.changes import cancel
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
-from delaylog.broker.engine.schedules.instants import begin_after, is_spent, recomputed, wait_for
+from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, batch_of
+from delaylog.broker.engine.schedules.recomputing import Recomputing
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
 from delaylog.broker.engine.schedules.table import moved_rows
 from delaylog.broker.engine.send.merging import merge_ids
@@ -27,7 +27,7 @@ from delaylog.broker.schedules.catch_up import instants_after_outage
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.overlap import Action, decide_overlap
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.layout import STATE_ENDED_FIRST, FrameKind, MessageState
+from delaylog.storage.layout import NEVER_MS, STATE_ENDED_FIRST, FrameKind, MessageState
 from delaylog.storage.log.multi_frames import encode_multi
 from delaylog.storage.messages.batch import Block
 
@@ -50,7 +50,7 @@ class ScheduleRunner:
         self._outage_ms = 0
         """Instants well before this time belong to an outage, and obey the catch-up rule."""
         self._held_until_ms = 0
-        self._recompute: deque[int] = deque()
+        self._recomputing: Recomputing | None = None
 
     def start(self, now_ms: int) -> None:
         """Lead from now on: the outage that may have been ends here."""
@@ -60,7 +60,7 @@ class ScheduleRunner:
         newer = self._zones.version > table.zones
         again = newer or (table.mixed and self._zones.version == table.zones)
         # An earlier leadership may have left some, which another leader has computed since.
-        self._recompute = deque(table.by_number if again else ())
+        self._recomputing = Recomputing(table) if again else None
 
     def clock_stepped(self, now_ms: int) -> None:
         """The clock jumped ahead, which is an outage, or was set back, after which none was."""
@@ -69,7 +69,7 @@ class ScheduleRunner:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None: nothing is known to come."""
-        wake = 0 if self._recompute else self._state.schedules.next_wake_ms()
+        wake = 0 if self._recomputing is not None else self._state.schedules.next_wake_ms()
         return None if wake is None else max(wake, self._held_until_ms)
 
     def run_due(self, now_ms: int) -> None:
@@ -81,13 +81,14 @@ class ScheduleRunner:
             # As sends are refused then. What is due fires when there is room: it is no outage.
             self._held_until_ms = now_ms + FULL_RETRY_MS
             return
-        if self._recompute:
-            # Nothing fires by instants that may be those of an older release.
-            self._recompute_some(now_ms)
-            return
-        table, one_slice = self._state.schedules, _Slice()
+        upto_ms = now_ms
+        if self._recomputing is not None:
+            # Nothing fires by an instant that may be that of an older release.
+            upto_ms = min(self._recompute_some(self._recomputing, now_ms) - 1, now_ms)
+        table, one_slice = self._state.schedules, _Slice(upto_ms)
+        table.look_ahead(upto_ms)
         while one_slice.room:
-            one = table.pop_due(now_ms, one_slice.moved)
+            one = table.pop_due(upto_ms, one_slice.moved)
             if one is None:
                 break
             if one.spec.rules.overlap != "allow" and one.number in one_slice.moved:
@@ -123,7 +124,7 @@ class ScheduleRunner:
             wait_for(one, progress, progress.next_ms or None, self._zones)
             return
         instant = progress.next_ms
-        if not instant or one.wake_ms(progress) > now_ms:
+        if not instant or one.wake_ms(progress) > one_slice.upto_ms:
             self._await(one, progress, open_last)
             return
         kept = self._after_outage(one, instant)
@@ -163,25 +164,31 @@ class ScheduleRunner:
             for found in open_last:
                 self._state.schedules.awaited[int(found.origins[0])] = one.number
 
-    def _recompute_some(self, now_ms: int) -> None:
-        """Compute next instants by this node's zone data, for a slice of schedules."""
-        state, table, moved = self._state, self._state.schedules, dict[int, Progress]()
-        for _ in range(min(SLICE_FIRINGS, len(self._recompute))):
-            one = table.by_number.get(self._recompute.popleft())
-            if one is not None and (progress := recomputed(one, self._zones)) != one.progress:
-                moved[one.number] = progress
+    def _recompute_some(self, left: Recomputing, now_ms: int) -> int:
+        """Compute next instants by this node's zone data, for a slice of schedules.
+
+        Returns the time up to which all are computed.
+        """
+        state, version = self._state, self._zones.version
+        moved = left.step(self._zones)
         if moved:
-            append_firings(state, [], moved, now_ms, by=self._zones.version)
+            append_firings(state, [], moved, now_ms, by=version)
             for number, progress in moved.items():
-                table.wake(table.by_number[number], progress)
-        if not self._recompute:
-            append_schedule(state, {"zones": self._zones.version}, now_ms)
+                one = state.schedules.get(number)
+                assert one is not None, "it was moved"
+                state.schedules.wake(one, progress)
+        if left.upto_ms == NEVER_MS:
+            append_schedule(state, {"zones": version}, now_ms)
+            self._recomputing = None
+        return left.upto_ms
 
 
 class _Slice:
     """What one slice has decided."""
 
-    def __init__(self) -> None:
+    def __init__(self, upto_ms: int) -> None:
+        self.upto_ms = upto_ms
+        """What is due by this time may fire."""
         self.firings: list[Firing] = []
         self.moved: dict[int, Progress] = {}
         self.steps = 0
@@ -243,12 +250,12 @@ def append_firings(
     position, end = state.append(FrameKind.MULTI, encode_multi(parts), now_ms)
     for batch, decision in sends:
         apply_send(state, batch, decision, Logged(position, end, now_ms))
-    state.schedules.apply(members)
+    state.schedules.apply(members, position)
     return end
 
 
 def append_schedule(state: EngineState, members: dict[str, object], now_ms: int) -> int:
     """One SCHEDULE frame; returns its end."""
-    _, end = state.append(FrameKind.SCHEDULE, [msgpack.packb(members)], now_ms)
-    state.schedules.apply(members)
+    position, end = state.append(FrameKind.SCHEDULE, [msgpack.packb(members)], now_ms)
+    state.schedules.apply(members, position)
     return end

@@ -21,6 +21,8 @@ from delaylog.storage.messages.message_fields import HEADERS, pack_fields, put_c
 
 NAMES: Final = ("schedule", "due", "n")
 """The headers of a firing."""
+_KEPT_BYTES: Final = 4_096
+"""Larger messages are unpacked at each firing, so that memory does not grow with bodies."""
 
 
 class Firing(NamedTuple):
@@ -73,8 +75,16 @@ def batch_of(firings: Sequence[Firing]) -> MessageBatch:
     return decode_send(encode_send(columns), rows_max=len(firings))
 
 
-@lru_cache(maxsize=1_024)
 def _template(packed: bytes) -> _Template:
+    return _made(packed) if len(packed) > _KEPT_BYTES else _kept(packed)
+
+
+@lru_cache(maxsize=1_024)
+def _kept(packed: bytes) -> _Template:
+    return _made(packed)
+
+
+def _made(packed: bytes) -> _Template:
     body, fields = unpack_message(packed)
     headers = HEADERS.check(fields.pop("headers", None) or {})
     made = pack_fields(fields)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from delaylog.broker.engine.snapshot_list import SnapshotNode
 from delaylog.broker.schedules.catch_up import WINDOW_MS, CatchUp
 from delaylog.broker.schedules.timing import Timing
 from delaylog.storage.calls.schedule_members import RULES
@@ -31,6 +29,15 @@ class Rules:
     catch_up: str = "latest"
     catch_up_window_ms: int = WINDOW_MS
     overlap: str = "allow"
+
+    @property
+    def ahead_ms(self) -> int:
+        """How long before its due time a firing becomes a message.
+
+        The wheel releases such a message at its millisecond. Overlap can be judged at the due time
+        only.
+        """
+        return AHEAD_MS if self.overlap == "allow" else 0
 
     @property
     def after_outage(self) -> CatchUp:
@@ -88,8 +95,11 @@ PROGRESS: Final = tuple(Progress.__dataclass_fields__)
 _VALUES: Final = attrgetter(*PROGRESS)
 
 
-class Schedule(SnapshotNode):
-    """A schedule of a topic. Numbers are never used again."""
+class Schedule:
+    """A schedule of a topic. Numbers are never used again.
+
+    The table makes one when it is asked; a change of it changes nothing in the table.
+    """
 
     __slots__ = ("name", "note", "number", "progress", "spec", "topic")
 
@@ -108,30 +118,29 @@ class Schedule(SnapshotNode):
         return self.note is not None
 
     def wake_ms(self, progress: Progress) -> int:
-        """When the next instant is to be decided: at its due time, or a little ahead of it.
-
-        A message that is sent ahead is released by the wheel at its millisecond. Overlap can be
-        judged at the due time only.
-        """
-        ahead_ms = AHEAD_MS if self.spec.rules.overlap == "allow" else 0
-        return max(progress.due_ms - ahead_ms, 0)
+        """When the next instant is to be decided: at its due time, or a little ahead of it."""
+        return max(progress.due_ms - self.spec.rules.ahead_ms, 0)
 
     def id_at(self, instant_ms: int) -> str:
         """The id of the message of an instant."""
         return f"{self.name}@{instant_ms}"
 
+    def at(self, progress: Progress) -> Schedule:
+        """The same schedule, as far as it has come."""
+        other = Schedule(self.number, self.topic, self.name, self.spec, self.note)
+        other.progress = progress
+        return other
+
     def pack(self) -> bytes:
-        """What frames and checkpoints store."""
-        packed = [_PACK(each) for each in (self.number, self.topic, self.name)]
-        packed += _packed_rules(self.spec.timing, self.spec.rules)
-        rest = (self.spec.message, self.note, self.progress.values())
-        packed += [_PACK(each) for each in rest]
-        return _ARRAY_OF_8 + b"".join(packed)
+        """What frames and files of definitions store."""
+        (timing, rules, message), progress = self.spec, self.progress.values()
+        said = (timing.as_dict(), rules.as_dict(), message, self.note)
+        return bytes(msgpack.packb((self.number, self.topic, self.name, *said, progress)))
 
     @classmethod
-    def unpack(cls, row: list[Any]) -> Schedule:
-        """A schedule from an unpacked row."""
-        number, topic, name, timing, rules, message, note, progress = row
+    def unpack(cls, packed: bytes) -> Schedule:
+        """A schedule as it was packed."""
+        number, topic, name, timing, rules, message, note, progress = msgpack.unpackb(packed)
         spec = Spec(_shared(Timing, timing), _shared(Rules, rules), message)
         one = cls(number, topic, name, spec, note)
         one.progress = Progress(*progress)
@@ -140,7 +149,7 @@ class Schedule(SnapshotNode):
 
 _KNOWN: Final[dict[object, Any]] = {}
 """Timings and rules: many schedules have equal ones, and share them."""
-_KNOWN_MAX: Final = 65_536
+_KNOWN_MAX: Final = 4_096
 
 
 def shared(value: Any) -> Any:
@@ -152,13 +161,3 @@ def shared(value: Any) -> Any:
 
 def _shared(kind: Any, members: Mapping[str, Any]) -> Any:
     return shared(kind(**members))
-
-
-@lru_cache(maxsize=_KNOWN_MAX)
-def _packed_rules(timing: Timing, rules: Rules) -> tuple[bytes, bytes]:
-    """A timing and rules, packed: a checkpoint packs every schedule, and many have equal ones."""
-    return _PACK(timing.as_dict()), _PACK(rules.as_dict())
-
-
-_PACK: Final = msgpack.Packer().pack
-_ARRAY_OF_8: Final = b"\x98"

@@ -2,174 +2,336 @@
 
 A SCHEDULE frame is a msgpack map with one of these members:
 
-    put      a schedule as a packed row, which replaces the one of its number
+    put      a packed schedule, which replaces the one of its number
     drop     the number of a schedule
     moved    int64 columns: number and `Progress` of schedules that fired or were recomputed
     zones    the tzdata release by which every next instant was computed
 
-`put` and `moved` have the writer's release too, as `by`. The order of due times is a hint, which a
-leader makes at its start.
+`put` and `moved` have the writer's release too, as `by`. A number is serial << 28 | slot, so it
+names the place of its row in the columns. Memory has the columns and an index of names; a
+`Schedule` is made when one is asked for, from its definition on disk and its row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgpack
 import numpy as np
 
+from delaylog.broker.engine.schedules.cache import DefinitionCache
+from delaylog.broker.engine.schedules.columns import AHEAD, PAUSED, Column, Columns
+from delaylog.broker.engine.schedules.definitions import Definitions, Extent, begin_folder
+from delaylog.broker.engine.schedules.names import NameIndex
+from delaylog.broker.engine.schedules.rows_file import NO_ROWS, RowsFile, read_rows, write_rows
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Progress, Schedule
-from delaylog.broker.engine.snapshot_list import SnapshotList
-from delaylog.storage.columns.packing import PackedList
+from delaylog.broker.engine.schedules.wakes import AT_ONCE_MS, Wakes
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.log.frames import Frame
+from delaylog.storage.work import Work
 
-_NUMBER_BITS: Final = 40
-_NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
+FOLDER: Final = "schedules"
+"""The folder of the files of schedules in a data folder."""
+SLOT_BITS: Final = 28
+_SLOT_MASK: Final = (1 << SLOT_BITS) - 1
 _WIDTH: Final = 1 + len(PROGRESS)
 
 
 class ScheduleTable:
     """All schedules, by number and by topic and name."""
 
-    def __init__(self) -> None:
-        self.by_number: dict[int, Schedule] = {}
-        self.by_topic: dict[int, dict[str, Schedule]] = {}
-        self.next_number = 1
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        frame_at: Callable[[int], Frame],
+        hash_of: Callable[[bytes], int],
+    ) -> None:
+        """`folder` is the data folder; `frame_at` reads a frame of its log, `hash_of` hashes
+        names."""
+        self._fs = fs
+        self._folder = f"{folder}/{FOLDER}"
+        self._hash_of = hash_of
+        self._columns = Columns()
+        self._names = NameIndex()
+        self._topics: Counter[int] = Counter()
+        """Number of schedules of each topic that has some."""
+        self._definitions = Definitions(fs, self._folder, frame_at, self._columns)
+        self._cache = DefinitionCache()
+        self._wakes = Wakes(self._columns)
+        self._serial = 1
+        self._rows = NO_ROWS
+        """The file that the newest checkpoint names."""
+        self._rows_changes = 0
+        """The changes of the columns that it has."""
+        self._blocks: list[Int64Array] = []
+        """The blocks of a checkpoint that is being taken."""
         self.zones = ""
         """The tzdata release of the next instants; "" before the first schedule."""
         self.mixed = False
         """Whether a node with an older release has computed some of them since."""
-        self.entries: SnapshotList[Schedule] = SnapshotList(Schedule.pack)
         self.awaited: dict[int, int] = {}
         """Schedules with a buffered firing, by the origin of the message it waits for; a hint."""
-        self._wakes: list[int] | None = None
-        """A heap of (due time, number) in one integer, with stale entries; None: does not lead."""
-        self._woken: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self.by_number)
+        return self._columns.count
+
+    # ------------------------------------------------------------------ look-ups
 
     def find(self, topic: int, name: str) -> Schedule | None:
-        """A schedule of a topic by name."""
-        return self.by_topic.get(topic, {}).get(name)
+        """A schedule of a topic by name. Raises CorruptionError."""
+        slot = self._names.find(self._hash(topic, name))
+        one = None if slot is None else self.get(self._columns.number_at(slot))
+        return one if one is not None and (one.topic, one.name) == (topic, name) else None
+
+    def get(self, number: int) -> Schedule | None:
+        """A schedule by number. Raises CorruptionError."""
+        slot = number & _SLOT_MASK
+        if not number or self._columns.number_at(slot) != number:
+            return None
+        row = self._columns.row(slot)
+        known = self._cache.get(number)
+        if known is None:
+            place, size = row[Column.PLACE], row[Column.SIZE]
+            known = Schedule.unpack(self._definitions.read(number, place, size))
+            self._cache.put(known, size)
+        return known.at(Progress(*row[Column.PROGRESS :]))
+
+    def collides(self, topic: int, name: str) -> bool:
+        """Whether another name has the hash of this one, which is as likely as 1 in 2**64."""
+        taken = self._names.find(self._hash(topic, name)) is not None
+        return taken and self.find(topic, name) is None
+
+    def has_some(self, topic: int) -> bool:
+        """Whether a topic has schedules."""
+        return topic in self._topics
+
+    def of_topic(self, topic: int, after: int = 0) -> Iterator[Schedule]:
+        """A topic's schedules by slot, from the first behind that of the number `after` on."""
+        first = (after & _SLOT_MASK) + 1 if after else 0
+        if not self.has_some(topic):
+            return
+        for start, block in self._columns.used(first):
+            found = np.flatnonzero(block[Column.TOPIC] == topic)
+            for number in block[Column.NUMBER, found[start + found >= first]].tolist():
+                one = self.get(number)
+                if one is not None:
+                    yield one
+
+    def numbers(self) -> Int64Array:
+        """The numbers of all schedules, by slot."""
+        slots = self._columns.where(lambda block: block[Column.TOPIC] != 0)
+        return self._columns.column(Column.NUMBER, slots)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next schedule that is put."""
+        slot = self._columns.next_slot
+        assert slot <= _SLOT_MASK, "memory holds fewer schedules than a number can name"
+        return self._serial << SLOT_BITS | slot
+
+    def _hash(self, topic: int, name: str) -> int:
+        hash_ = self._hash_of(f"{topic}/{name}".encode())
+        return hash_ - (1 << 64) if hash_ >> 63 else hash_
 
     # ------------------------------------------------------------------ frames
 
-    def apply(self, members: Mapping[str, Any]) -> None:
-        """Apply a SCHEDULE frame."""
+    def apply(self, members: Mapping[str, Any], position: int) -> None:
+        """Apply the SCHEDULE frame at a position of the log."""
         by = members.get("by")
         if by is not None:
             self.zones = self.zones or by
             self.mixed |= by < self.zones
         if "put" in members:
-            self._put(Schedule.unpack(msgpack.unpackb(members["put"])))
+            self._put(members["put"], position)
         elif "drop" in members:
-            self._forget(members["drop"])
+            if self._columns.number_at(members["drop"] & _SLOT_MASK) == members["drop"]:
+                self._forget(np.array([members["drop"] & _SLOT_MASK]))
         elif "moved" in members:
             for number, progress in rows_moved(members):
-                one = self.by_number.get(number)
-                if one is not None:
-                    self.entries.before_change(one)
-                    one.progress = progress
+                if self._columns.number_at(number & _SLOT_MASK) == number:
+                    self._columns.set(number & _SLOT_MASK, Column.PROGRESS, progress)
         elif "zones" in members:
             self.zones, self.mixed = members["zones"], False
 
     def drop_topic(self, topic: int) -> None:
         """A topic was dropped, with all of its schedules."""
-        for one in list(self.by_topic.get(topic, {}).values()):
-            self._forget(one.number)
+        if self.has_some(topic):
+            self._forget(self._columns.slots_of(topic))
 
-    def _put(self, one: Schedule) -> None:
-        self._forget(one.number)
-        self.by_number[one.number] = one
-        self.by_topic.setdefault(one.topic, {})[one.name] = one
-        self.next_number = max(self.next_number, one.number + 1)
-        self.entries.append(one)
+    def _put(self, packed: bytes, position: int) -> None:
+        one = Schedule.unpack(packed)
+        slot, hash_ = one.number & _SLOT_MASK, self._hash(one.topic, one.name)
+        flags = (PAUSED if one.paused else 0) | (AHEAD if one.spec.rules.ahead_ms else 0)
+        said = [one.number, one.topic, hash_, -1 - position, len(packed), flags]
+        if self._columns.number_at(slot) == one.number:
+            self._columns.set(slot, 0, [*said, *one.progress.values()])
+        else:
+            self._columns.add(slot, [*said, *one.progress.values()])
+            self._names.put(np.array([hash_]), np.array([slot]))
+            self._topics[one.topic] += 1
+            self._serial = max(self._serial, (one.number >> SLOT_BITS) + 1)
+        self._cache.put(one, len(packed))
         self.wake(one)
 
-    def _forget(self, number: int) -> None:
-        one = self.by_number.pop(number, None)
-        if one is not None:
-            self.entries.remove(one)
-            names = self.by_topic[one.topic]
-            del names[one.name]
-            if not names:
-                del self.by_topic[one.topic]
+    def _forget(self, slots: Int64Array) -> None:
+        columns = self._columns
+        for number in columns.column(Column.NUMBER, slots).tolist():
+            self._cache.drop(number)
+        self._names.forget(columns.column(Column.NAME, slots))
+        self._topics.subtract(columns.column(Column.TOPIC, slots).tolist())
+        self._topics = +self._topics
+        columns.remove(slots)
 
-    def snapshot(self) -> tuple[PackedList, dict[str, Any]]:
-        """(rows, the rest) for a checkpoint; `entries.work` fills the rows in slices."""
-        rest = {"next": self.next_number, "zones": self.zones, "mixed": self.mixed}
-        return self.entries.snapshot(len(self.by_number)), rest
+    # ------------------------------------------------------------------ checkpoints
 
-    def restore(self, rows: Iterable[list[Any]], rest: Mapping[str, Any]) -> None:
-        """Fill an empty table from a checkpoint."""
-        for row in rows:
-            self._put(Schedule.unpack(row))
-        self.next_number = rest["next"]
-        self.zones, self.mixed = rest["zones"], rest["mixed"]
+    def store_definitions(self) -> Work:
+        """Before a checkpoint: have definitions on disk, so that it needs less of the log."""
+        yield from self._definitions.store_work()
+
+    def snapshot(self, position: int) -> dict[str, Any]:
+        """What a checkpoint at `position`, the present end of the log, stores.
+
+        `store_rows` adds the rows of this moment.
+        """
+        columns, definitions = self._columns, self._definitions
+        self._blocks = columns.share()
+        return {
+            "serial": self._serial,
+            "zones": self.zones,
+            "mixed": self.mixed,
+            "free": columns.free,
+            "changes": columns.changes,
+            "log_from": definitions.log_from(position),
+            "definitions": list(definitions.newest),
+        }
+
+    def store_rows(self, saved: dict[str, Any]) -> Work:
+        """Write the rows of the last snapshot, unless nothing has changed since the one before."""
+        changes = saved.pop("changes")
+        rows = self._rows
+        if changes != self._rows_changes:
+            number = self._definitions.take_file()
+            yield lambda: begin_folder(self._fs, self._folder)
+            rows = yield from write_rows(
+                self._fs, self._folder, number, self._columns, self._blocks
+            )
+        saved["rows"] = [rows.number, rows.slots, list(rows.crcs)]
+        saved["next_file"] = self._definitions.next_file
+        self._rows, self._rows_changes = rows, changes
+
+    def end_snapshot(self) -> None:
+        """The last snapshot is complete, or was abandoned."""
+        self._blocks = []
+        self._columns.release_all()
+
+    def collect(self, kept: Sequence[set[str]]) -> Work:
+        """Remove files that neither the table nor a kept checkpoint needs; see `named_files`."""
+        if not self._fs.exists(self._folder):
+            return
+        needed = {self._rows.name, self._definitions.newest.name}.union(*kept)
+        self._definitions.close_others()
+
+        def remove() -> None:
+            for name in self._fs.listdir(self._folder):
+                if name not in needed:
+                    self._fs.unlink(f"{self._folder}/{name}")
+
+        yield remove
+
+    def log_from(self, position: int) -> int:
+        """The first position of the log that schedules need; `position` if they need none."""
+        return self._definitions.log_from(position)
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Fill an empty table from a checkpoint. Raises CorruptionError."""
+        columns, self._rows = self._columns, RowsFile(*saved["rows"])
+        self._serial, columns.free = saved["serial"], saved["free"]
+        self.zones, self.mixed = saved["zones"], saved["mixed"]
+        self._definitions.newest = Extent(*saved["definitions"])
+        self._definitions.next_file = saved["next_file"]
+        for block in read_rows(self._fs, self._folder, self._rows):
+            used = np.flatnonzero(block[Column.NUMBER])
+            self._names.put(block[Column.NAME, used], columns.top + used)
+            self._topics.update(block[Column.TOPIC, used].tolist())
+            columns.load(block)
+        self._rows_changes = columns.changes
+
+    def close(self) -> None:
+        """Close every file."""
+        self._definitions.close()
 
     # ------------------------------------------------------------------ due times, on a leader
 
     def lead(self) -> None:
-        """Put all due times in order. Firings that wait for a message are looked at first."""
-        self._woken = {n for n, one in self.by_number.items() if one.progress.buffered_ms}
+        """Put due times in order. Firings that wait for a message are looked at first."""
         self.awaited.clear()
-        self._wakes = list(self._woken)
-        self._wakes += [
-            one.wake_ms(one.progress) << _NUMBER_BITS | number
-            for number, one in self.by_number.items()
-            if one.progress.next_ms and not one.paused
-        ]
-        heapify(self._wakes)
+        self._wakes.lead()
 
     def follow(self) -> None:
         """Forget the order of due times: another node leads."""
-        self._wakes = None
-        self._woken.clear()
+        self._wakes.follow()
         self.awaited.clear()
 
     def wake(self, one: Schedule, progress: Progress | None = None) -> None:
         """Enter the due time of a schedule. `progress` = what a frame will store soon."""
         progress = progress or one.progress
-        if self._wakes is not None and progress.next_ms and not one.paused:
-            heappush(self._wakes, one.wake_ms(progress) << _NUMBER_BITS | one.number)
+        if progress.next_ms and not one.paused:
+            self._wakes.enter(one.number & _SLOT_MASK, one.wake_ms(progress))
 
     def ended(self, origins: Sequence[int]) -> None:
         """Messages that buffered firings wait for may have ended: look at those at once."""
         for origin in self.awaited.keys() & set(origins):
-            number = self.awaited.pop(origin)
-            if self._wakes is not None:
-                self._woken.add(number)
-                heappush(self._wakes, number)
+            self._wakes.enter(self.awaited.pop(origin) & _SLOT_MASK, AT_ONCE_MS)
 
     def purged(self, topic: int) -> None:
         """Messages of a topic have ended at once."""
-        waiting = self.awaited.items()
-        self.ended([o for o, number in waiting if self._topic_of(number) == topic])
+        waiting = list(self.awaited.items())
+        self.ended([origin for origin, number in waiting if self._topic_of(number) == topic])
 
-    def _topic_of(self, number: int) -> int | None:
-        one = self.by_number.get(number)
-        return None if one is None else one.topic
+    def _topic_of(self, number: int) -> int:
+        slot = number & _SLOT_MASK
+        there = self._columns.number_at(slot) == number
+        return self._columns.row(slot)[Column.TOPIC] if there else 0
 
     def next_wake_ms(self) -> int | None:
         """When something may be due; never later than it is."""
-        return self._wakes[0] >> _NUMBER_BITS if self._wakes else None
+        return self._wakes.next_ms()
+
+    def look_ahead(self, now_ms: int) -> None:
+        """Before a slice of firings, while no progress is to be applied: order what comes next."""
+        self._wakes.look_ahead(now_ms)
 
     def pop_due(self, now_ms: int, moved: Mapping[int, Progress]) -> Schedule | None:
-        """The schedule that is due first, None if none is. `moved` = progress not applied yet."""
-        while self._wakes and self._wakes[0] >> _NUMBER_BITS <= now_ms:
-            entry = heappop(self._wakes)
-            one = self.by_number.get(entry & _NUMBER_MASK)
+        """The schedule that is due first, None if none is. `moved` = progress not applied yet.
+
+        Raises CorruptionError.
+        """
+        while (entry := self._wakes.pop(now_ms)) is not None:
+            slot, wake_ms = entry
+            one = self.get(self._columns.number_at(slot))
             if one is None or one.paused:
                 continue
-            if one.number in self._woken:
-                self._woken.discard(one.number)
-                return one
             progress = moved.get(one.number, one.progress)
-            if progress.next_ms and one.wake_ms(progress) == entry >> _NUMBER_BITS:
+            if wake_ms == AT_ONCE_MS and progress.buffered_ms:
+                return one
+            if progress.next_ms and one.wake_ms(progress) == wake_ms:
                 return one
         return None
+
+    def in_order(self) -> tuple[Int64Array, Int64Array]:
+        """(times, numbers) of all schedules that wait for an instant, by time."""
+        times, slots = self._wakes.all_in_order()
+        return times, self._columns.column(Column.NUMBER, slots)
+
+
+def named_files(saved: Mapping[str, Any]) -> dict[str, int]:
+    """The files in the folder that the table of a checkpoint needs, and how much of each."""
+    rows, definitions = RowsFile(*saved["rows"]), Extent(*saved["definitions"])
+    found = {rows.name: rows.size} if rows.number else {}
+    return found | ({definitions.name: definitions.end} if definitions.file else {})
 
 
 def moved_rows(moved: Mapping[int, Progress]) -> bytes:
@@ -178,7 +340,7 @@ def moved_rows(moved: Mapping[int, Progress]) -> bytes:
     return np.array(rows, "<i8").tobytes()
 
 
-def rows_moved(members: Mapping[str, Any]) -> Iterator[tuple[int, Progress]]:
-    """(number, progress) of each schedule that a frame moves."""
+def rows_moved(members: Mapping[str, Any]) -> Iterator[tuple[int, list[int]]]:
+    """(number, values of the progress) of each schedule that a frame moves."""
     for number, *values in np.frombuffer(members["moved"], "<i8").reshape(-1, _WIDTH).tolist():
-        yield number, Progress(*values)
+        yield number, values

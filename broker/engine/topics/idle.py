@@ -41,7 +41,7 @@ def retire_unused(state: EngineState, now_ms: int) -> int:
             continue
         if state.transactions.has_rows_of(topic.number) or keeps_topic(state, topic):
             continue
-        if topic.number in state.schedules.by_topic:
+        if state.schedules.has_some(topic.number):
             continue
         topic.used_ms = topic.used_ms or now_ms
         idle_ms = now_ms - max(topic.used_ms, topic.keep_until_ms)

@@ -16,6 +16,7 @@ from delaylog.broker.engine.failures.tidying import tidy
 from delaylog.broker.engine.find.upkeep import TextUpkeep
 from delaylog.broker.engine.keyspace.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
+from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.saved_state import end_packing, log_needed, pack, snapshot
 from delaylog.storage.checkpoint import (
@@ -71,6 +72,8 @@ class Upkeep:
         """The keyspace snapshots that these name."""
         self._kept_tiers: list[dict[str, Any]] = []
         """The runs of the far tier that these name."""
+        self._kept_schedules: list[set[str]] = []
+        """The files of schedules that these name."""
         self._unsure = False
         """Whether a checkpoint failed, which may have its name, and so be kept, all the same."""
         self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
@@ -150,6 +153,7 @@ class Upkeep:
         if state.failure is not None:
             raise state.failure
         try:
+            yield from state.schedules.store_definitions()
             state.hours.far.merges.frozen = True
             now_ms = clock()
             floor = min(now_ms, state.tick.second * 1000 or now_ms) // HOUR_MS - 1
@@ -167,6 +171,7 @@ class Upkeep:
             state.ids.begin_flush()
             state.texts.begin_flush()
             yield from pack(state)
+            yield from state.schedules.store_rows(small["schedules"])
             yield from state.until_committed()
             if self.short_of_space or state.log.first_position < self._erased:
                 yield state.log.roll
@@ -189,6 +194,8 @@ class Upkeep:
                 else:
                     self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
                     self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
+                    scheduled = set(named_files(small["schedules"]))
+                    self._kept_schedules = [*self._kept_schedules, scheduled][-KEPT:]
                 self._unsure = False
 
             yield finish
@@ -205,6 +212,7 @@ class Upkeep:
                 yield self._drop_snapshots
                 if len(self.kept) >= KEPT:
                     yield from state.hours.far.collect(self._kept_tiers)
+                    yield from state.schedules.collect(self._kept_schedules)
                 yield from self.drop_hours(clock(), released)
         finally:
             state.hours.flusher.boundary = 0
@@ -245,13 +253,16 @@ class Upkeep:
         fs, folder = self._state.fs, self._state.folder
         files: list[str] = []
         tiers: list[dict[str, Any]] = []
+        scheduled: list[set[str]] = []
         for name in checkpoint_names(fs, folder)[-KEPT:]:
             found = read_checkpoint(fs, f"{folder}/{name}")
             if found is not None:
                 files.append(base_of(found[0]).file)
                 if "far" in found[0]:
                     tiers.append(found[0]["far"]["tier"])
-        self._kept_files, self._kept_tiers = files, tiers
+                if "schedules" in found[0]:
+                    scheduled.append(set(named_files(found[0]["schedules"])))
+        self._kept_files, self._kept_tiers, self._kept_schedules = files, tiers, scheduled
 
     def _drop_segments(self) -> None:
         log_from = [one.log_from for one in self.kept]

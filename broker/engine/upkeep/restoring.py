@@ -49,11 +49,12 @@ def restore_checkpoint(
 
 
 def _check_staged(state: EngineState, start: int) -> None:
-    """Check that the log still contains all staged parts, which may be before the checkpoint."""
+    """Check that the log has staged parts and schedules, which may be before the checkpoint."""
     log, needed = state.log, state.transactions.log_from(start)
+    needed = min(needed, state.schedules.log_from(start))
     if needed < log.first_position:
         raise CorruptionError(
-            "the log begins behind staged parts that are still needed",
+            "the log begins behind staged parts or schedules that are still needed",
             path=f"{state.folder}/log",
             position=needed,
         )

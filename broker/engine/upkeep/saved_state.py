@@ -35,11 +35,10 @@ _NUMBERS: Final = NamedFields(
 def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
     """All small state at the present end of the log.
 
-    It is written later, so it shares no object that still changes. Topics, leases, producers and
-    schedules are packed by `pack`, in slices.
+    It is written later, so it shares no object that still changes. Topics, leases and producers are
+    packed by `pack`, in slices; `store_rows` of the schedules writes their rows.
     """
     packing = state.packed_topics.begin()
-    schedules, scheduling = state.schedules.snapshot()
     return {
         "sealed": True,
         "told_ms": now_ms,
@@ -66,8 +65,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "transactions": state.transactions.snapshot(state.position),
         "keyspace": state.keyspace_base.saved(state.position),
         "access": state.access.snapshot(),
-        "schedules": schedules,
-        "scheduling": scheduling,
+        "schedules": state.schedules.snapshot(state.position),
         "targets": state.targets.snapshot(),
         **state.failures.saved(),
         "timeline": state.timeline.saved(),
@@ -75,11 +73,10 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
 
 
 def pack(state: EngineState) -> Work:
-    """Pack topics, leases, producers and schedules into the last snapshot."""
+    """Pack topics, leases and producers into the last snapshot."""
     yield from state.packed_topics.work()
     yield from state.leases.entries.work()
     yield from state.producers.entries.work()
-    yield from state.schedules.entries.work()
 
 
 def end_packing(state: EngineState) -> None:
@@ -87,16 +84,17 @@ def end_packing(state: EngineState) -> None:
     state.packed_topics.give_up()
     state.leases.entries.give_up()
     state.producers.entries.give_up()
-    state.schedules.entries.give_up()
+    state.schedules.end_snapshot()
 
 
 def log_needed(saved: dict[str, Any]) -> int:
     """Position from which a start from this checkpoint needs the log.
 
-    It may lie before the checkpoint: the keyspace and staged parts are read from older frames.
+    It may lie before the checkpoint: the keyspace, staged parts and definitions of schedules are
+    read from older frames.
     """
-    staged: int = saved["transactions"]["log_from"]
-    return min(base_of(saved).position, staged)
+    owners = [saved["transactions"], *([saved["schedules"]] if "schedules" in saved else [])]
+    return min(base_of(saved).position, *(int(owner["log_from"]) for owner in owners))
 
 
 def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
@@ -174,7 +172,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     if "access" in saved:
         state.access.restore(saved["access"])
     if "schedules" in saved:
-        state.schedules.restore(saved["schedules"], saved["scheduling"])
+        state.schedules.restore(saved["schedules"])
     state.targets.restore(saved.get("targets", []))
     state.failures.restore(saved)
     if "timeline" in saved:

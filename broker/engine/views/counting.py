@@ -1,9 +1,9 @@
 """Counts of waiting messages by the interval in which they become due.
 
 `WaitingCounts` has the nine intervals of camellia-delay-queue's topic info, for every topic in one
-pass. `Forecast` has the minutes and hours of one topic. Whole hours are counted from the numbers
-per topic and hour. In the few hours that contain an interval's border or the present time, rows and
-states are read, in slices.
+pass. `Forecast` has the minutes and hours of one topic, and what its schedules will add. Whole
+hours are counted from the numbers per topic and hour. In the few hours that contain an interval's
+border or the present time, rows and states are read, in slices.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
+from delaylog.broker.engine.views.firings import Firings
 from delaylog.broker.engine.views.scanning import walk
 from delaylog.broker.engine.views.zone_maps import candidates
 from delaylog.storage.columns.questions import among
@@ -184,16 +185,20 @@ class Forecast:
         self._rest_end_ms = (self._first_hour + 1) * HOUR_MS
         self._due_to = max(minutes_end_ms, self._rest_end_ms)
         self._seen = {topic.number: self._group}
+        edges = [self._first_minute_ms + at * MINUTE_MS for at in range(minutes + 1)]
+        edges += [(self._first_hour + at) * HOUR_MS for at in range(hours + 1)]
+        self.firings = Firings(state, topic, np.unique(np.array(edges, np.int64)), now_ms)
+        """Of schedules, which are no messages yet."""
 
     @property
     def minutes(self) -> list[dict[str, int]]:
-        """Messages by minute."""
-        return _slots(self._minutes, self._first_minute_ms, MINUTE_MS)
+        """Messages and firings by minute."""
+        return self._slots(self._minutes, self._first_minute_ms, MINUTE_MS)
 
     @property
     def hours(self) -> list[dict[str, int]]:
-        """Messages by hour."""
-        return _slots(self._hours, self._first_hour * HOUR_MS, HOUR_MS)
+        """Messages and firings by hour."""
+        return self._slots(self._hours, self._first_hour * HOUR_MS, HOUR_MS)
 
     def work(self) -> Work:
         """Count; background work in slices."""
@@ -211,6 +216,7 @@ class Forecast:
                 for _, due in waiting(self._state, hour, self._seen, self._now_ms, self._due_to):
                     self._count(due)
                     yield None
+        yield from self.firings.work()
 
     def _count(self, due: Int64Array) -> None:
         rest = int(np.count_nonzero(due < self._rest_end_ms))
@@ -222,9 +228,16 @@ class Forecast:
         minute = minute[minute < len(self._minutes)]
         self._minutes += np.bincount(minute, minlength=len(self._minutes))
 
-
-def _slots(counts: Int64Array, start_ms: int, length_ms: int) -> list[dict[str, int]]:
-    return [
-        {"from_ms": start_ms + at * length_ms, "count": count}
-        for at, count in enumerate(counts.tolist())
-    ]
+    def _slots(self, counts: Int64Array, start_ms: int, length_ms: int) -> list[dict[str, int]]:
+        return [
+            {
+                "from_ms": from_ms,
+                "count": count,
+                "firings": self.firings.between(from_ms, from_ms + length_ms),
+            }
+            for from_ms, count in zip(
+                range(start_ms, start_ms + len(counts) * length_ms, length_ms),
+                counts.tolist(),
+                strict=True,
+            )
+        ]

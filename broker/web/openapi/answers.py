@@ -137,7 +137,7 @@ def _of_topics() -> dict[str, Schema]:
         ),
         "lease_until_ms": _INT_OR_NULL,
     }
-    slots = _list(_object(from_ms=_INT, count=_COUNT))
+    slots = _list(_object(from_ms=_INT, count=_COUNT, firings=_COUNT))
     return {
         "Topic": _object(
             **_each(_TEXT, "topic", "namespace"),
@@ -172,7 +172,16 @@ def _of_topics() -> dict[str, Schema]:
             **_each(_COUNT, "sent", "delivered"),
             now_ms=_INT,
         ),
-        "Forecast": _object(topic=_TEXT, now_ms=_INT, minutes=slots, hours=slots, later=_COUNT),
+        "Forecast": _object(
+            topic=_TEXT,
+            now_ms=_INT,
+            minutes=slots,
+            hours=slots,
+            later=_COUNT,
+            schedules=_COUNT,
+            schedules_left=_FLAG,
+            firings_until_ms=_INT,
+        ),
     }
 
 

@@ -7,12 +7,13 @@ process even then.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from delaylog.client._async.concurrency import Event, from_any_thread, together
+from delaylog.client._async.workers.beginnings import AsyncBeginnings
 from delaylog.client._async.workers.shift import STOP_S, AsyncShift, SharedGate, check_handler
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.wire.durations import seconds_of
@@ -34,7 +35,7 @@ class AsyncWorker(Declaring):
         self._hooks = hooks or NO_HOOKS
         self._consumers: list[Consumer] = []
         self._shifts: list[tuple[Consumer, AsyncShift]] = []
-        self._beginnings: list[Callable[[], Awaitable[object]]] = []
+        self._beginnings = AsyncBeginnings()
         self._end = Event()
         self._process_id = os.getpid()
 
@@ -59,16 +60,15 @@ class AsyncWorker(Declaring):
         """Start to handle messages, for programs that handle signals themselves; see `stop`.
 
         RuntimeError if no handler was declared, or if the worker is already running. If tasks have
-        schedules, the errors of `put_schedule`.
+        schedules, the refusals of `put_schedule`.
         """
         if not self._consumers:
             raise NothingToRun("there is nothing to run: declare a handler with @….consumer(topic)")
         if self._running():
             raise RuntimeError("the worker is running already")
-        for act in self._beginnings:
-            await act()
         # A new event for each run: the client may outlive the event loop of the first one.
         self._end = Event()
+        await self._beginnings.begin(self._end)
         gates: dict[tuple[str, str | None], SharedGate] = {}
         for consumer in self._consumers:
             shift = AsyncShift(
@@ -95,6 +95,7 @@ class AsyncWorker(Declaring):
         if not self._running():
             return
         shifts, self._shifts = self._shifts, []
+        await self._beginnings.stop()
         await together(
             partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
             for consumer, shift in shifts
@@ -106,6 +107,8 @@ class AsyncWorker(Declaring):
             if (refused := shift.startup.error) is not None:
                 refused.add_note(f"the consumer of {consumer.name} was refused")
                 raise refused
+        if self._beginnings.error is not None:
+            raise self._beginnings.error
 
     async def run(self) -> None:
         """Handle messages until SIGTERM or SIGINT, then `stop`. A second signal kills the process.

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from delaylog.client._sync.concurrency import Event, from_any_thread, together
+from delaylog.client._sync.workers.beginnings import Beginnings
 from delaylog.client._sync.workers.shift import STOP_S, SharedGate, ThreadShift, check_handler
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.wire.durations import seconds_of
@@ -36,7 +37,7 @@ class ThreadWorker(Declaring):
         self._hooks = hooks or NO_HOOKS
         self._consumers: list[Consumer] = []
         self._shifts: list[tuple[Consumer, ThreadShift]] = []
-        self._beginnings: list[Callable[[], object]] = []
+        self._beginnings = Beginnings()
         self._end = Event()
         self._process_id = os.getpid()
 
@@ -61,16 +62,15 @@ class ThreadWorker(Declaring):
         """Start to handle messages, for programs that handle signals themselves; see `stop`.
 
         RuntimeError if no handler was declared, or if the worker is already running. If tasks have
-        schedules, the errors of `put_schedule`.
+        schedules, the refusals of `put_schedule`.
         """
         if not self._consumers:
             raise NothingToRun("there is nothing to run: declare a handler with @….consumer(topic)")
         if self._running():
             raise RuntimeError("the worker is running already")
-        for act in self._beginnings:
-            act()
         # A new event for each run: the client may outlive the event loop of the first one.
         self._end = Event()
+        self._beginnings.begin(self._end)
         gates: dict[tuple[str, str | None], SharedGate] = {}
         for consumer in self._consumers:
             shift = ThreadShift(
@@ -97,6 +97,7 @@ class ThreadWorker(Declaring):
         if not self._running():
             return
         shifts, self._shifts = self._shifts, []
+        self._beginnings.stop()
         together(
             partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
             for consumer, shift in shifts
@@ -108,6 +109,8 @@ class ThreadWorker(Declaring):
             if (refused := shift.startup.error) is not None:
                 refused.add_note(f"the consumer of {consumer.name} was refused")
                 raise refused
+        if self._beginnings.error is not None:
+            raise self._beginnings.error
 
     def run(self) -> None:
         """Handle messages until SIGTERM or SIGINT, then `stop`. A second signal kills the process.

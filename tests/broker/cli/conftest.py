@@ -14,7 +14,7 @@ from tests.starts.warm import as_text, run_warm
 def run(broker: Any) -> Any:
     """Runs the command against the broker."""
 
-    def call(*words: object) -> subprocess.CompletedProcess[str]:
-        return as_text(run_warm(*words, "--url", broker.url))
+    def call(*words: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+        return as_text(run_warm(*words, "--url", broker.url, stdin=stdin))
 
     return call

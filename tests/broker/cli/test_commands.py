@@ -204,7 +204,10 @@ def test_closed_output(broker: Any, topic: str) -> None:
 def test_check(tmp_path: Path) -> None:
     """`check`: 0 for a history that holds, 2 for what cannot be read or asked."""
     good = tmp_path / "good.jsonl"
-    good.write_text('{"mark": "kill", "t": 5}\n')
+    answer = {"state": "running", "cron": "0 * * * *", "overlap": "allow", "catch_up": "all"}
+    answer |= {"catch_up_window_ms": 0, "jitter_ms": 0, "n": 0, "skipped": 0, "next_ms": 3_600_000}
+    put = {"t0": 0, "t1": 1, "op": "schedule", "ok": True, "id": "s", "answer": answer}
+    good.write_text(f'{json.dumps(put)}\n{{"mark": "kill", "t": 5}}\n')
     assert delaylog("check", good).returncode == 0
     done = delaylog("check", good, "--json")
     assert done.returncode == 0

@@ -1,35 +1,55 @@
-"""`delaylog dump` of the frames of schedules, and of a checkpoint that has some."""
+"""`delaylog dump` of files of schedules: definitions and rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from tests.broker.cli.test_dump import dump
-from tests.broker.engine.host import HOUR, START_MS
+import pytest
+
+from delaylog.broker.cli.dump.files import _dumper
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from tests.broker.engine.schedules.rig import ScheduleHost
 
 
-def test_frames_and_checkpoint(tmp_path: Path) -> None:
-    """What fired and when it fires next, in words; no bodies."""
-    folder = tmp_path / "folder"
-    host = ScheduleHost(folder, START_MS + 1)
-    host.put("hourly", b"secret", cron="0 * * * *")
-    host.advance(HOUR)
-    host.drop_one("hourly")
-    host.put("hourly", b"secret", cron="0 * * * *")
-    host.checkpoint()
+def dump(path: Path) -> list[dict[str, Any]]:
+    """The lines of a dump."""
+    file = ReadOnlyFileSystem().open(str(path))
+    try:
+        return list(_dumper(path)(file, path))
+    finally:
+        file.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with two schedules, of which one was paused."""
+    host = ScheduleHost(tmp_path / "data")
+    host.put("a", b"secret", cron="0 9 * * *", zone="Europe/Berlin")
+    host.put("b", b"secret", interval_ms=7_200_000)
+    host.pause_one("b", "why")
+    host.checkpoint(2)
     host.close()
-    (log,) = (folder / "log").iterdir()
-    frames = dump(log)
-    assert "secret" not in str(frames)
-    put, dropped, again = (line for line in frames if line["kind"] == "SCHEDULE")
-    assert (put["put"], put["due"]) == ("hourly", "2021-05-03T01:00:00.000Z")
-    assert dropped["drop"] == 1
-    assert again["number"] == 2
-    (fired,) = (line for line in frames if line["kind"] == "MULTI")
-    sent, moved = fired["frames"]
-    assert (sent["kind"], sent["n"]) == ("SEND", 1)
-    assert moved["moved"] == [{"number": 1, "due": "2021-05-03T02:00:00.000Z"}]
-    (checkpoint,) = dump(max(folder.glob("checkpoint-*")))
-    assert [row[2] for row in checkpoint["schedules"]] == ["hourly"]
-    assert "secret" not in str(checkpoint)
+    return tmp_path / "data"
+
+
+def test_definitions_and_rows(folder: Path) -> None:
+    """A line for each, without bodies; a record that is cut short is an error."""
+    [path] = folder.glob("schedules/*.definitions")
+    first, second = dump(path)
+    assert (first["schedule"], first["zone"], first["note"]) == ("a", "Europe/Berlin", None)
+    assert (second["schedule"], second["interval_ms"], second["note"]) == ("b", 7_200_000, "why")
+    assert "secret" not in str(first)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert dump(path) == [
+        first,
+        {"offset": second["offset"], "error": "no whole record from here on"},
+    ]
+    [path] = folder.glob("schedules/*.rows")
+    rows = dump(path)
+    assert [row["slot"] for row in rows] == [0, 1]
+    assert [row["number"] for row in rows] == [first["number"], second["number"]]
+    assert [row["flags"] for row in rows] == [2, 3]
+    assert rows[1]["n"] == 1
+    path.write_bytes(path.read_bytes()[:-1])
+    assert dump(path)[-1] == {"offset": 0, "error": "the file ends within a row"}

@@ -57,7 +57,7 @@ VERBS_OF: Final = {
     "getSchedule": "schedule show t s",
     "putSchedule": "schedule put t s --cron * --body x",
     "updateSchedule": "schedule change t s --catch-up all",
-    "deleteSchedule": "schedule delete t s",
+    "deleteSchedule": "schedule drop t s",
     "pauseSchedule": "schedule pause t s",
     "resumeSchedule": "schedule resume t s",
     "runSchedule": "schedule run t s",

@@ -34,9 +34,20 @@ def test_a_schedule_from_put_to_delete(broker: Any, topic: str, run: Any) -> Non
     assert changed["start_ms"] == 2_871_763_200_000
     assert rows(run("schedule", "list", topic, "--json")) == [changed]
     table = [line.split() for line in run("schedule", "list", topic).stdout.splitlines()]
-    assert table[0] == ["schedule", "state", "cron", "interval", "rrule", "zone", "next", "n"]
+    assert table[0] == [
+        "schedule",
+        "state",
+        "cron",
+        "interval",
+        "rrule",
+        "zone",
+        "next",
+        "n",
+        "note",
+    ]
     assert table[1][:4] == ["s", "running", "-", "1d"]
     assert run("schedule", "pause", topic, "s", "--note", "a move").stdout == "s is paused\n"
+    assert run("schedule", "list", topic).stdout.splitlines()[1].endswith("a move")
     (got,) = rows(run("schedule", "run", topic, "s", "--json"))
     assert (got["schedule"], got["n"]) == ("s", 1)
     assert run("schedule", "run", topic, "s").stdout.startswith("s@")
@@ -44,7 +55,7 @@ def test_a_schedule_from_put_to_delete(broker: Any, topic: str, run: Any) -> Non
     refused = run("schedule", "backfill", topic, "s", *words, "--json")
     assert error_of(refused)["field"] == "until_ms"
     assert run("schedule", "resume", topic, "s").stdout == "s is running\n"
-    assert run("schedule", "delete", topic, "s").stdout == "s deleted\n"
+    assert run("schedule", "drop", topic, "s").stdout == "s dropped\n"
     assert rows(run("schedule", "list", topic, "--json")) == []
 
 
@@ -54,7 +65,9 @@ def test_previews(broker: Any, topic: str, run: Any) -> None:
     assert [each["change"] for each in tried] == ["moved", None]
     assert rows(run("schedule", "put", topic, "s", *words, "--body", "x", "--json"))
     assert rows(run("schedule", "preview", topic, "s", "--n", "2", "--json")) == tried
-    lines = run("schedule", "preview", topic, "s", "--n", "1").stdout.splitlines()
+    done = run("schedule", "preview", topic, "s", "--n", "1")
+    assert done.stderr.startswith("At 02:30 every day, Europe/Berlin time.")
+    lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["local", "2061-03-27T03:00:00+02:00"]
     assert lines[1].endswith("moved")
 
@@ -66,3 +79,47 @@ def test_refusals(broker: Any, topic: str, run: Any) -> None:
     assert error_of(run("schedule", "show", topic, "s", "--json"))["code"] == "unknown"
     assert run("schedule", "put", topic, "s", "--overlap", "queue").returncode == 2
     assert run("schedule", "put", topic).returncode == 2
+
+
+def test_times_without_an_offset_are_of_the_zone(broker: Any, topic: str, run: Any) -> None:
+    """In --zone, if it is given; an offset always wins."""
+    words = ("--interval", "1d", "--end", "2061-01-04", "--n", "1", "--json")
+    for start, zone, hour in (
+        ("2061-01-01T09:00", "Asia/Tokyo", 0),
+        ("2061-01-01T09:00", "Europe/Berlin", 8),
+        ("2061-01-01T09:00Z", "Asia/Tokyo", 9),
+    ):
+        (tried,) = rows(
+            run("schedule", "try", topic, "s", *words, "--start", start, "--zone", zone)
+        )
+        assert tried["instant_ms"] % 86_400_000 == hour * 3_600_000
+    wrong = run("schedule", "try", topic, "s", *words, "--start", "2061-01-01", "--zone", "Moon")
+    assert wrong.returncode == 2
+    assert "no zone of this machine" in wrong.stderr
+
+
+def test_a_change_takes_members_back(broker: Any, topic: str, run: Any) -> None:
+    """`--unset` is a null; a change of nothing is no call."""
+    words = ("--cron", "0 9 * * *", "--end", "2061-01-01", "--count", "3", "--body", "x")
+    assert run("schedule", "put", topic, "s", *words).returncode == 0
+    (changed,) = rows(
+        run("schedule", "change", topic, "s", "--unset", "end", "--unset", "count", "--json")
+    )
+    assert (changed["end_ms"], changed["count"]) == (None, None)
+    nothing = run("schedule", "change", topic, "s")
+    assert nothing.returncode == 2
+    assert "nothing to change" in nothing.stderr
+
+
+def test_refusals_name_options(broker: Any, topic: str, run: Any) -> None:
+    """A person who has written options reads of options, with durations in their units."""
+    wrong = run("schedule", "put", topic, "s", "--cron", "*/90 * * * *", "--body", "x")
+    assert "--cron '*/90 * * * *' is not valid" in wrong.stderr
+    assert "90 minutes of elapsed time are --interval 1h30m" in wrong.stderr
+    assert (
+        "one of --cron, --interval, --rrule"
+        in run("schedule", "put", topic, "s", "--body", "x").stderr
+    )
+    assert run("schedule", "list", topic).stdout == ""
+    run("send", topic, "x")
+    assert f"`delaylog schedule list {topic}`" in run("schedule", "show", topic, "s").stderr

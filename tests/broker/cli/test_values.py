@@ -112,7 +112,9 @@ def test_a_cancelled_message_is_called_so() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
-        *(("deliver_at_ms", 0, "1970-01-01T00:00:00.000Z"), ("lease_ms", 30_000, "30s")),
+        *(("deliver_at_ms", 1, "1970-01-01T00:00:00.001Z"), ("open_until_ms", 0, "-")),
+        *(("failing_since_ms", 1, "1970-01-01T00:00:00.001Z"), ("failing_since_ms", 0, "-")),
+        *(("held_ms", 0, "0s"), ("lease_ms", 30_000, "30s")),
         *(("ttl_ms", -1, "never"), ("accepted_ms", -2_000, "-2s"), ("due_to", 1, time_text(1))),
         *(("oldest_due_ms", None, "-"), ("paused", True, "yes"), ("tags", ["a", "b"], "a,b")),
         ("backoff", {"first_ms": 1_000, "factor": 2.0}, "first=1s,factor=2.0"),

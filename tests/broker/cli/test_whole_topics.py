@@ -132,3 +132,24 @@ def test_a_purge_that_erases(broker: Any, topic: str, run: Any) -> None:
     assert done.stdout == f"{topic} purged 3\n"
     assert "`delaylog topics` shows the state erasing" in done.stderr
     assert broker.call("GET", f"/v1/topics/{topic}").json["erasing"] is True
+
+
+def test_push_targets(broker: Any, topic: str, run: Any) -> None:
+    """Times that are none are no times of 1970; secrets are read from standard input only."""
+    url = ("--to", "https://example.com/hook")
+    (made,) = rows(run("target", "set", topic, "default", *url, "--per-second", "5", "--json"))
+    shown = {
+        line.split()[0]: line.split()[-1]
+        for line in run("target", "show", topic, "default").stdout.splitlines()
+    }
+    assert {shown[name] for name in ("open_until", "throttled_until", "failing_since")} == {"-"}
+    (rotated,) = rows(run("target", "change", topic, "default", "--rotate", "--json"))
+    assert len(rotated["digests"]) == 2
+    words = ("target", "change", topic, "default", "--secrets", "-", "--unset", "per-second")
+    (ended,) = rows(run(*words, "--json", stdin=rotated["secret"].encode() + b"\n"))
+    assert (ended["digests"], ended["per_second"]) == (rotated["digests"][:1], None)
+    assert run(*words[:5], made["secret"]).returncode == 2
+    assert "nothing to change" in run(*words[:4]).stderr
+    run("target", "drop", topic, "default")
+    hint = f"`delaylog target set {topic} default --to URL` makes one"
+    assert hint in run("target", "show", topic, "default").stderr

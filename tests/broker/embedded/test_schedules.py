@@ -23,3 +23,36 @@ def test_a_year_on_the_test_clock(open_embedded: Any) -> None:
         message.ack()
     assert hours == {7, 8}
     assert plain.schedule("t", "nine")["n"] == 365
+
+
+def test_what_is_called_off_in_the_last_second_sends_nothing(open_embedded: Any) -> None:
+    """A pause, a deletion and another timing half a second before nine; a change back fires."""
+    clock = ManualClock(int(datetime(2027, 1, 1, 8, 59, 58, tzinfo=UTC).timestamp() * 1_000))
+    broker = open_embedded(clock=clock, fsync="never")
+    plain = broker.broker()
+    nine = "0 9 * * *"
+    for name in ("paused", "gone", "put", "changed", "back", "equal"):
+        plain.put_schedule("t", name, name, cron=nine)
+    clock.advance(ms=1_500)
+    assert plain.schedule("t", "paused")["n"] == 1, "it was sent ahead"
+    assert plain.pause_schedule("t", "paused")["n"] == 0
+    plain.drop_schedule("t", "gone")
+    plain.put_schedule("t", "put", "put", cron="0 10 * * *")
+    plain.update_schedule("t", "changed", cron="0 10 * * *")
+    plain.pause_schedule("t", "back")
+    plain.resume_schedule("t", "back")
+    plain.put_schedule("t", "equal", "equal", cron=nine)
+    clock.advance(seconds=1)
+    assert sorted(message.text for message in broker.receive("t", max=10)) == ["back", "equal"]
+
+
+def test_a_change_in_the_last_second_reaches_the_message(open_embedded: Any) -> None:
+    clock = ManualClock(int(datetime(2027, 1, 1, 8, 59, 58, tzinfo=UTC).timestamp() * 1_000))
+    broker = open_embedded(clock=clock, fsync="never")
+    plain = broker.broker()
+    plain.put_schedule("t", "s", "old", cron="0 9 * * *")
+    clock.advance(ms=1_500)
+    plain.update_schedule("t", "s", body="new")
+    clock.advance(seconds=1)
+    assert [message.text for message in broker.receive("t", max=10)] == ["new"]
+    assert plain.schedule("t", "s")["n"] == 1

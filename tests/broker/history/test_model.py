@@ -79,7 +79,7 @@ BULK = {"t0": 1, "t1": 2, "op": "send", "ok": True, "ids": ["a", "b"]}
 REFUSED: dict[str, tuple[object, str | None, str]] = {
     "not an object": ([1], None, "not a JSON object"),
     "no op": ({"t0": 1, "t1": 2, "ok": True, "id": "a"}, "op", "missing"),
-    "odd op": ({**SEND, "op": "steal"}, "op", "'steal' is not one of ack, cancel,"),
+    "odd op": ({**SEND, "op": "steal"}, "op", "'steal' is not one of ack, backfill,"),
     "no t0": ({**SEND, "t0": None}, "t0", "missing"),
     "no t1": ({"t0": 1, "op": "send", "ok": True, "id": "a"}, "t1", "missing"),
     "t1 before t0": ({**SEND, "t1": 0}, "t1", "0 is before t0, 1"),

@@ -83,7 +83,7 @@ def test_the_json_says_the_same(judge: Judge) -> None:
         }
     ]
     assert said["settings"]["bound_ms"] == 1_000
-    assert said["settings"]["rules"] == list("ABCDEFGHIJ")
+    assert said["settings"]["rules"] == list("ABCDEFGHIJK")
     assert said["calls"]["send"] == {"ok": 2}
     assert said["fates"]["lost"] == 1
     assert said["duplicates"] == {"nack": 0, "lease": 0, "kill": 1, "failover": 0}

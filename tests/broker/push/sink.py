@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,11 @@ class Sink(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.got: list[tuple[dict[str, str], bytes]] = []
         self.arrived = threading.Semaphore(0)
+        self.status = 204
+        self.delay_s = 0.0
+        """How long it takes for an answer."""
+        self.times: list[tuple[bytes, float]] = []
+        """When each body came, by the steady clock in s."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -25,7 +31,9 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         headers = {name.lower(): text for name, text in self.headers.items()}
         self.server.got.append((headers, body))
-        self.send_response(204)
+        self.server.times.append((body, time.monotonic()))
+        time.sleep(self.server.delay_s)
+        self.send_response(self.server.status)
         self.end_headers()
         self.server.arrived.release()
 

@@ -17,7 +17,7 @@ from delaylog.broker.push.addresses import AddressRules, parse_networks
 from delaylog.broker.push.attempts import ANSWER_BYTES_MAX, DRAIN_SECONDS, Attempts
 from delaylog.broker.push.outcomes import ACKED, Outcome, Verdict
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
-from delaylog.broker.push.signing import make_secret, parse_secret, signature_headers
+from delaylog.broker.push.signing import make_secret, make_signers, signature_headers
 from delaylog.storage.calls.of_targets import BINARY
 from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority
@@ -46,6 +46,7 @@ async def push_to(script: Script) -> Outcome:
 ENDLESS_BODY = (
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"ffff\r\n" + b"x" * 65_535
 )
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 BOMB = gzip.compress(b"\0" * 10_000_000)
 
 
@@ -65,6 +66,11 @@ BOMB = gzip.compress(b"\0" * 10_000_000)
         (answer(410), Verdict.GONE, "answer 410 Gone"),
         (answer(422, "Webhook-Delivery: abort-message"), Verdict.REFUSED, "answer 422"),
         (answer(429, "retry-after: 7"), Verdict.THROTTLED, "answer 429"),
+        (
+            answer(429, "retry-after: Fri, 01 Jan 2100 00:00:00 GMT"),
+            Verdict.THROTTLED,
+            "answer 429",
+        ),
         (
             answer(500, body=b"x" * 1_000_000),
             Verdict.FAILED,
@@ -92,7 +98,8 @@ BOMB = gzip.compress(b"\0" * 10_000_000)
         (raw(b"HTTP/1.1 abc\r\n\r\n"), Verdict.FAILED, "no answer"),
         (raw(b"SSH-2.0-OpenSSH_9.9\r\n"), Verdict.FAILED, "no answer"),
         (raw(b"\x16\x03\x01\x00\x05hello"), Verdict.FAILED, "no answer"),
-        (raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 50, close=False), Verdict.FAILED, "no answer"),
+        (raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 8 + OK), Verdict.ACKED, ""),
+        (raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 9 + OK), Verdict.FAILED, "too many interim"),
         (
             raw(b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"),
             None,
@@ -118,6 +125,50 @@ async def test_a_body_that_never_ends_holds_an_attempt_for_a_second_at_most(scri
         made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 30_000)
         assert made == ACKED
         assert time.monotonic() - began < DRAIN_SECONDS + 2
+
+
+async def test_attempts_do_not_time_out_at_whole_seconds_together() -> None:
+    """aiohttp rounds timeouts of 5 s and more up to a whole second of the loop's clock."""
+    loop = asyncio.get_running_loop()
+    async with Receiver(hang) as receiver, client(receiver.port) as attempts:
+
+        async def one(after_s: float) -> float:
+            await asyncio.sleep(after_s)
+            began_s = loop.time()
+            await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 5_000)
+            return loop.time() - began_s
+
+        took_s = await asyncio.gather(one(0), one(0.5))
+    # Rounded, one of them would take half a second more than the other.
+    assert abs(took_s[0] - took_s[1]) < 0.3
+
+
+async def test_headers_that_never_end_end_the_attempt() -> None:
+    sent = 0
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"x-%d: y\r\n" % sent * 1_000)
+            sent += 1_000
+            await writer.drain()
+
+    made = await push_to(endless)
+    assert (made.verdict, made.reason[:9]) == (Verdict.FAILED, "no answer")
+
+
+async def test_interim_answers_without_end_stop_nothing_else() -> None:
+    """The loop goes on: a flood that it had to read would keep the timeout from ending this."""
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 103 E\r\n\r\n" * 1_000)
+            await writer.drain()
+
+    async with asyncio.timeout(TIMEOUT_MS / 1_000):
+        made = await push_to(flood)
+    assert "too many interim answers" in made.reason
 
 
 async def test_a_body_is_read_up_to_its_bound() -> None:
@@ -175,7 +226,7 @@ async def test_a_signed_push_verifies_at_the_receiver() -> None:
         "~01", "ü\r\nx", 1_790_000_000_000, 1, "", [], {"a\r\nb": "c\r\nd"}, b'{"a":1}'
     )
     made = make_request(said, "/topics/t", BINARY)
-    signed = signature_headers([parse_secret(secret)], said.id, int(time.time()), made.body)
+    signed = signature_headers(make_signers([secret]), said.id, int(time.time()), made.body)
     request = PushRequest(made.headers + signed, made.body)
     async with Receiver(answer(200)) as receiver, client(receiver.port) as attempts:
         assert await attempts.post(f"http://127.0.0.1:{receiver.port}/", request, 5_000) == ACKED

@@ -67,6 +67,19 @@ def test_attempts_in_flight_grow_with_successes_and_halve_with_failures() -> Non
     assert breaker.permitted(NOW, 99) == 10
 
 
+def test_the_last_failure_has_its_reason_before_the_breaker_opens() -> None:
+    """An operator sees why a target fails from the first failure on."""
+    breaker = Breaker(concurrency=10)
+    assert breaker.permitted(NOW, 1) == 1
+    breaker.ended(FAILED, NOW)
+    health = breaker.health
+    assert (health.state(NOW), health.failing_since_ms, health.reason) == (
+        "closed",
+        NOW,
+        "answer 500",
+    )
+
+
 def test_failures_in_a_row_open_it_and_a_probe_closes_it() -> None:
     breaker = opened()
     assert breaker.health.state(NOW) == "open"

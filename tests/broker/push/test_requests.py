@@ -83,6 +83,8 @@ def test_structured_mode_has_all_in_one_document() -> None:
         (b"{}", {"content-type": "application/x+json"}, "application/x+json", {"data": {}}),
         (b"{", {"content-type": "application/json"}, "application/json", {"data_base64": "ew=="}),
         (b"x", {"content-type": "text/plain\r\nX: y"}, "text/plain; charset=utf-8", {"data": "x"}),
+        (b"x", {"content-type": "text/plain\r\n;a=b"}, "text/plain; charset=utf-8", {"data": "x"}),
+        (b"x", {"content-type": "text/plain;\x0ba=b"}, "text/plain; charset=utf-8", {"data": "x"}),
         (b"x", {"content-type": "no type"}, "text/plain; charset=utf-8", {"data": "x"}),
         (b"NaN", {}, "text/plain; charset=utf-8", {"data": "NaN"}),
         (b"", {}, "text/plain; charset=utf-8", {"data": ""}),

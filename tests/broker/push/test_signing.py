@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from delaylog.broker.push.signing import make_secret, parse_secret, shown, signature_headers
+from delaylog.broker.push.signing import (
+    make_secret,
+    make_signers,
+    parse_secret,
+    shown,
+    signature_headers,
+)
 
 OLD, NEW, OTHER = (make_secret(bytes([n]) * 32) for n in (1, 2, 3))
 
@@ -18,13 +24,13 @@ OLD, NEW, OTHER = (make_secret(bytes([n]) * 32) for n in (1, 2, 3))
 @given(body=st.text(max_size=200), size=st.integers(24, 64))
 def test_the_reference_library_accepts_a_signature(body: str, size: int) -> None:
     secret = make_secret(b"\xfe" * size)
-    made = signature_headers([parse_secret(secret)], "~01ab", int(time.time()), body.encode())
+    made = signature_headers(make_signers([secret]), "~01ab", int(time.time()), body.encode())
     Webhook(secret).verify(body, dict(made), json_parse=False)
 
 
 def test_while_secrets_rotate_both_verify_and_no_third_one() -> None:
-    keys = [parse_secret(NEW), parse_secret(OLD)]
-    made = dict(signature_headers(keys, "~01ab", int(time.time()), b"{}"))
+    signers = make_signers([NEW, OLD])
+    made = dict(signature_headers(signers, "~01ab", int(time.time()), b"{}"))
     for secret in (NEW, OLD):
         Webhook(secret).verify("{}", made)
     with pytest.raises(WebhookVerificationError):
@@ -34,7 +40,7 @@ def test_while_secrets_rotate_both_verify_and_no_third_one() -> None:
 @pytest.mark.parametrize("part", ["webhook-id", "webhook-timestamp", "body"])
 def test_a_changed_part_does_not_verify(part: str) -> None:
     now_s = int(time.time())
-    made = dict(signature_headers([parse_secret(NEW)], "~01ab", now_s, b"1"))
+    made = dict(signature_headers(make_signers([NEW]), "~01ab", now_s, b"1"))
     body = "2" if part == "body" else "1"
     made |= {
         "webhook-id": {"webhook-id": "~01ac"},
@@ -49,12 +55,12 @@ def test_the_known_example_of_the_library() -> None:
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # pragma: allowlist secret
     body = b'{"test": 2432232314}'
     made = signature_headers(
-        [parse_secret(secret)], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body
+        make_signers([secret]), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body
     )
     assert made[2] == ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
 
 
-def test_without_keys_there_is_an_id_and_a_time() -> None:
+def test_without_secrets_there_is_an_id_and_a_time() -> None:
     assert signature_headers([], "~1", 5, b"") == [("webhook-id", "~1"), ("webhook-timestamp", "5")]
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.schedules import catch_up
-from delaylog.broker.schedules.catch_up import GRACE_MS, CatchUp, instants_after_outage
+from delaylog.broker.schedules.catch_up import (
+    GRACE_MS,
+    CatchUp,
+    check_window,
+    instants_after_outage,
+)
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.timing import Timing
+from delaylog.storage.errors import MemberError
 from tests.effort import tries
 
 HOUR = 3_600_000
@@ -103,3 +111,24 @@ def test_the_newest_instant_of_a_long_outage_costs_few_steps(
     assert following is not None
     assert following > NOW
     assert len(asked) < 80
+
+
+@pytest.mark.parametrize(
+    ("timing", "window"),
+    [
+        (Timing(interval_ms=1, start_ms=0), 100_000),
+        (Timing(interval_ms=864, start_ms=0), DAY),
+        (Timing(cron="* * * * * *"), DAY),
+        (Timing(cron="* * * * *"), 69 * DAY),
+        (Timing(rrule="FREQ=DAILY;BYHOUR=3,4;BYMINUTE=0,7", start_ms=0), 25_000 * DAY),
+    ],
+)
+def test_a_window_has_at_most_so_many_instants(timing: Timing, window: int) -> None:
+    """The widest one of each timing; a wider one is refused for `all`, unless `count` is less."""
+    check_window(timing, CatchUp("all", window))
+    wider = CatchUp("all", window + DAY)
+    with pytest.raises(MemberError, match="fires at most 100000") as error:
+        check_window(timing, wider)
+    assert error.value.field == "catch_up_window_ms"
+    check_window(replace(timing, count=100_000), wider)
+    check_window(timing, replace(wider, policy="latest"))

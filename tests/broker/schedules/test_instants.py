@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.schedules.instants import next_instant, next_instant_after_change, wall_s
+from delaylog.broker.schedules.instants import (
+    instants_of,
+    next_instant,
+    next_instant_after_change,
+    wall_s,
+)
 from delaylog.broker.schedules.timing import Timing, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
+from delaylog.storage.errors import MemberError
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -41,6 +47,14 @@ def test_an_interval_is_an_arithmetic_series(step: int, start: int, after: int) 
     assert found >= start
     assert found > after
     assert found == start or found - step <= after
+
+
+def test_instants_of_members() -> None:
+    """As `next_instant` of their timing; wrong members are refused at once."""
+    after = instants_of({"cron": "0 * * * *", "zone": "UTC"})
+    assert after(0) == next_instant(Timing(cron="0 * * * *"), 0) == HOUR_MS
+    with pytest.raises(MemberError, match="give exactly one of"):
+        instants_of({"zone": "UTC"})
 
 
 def test_start_is_the_first_instant_and_end_is_none() -> None:

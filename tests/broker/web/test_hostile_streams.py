@@ -194,6 +194,38 @@ def test_fragments_with_a_ping_between_them(broker: Any, topic: str) -> None:
         assert any(b'"messages":[' in payload for _, payload in got)
 
 
+@pytest.mark.parametrize("opcode", [PING, PONG])
+def test_a_flood_of_pings_ends_its_stream(broker: Any, topic: str, opcode: int) -> None:
+    """Each is answered up to the burst, and no further one is read."""
+    with Raw(broker, topic) as raw:
+        raw.sock.sendall(frame(opcode, b"x") * 5_000)
+        pongs = 0
+        while (got := raw.next())[0] != CLOSE:
+            pongs += got == (PONG, b"x")
+        assert got[1][2:] == b"quota: a stream takes 10 pings or pongs a second"
+        assert int.from_bytes(got[1][:2], "big") == 4429
+        # Some more tokens are earned while they are read.
+        assert pongs in range(100, 200) if opcode == PING else pongs == 0
+
+
+def test_a_message_of_endless_fragments_ends_its_stream(broker: Any, topic: str) -> None:
+    """Empty ones, which no limit of a message's size counts."""
+    with Raw(broker, topic) as raw:
+        raw.send(TEXT, b"", fin=False)
+        raw.sock.sendall(frame(MORE, b"", fin=False) * 700_000)
+        assert raw.close_code() == 4400
+
+
+def test_whole_frames_may_have_more_together(broker: Any, topic: str) -> None:
+    wire = frame(TEXT, b'{"credit":{}' + b" " * 500_000 + b"}")
+    with Raw(broker, topic) as raw:
+        for _ in range(10):
+            raw.sock.sendall(wire)
+        raw.send(PING, b"still here")
+        while raw.next() != (PONG, b"still here"):
+            pass
+
+
 def test_an_unmasked_frame_does_no_harm(broker: Any, topic: str) -> None:
     """aiohttp reads it; masks protect proxies, not this server."""
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})

@@ -230,7 +230,7 @@ def test_a_topic_that_nobody_has_made_is_empty(broker: Any, topic: str) -> None:
             for name in (topic, f"{topic}-made")
         )
         for answer in (blank, empty):
-            for changing in ("now_ms", "topic", "minutes", "hours"):
+            for changing in ("now_ms", "topic", "minutes", "hours", "firings_until_ms"):
                 answer.pop(changing, None)
         assert blank == empty, call
     assert broker.call("GET", f"/v1/topics/{topic}").status == 404
@@ -328,6 +328,18 @@ def test_forecast(broker: Any, topic: str) -> None:
     assert short["minutes"] == []
     assert len(short["hours"]) == 1
     assert short["later"] + short["hours"][0]["count"] == 5
+
+
+def test_a_forecast_counts_the_firings_of_schedules(broker: Any, topic: str) -> None:
+    """They are beside the messages, with what is counted."""
+    path = f"/v1/topics/{topic}"
+    assert get(broker, f"{path}/forecast")["schedules"] == 0
+    for name, members in {"a": {"cron": "0 * * * *"}, "b": {"interval_ms": HOUR_MS // 4}}.items():
+        broker.call("PUT", f"{path}/schedules/{name}", {"body": "x", **members})
+    answer = get(broker, f"{path}/forecast", minutes=0, hours=5)
+    assert [hour["firings"] for hour in answer["hours"][1:]] == [5, 5, 5, 5]
+    assert (answer["schedules"], answer["schedules_left"]) == (2, False)
+    assert answer["firings_until_ms"] == answer["hours"][4]["from_ms"] + HOUR_MS
 
 
 def test_groups_see_their_own(broker: Any, topic: str, assert_problem: Any) -> None:

@@ -63,7 +63,14 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
     assert (changed.json["cron"], changed.json["interval_ms"]) == (None, 7_200_000)
     assert changed.json["key"] is None
     assert changed.json["body"] == "x"
+    assert broker.call("PATCH", path, {"body": None}).status == 400
     assert broker.call("PATCH", path, {"body_base64": "/w=="}).json["body_base64"] == "/w=="
+    # An interval that replaces a cron expression is counted from now, as in a PUT.
+    assert broker.call("PATCH", path, {"cron": "0 9 * * *", "start_ms": None}).status == 200
+    begun = broker.call("PATCH", path, {"interval_ms": 7_200_000}).json["start_ms"]
+    assert time.time() * 1_000 - 60_000 < begun <= time.time() * 1_000
+    kept = broker.call("PATCH", path, {"interval_ms": 3_600_000}).json
+    assert kept["start_ms"] == begun
     # PUT replaces all of it.
     again = broker.call("PUT", path, DAILY)
     assert again.status == 200
@@ -81,6 +88,8 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
         ({"cron": "* * * * *", "body": 5}, "body", "text"),
         ({"cron": "* * * *", "body": "x"}, "cron", "'* * * *' is not valid"),
         ({"cron": "* * * * *", "body": "x", "body_base64": ""}, "body", "not both"),
+        ({"cron": "0 0 * 2 MON#5", "body": "x"}, "cron", "too rarely"),
+        ({"rrule": "FREQ=DAILY;BYSETPOS=2", "body": "x"}, "rrule", "too rarely"),
         ({**DAILY, "zone": "Europe/Berln"}, "zone", "Europe/Berln"),
         ({**DAILY, "overlap": "queue"}, "overlap", "buffer_one"),
         ({**DAILY, "jitter_ms": -1}, "jitter_ms", "0"),
@@ -102,8 +111,9 @@ def test_what_is_refused(
 def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_problem: Any) -> None:
     for name in ("~own", "a\x01", "x" * 201):
         answer = broker.call("PUT", url_of(topic, name), DAILY)
-        assert_problem(answer, 400, "bad_request", "schedule")
-    assert_problem(broker.call("GET", f"/v1/topics/{topic}/schedules"), 404, "unknown")
+        problem = assert_problem(answer, 400, "bad_request", "schedule")
+        assert "begin with ~" in problem["detail"] or "200 bytes" in problem["detail"]
+    assert broker.call("GET", f"/v1/topics/{topic}/schedules").json["schedules"] == []
     broker.call("PUT", f"/v1/topics/{topic}")
     for method, verb, body in (
         ("GET", "", None),
@@ -120,7 +130,15 @@ def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_pro
     assert "never fires" in problem["detail"]
 
 
-def test_pages(broker: Any, topic: str) -> None:
+def test_a_schedule_that_never_fires_makes_no_topic(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    past = {"cron": "* * * * *", "end_ms": 1_000, "body": "x"}
+    assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+
+
+def test_pages(broker: Any, topic: str, assert_problem: Any) -> None:
     for name in ("c", "a", "b", "a b"):
         assert broker.call("PUT", url_of(topic, name), DAILY).status == 201
     path, cursor, names = f"/v1/topics/{topic}/schedules?limit=2", "", []
@@ -128,7 +146,10 @@ def test_pages(broker: Any, topic: str) -> None:
         page = broker.call("GET", path + cursor).json
         names += [each["schedule"] for each in page["schedules"]]
         cursor = f"&cursor={quote(page['cursor'] or '')}"
-    assert (names, page["cursor"]) == (["a", "a b", "b", "c"], None)
+    assert (sorted(names), page["cursor"]) == (["a", "a b", "b", "c"], None)
+    for cursor in ("a", "-1", "9" * 30):
+        answer = broker.call("GET", f"{path}&cursor={cursor}")
+        assert_problem(answer, 400, "bad_request", "cursor")
 
 
 def test_pause_resume_and_run(broker: Any, topic: str) -> None:
@@ -187,7 +208,15 @@ def test_previews_show_clock_changes(broker: Any, topic: str, assert_problem: An
     for n in ("0", "1001", "x"):
         answer = broker.call("GET", url_of(topic, verb=f"/preview?n={n}"))
         assert_problem(answer, 400, "bad_request", "n")
+    # What was put can be tried: members of the message are checked, no more.
+    assert (
+        broker.call("POST", url_of(topic, verb="/preview?n=2"), DAILY | {"key": "k"}).status == 200
+    )
+    answer = broker.call("POST", url_of(topic, verb="/preview"), DAILY | {"ttl_ms": -9})
+    assert_problem(answer, 400, "bad_request", "ttl_ms")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "x"})
+    assert_problem(answer, 400, "bad_request", "cron")
+    answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "0 0 * 2 MON#5"})
     assert_problem(answer, 400, "bad_request", "cron")
     answer = broker.call("POST", url_of(topic, verb="/preview"), {"interval_ms": 1_000})
     assert answer.status == 200
@@ -253,3 +282,39 @@ def test_backfill(broker: Any, topic: str, assert_problem: Any) -> None:
         ({"from_ms": 5, "rate": 0}, "rate"),
     ):
         assert_problem(broker.call("POST", fill, members), 400, "bad_request", field)
+
+
+def test_the_limit_of_messages_of_a_principal(
+    secured: Any, topic: str, assert_problem: Any
+) -> None:
+    """It holds for the interval of a schedule, for runs and for backfills."""
+    token = secured.token(f"admin:{topic}", messages_per_s=3)
+
+    def call(method: str, verb: str = "", body: Any = None) -> Any:
+        return secured.call(method, url_of(topic, verb=verb), body, token)
+
+    fast = {"interval_ms": 333, "body": "x"}
+    refused = assert_problem(call("PUT", "", fast), 429, "quota", "interval_ms")
+    assert "it may be 334 and above" in refused["detail"]
+    assert secured.call("GET", f"/v1/topics/{topic}").status == 404
+    assert call("PUT", "", {**fast, "interval_ms": 334, "start_ms": 0}).status == 201
+    assert_problem(call("PATCH", "", {"interval_ms": 1}), 429, "quota", "interval_ms")
+    assert call("PUT", "", {"interval_ms": 3_600_000, "start_ms": 0, "body": "x"}).status == 200
+    filled = call("POST", "/backfill", {"from_ms": 0, "until_ms": 36_000_000}).json
+    assert (filled["instants"], filled["next_from_ms"]) == (3, 3 * 3_600_000)
+    assert {200, 429} >= {call("POST", "/run").status for _ in range(20)} >= {429}
+    assert secured.call("POST", url_of(topic, verb="/run")).status == 200
+    assert secured.call("PUT", url_of(topic), fast).status == 200
+
+
+def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:
+    """At 4 MiB of messages, whatever the limit: five of a megabyte take two pages."""
+    for number in range(5):
+        answer = broker.call("PUT", url_of(topic, f"s{number}"), DAILY | {"body": "x" * 1_000_000})
+        assert answer.status == 201
+    page = broker.call("GET", f"/v1/topics/{topic}/schedules").json
+    path = f"/v1/topics/{topic}/schedules?cursor={page['cursor']}"
+    rest = broker.call("GET", path).json
+    assert (len(page["schedules"]), len(rest["schedules"]), rest["cursor"]) == (4, 1, None)
+    names = {each["schedule"] for each in page["schedules"] + rest["schedules"]}
+    assert names == {f"s{number}" for number in range(5)}

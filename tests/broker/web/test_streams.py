@@ -126,9 +126,9 @@ async def test_binary_forms(broker: Any, topic: str, form: str) -> None:
 
 async def test_tags_lease_and_begin_of_the_query(broker: Any, topic: str) -> None:
     send(broker, topic, "a", tags=["x"], id="a")
-    send(broker, topic, "b", tags=["y", "z"], id="b")
+    send(broker, topic, "b", tags=["y,\\", "z"], id="b")
     async with streaming(
-        broker, topic, tags="y,z", tags_mode="all", lease_ms=700, begin="false", consumer="me"
+        broker, topic, tags=r"y\,\\,z", tags_mode="all", lease_ms=700, begin="false", consumer="me"
     ) as stream:
         (found,) = await stream.messages(1)
         assert found["body"] == "b"
@@ -312,8 +312,15 @@ async def test_refusals_before_the_upgrade(
     wrong = path_of(topic, messages="x")
     assert_problem(call("GET", wrong, token=token, headers=handshake), 400, "bad_request")
     assert_problem(call("GET", path, token=token), 400, "bad_request")
-    bad_key = {**handshake, "Sec-WebSocket-Key": "short"}
-    assert_problem(call("GET", path, token=token, headers=bad_key), 400, "bad_request")
+    for name, value, words in (
+        ("Sec-WebSocket-Key", "short", "Sec-WebSocket-Key must be 16 bytes"),
+        ("Connection", "keep-alive", "the header Connection lacks 'Upgrade'"),
+    ):
+        answer = call("GET", path, token=token, headers={**handshake, name: value})
+        assert words in assert_problem(answer, 400, "bad_request")["detail"]
+    old = call("GET", path, token=token, headers={**handshake, "Sec-WebSocket-Version": "8"})
+    assert_problem(old, 426, "bad_request")
+    assert old.headers["Sec-WebSocket-Version"] == "13"
 
 
 async def test_a_page_of_another_site_is_refused(broker: Any, topic: str) -> None:

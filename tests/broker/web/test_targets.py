@@ -72,6 +72,7 @@ def test_a_target_is_made_read_changed_and_dropped(broker: Any, topic: str) -> N
     assert broker.call("GET", path).json == changed.json
     assert broker.call("PATCH", path, {"per_second": None}).json["per_second"] is None
     assert broker.call("PATCH", path, {"push": "on"}).json["state"] == "closed"
+    assert broker.call("PATCH", path, {"url": None}).status == 400
     # PUT replaces all but the secrets.
     again = broker.call("PUT", path, {"url": "https://example.com/"})
     assert again.status == 200
@@ -104,6 +105,27 @@ def test_secrets_rotate(broker: Any, topic: str) -> None:
         ({"url": "ftp://example.com/"}, "url", "https://"),
         ({"url": "https://u:p@example.com/"}, "url", "no user name"),  # pragma: allowlist secret
         ({"url": "https://example.com:22/"}, "url", "port 22"),
+        (
+            {"url": "https://10.1.2.3/"},
+            "url",
+            "the address is not permitted: private (RFC 1918); --push-allow",
+        ),
+        (
+            {"url": "https://[::ffff:127.0.0.1]/"},
+            "url",
+            "embeds one that is not permitted: loopback",
+        ),
+        ({"url": "https://example.com/", "timeout_ms": 10**30}, "timeout_ms", "must lie from 100"),
+        (
+            {"url": "https://example.com/", "timeout_ms": 500.5},
+            "timeout_ms",
+            "not a number with a fraction",
+        ),
+        (
+            {"url": "https://example.com/", "concurrency": "9"},
+            "concurrency",
+            "an integer, not text",
+        ),
         ({"url": "https://example.com/", "secrets": ["x"]}, "secrets", "24 to 64 bytes"),
         ({"url": "https://example.com/", "secrets": []}, "secrets", "1"),
         ({"url": "https://example.com/", "secrets": SECRETS + SECRETS}, "secrets", "2"),
@@ -125,7 +147,12 @@ def test_what_is_refused(
 
 def test_a_group_that_does_not_exist(broker: Any, topic: str, assert_problem: Any) -> None:
     body = {"url": "https://example.com/"}
+    assert_problem(broker.call("PUT", url_of(topic, "no"), body), 404, "unknown")
+    # A refused target makes no topic.
+    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
+    assert broker.call("PUT", url_of(topic), body).status == 201
     assert_problem(broker.call("PUT", url_of(topic, "no"), body), 404, "unknown", "group")
+    assert broker.call("DELETE", url_of(topic)).status == 200
     assert_problem(broker.call("PATCH", url_of(topic), {}), 404, "unknown")
     assert broker.call("PUT", f"/v1/topics/{topic}/groups/mail").status == 201
     assert broker.call("PUT", url_of(topic, "mail"), body).status == 201

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from delaylog.client import AnswerLate, AnswerLost, ApiError, AsyncPlainClient, NotReached
+from delaylog.client.wire.exchanging import Answer, refusal
 from delaylog.client.wire.leader_route import LeaderRoute
 from tests.client.either import PLAIN_CLIENTS
 from tests.client.scenes import serving
@@ -113,6 +114,14 @@ async def test_nodes_that_name_each_other() -> None:
                 await client.send("t", "x")
         assert caught.value.status == 307
         assert len(one.calls) + len(two.calls) == 6
+
+
+def test_a_redirect_without_a_body_says_where_to() -> None:
+    """As a broker answers it; other servers are named as such."""
+    there = refusal(Answer(307, b"", location="http://b/x?t=s3cret"), "s3cret")
+    assert there.detail.startswith("redirected to http://b/x")
+    assert "s3cret" not in there.detail
+    assert "of another server: <html>" in refusal(Answer(502, b"<html>")).detail
 
 
 async def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> None:

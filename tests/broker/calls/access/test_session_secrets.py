@@ -45,10 +45,12 @@ def test_no_secret(cookie: str) -> None:
 def test_the_ticket_of_a_query() -> None:
     assert ticket_secret(f"ticket={SECRET}") == SECRET
     assert ticket_secret(f"a=1&ticket={SECRET}&b=2") == SECRET
+    # What is none is found too, so that its refusal speaks of a ticket.
+    assert ticket_secret("ticket=") == ""
+    assert ticket_secret(f"ticket={SECRET}%00x") == f"{SECRET}%00x"
     for query in (
         "",
-        "ticket=",
-        f"ticket={SECRET}x",
+        "ticket=\udcff",
         f"other_ticket={SECRET}",
         f"a=ticket={SECRET}",
     ):

@@ -50,7 +50,8 @@ def test_settling_by_columns() -> None:
         ('{"dig": {}}', "unknown frame 'dig'; known are credit, stop, ack"),
         ("{}", "a frame is an object with one member of credit, stop, ack"),
         ('{"credit": {"lease": 1}}', "unknown member 'lease'"),
-        (msgpack.packb({1: 2}), "unpackb|msgpack"),
+        (msgpack.packb({1: 2}), "the frame is not msgpack"),
+        ("{", "the frame is not JSON"),
     ],
 )
 def test_refusals_name_what_is_wrong(raw: str | bytes, text: str) -> None:

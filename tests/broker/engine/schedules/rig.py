@@ -25,16 +25,16 @@ class ScheduleHost(Host):
 
     def put(self, name: str, body: bytes = b"", **members: Any) -> Schedule:
         state = self.engine.state
-        one = commands.put_schedule(state, self.topic, name, members, body, self.now_ms)
+        commands.put_schedule(state, self.topic, name, members, body, self.now_ms)
         self.turn()
-        return one
+        return self.one(name)
 
     def patch(self, name: str, body: bytes | None = None, **changes: Any) -> Schedule:
         one = self.one(name)
         state = self.engine.state
-        found = commands.patch_schedule(state, self.topic, one, changes, self.now_ms, body=body)
+        commands.patch_schedule(state, self.topic, one, changes, self.now_ms, body=body)
         self.turn()
-        return found
+        return self.one(name)
 
     def pause_one(self, name: str, note: str = "") -> None:
         commands.pause_schedule(self.engine.state, self.one(name), note, self.now_ms)

@@ -19,6 +19,8 @@ from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 
 DAY = 24 * HOUR
+UNPRINTABLE = (" ", " a", "a ", "a\u202eb", "a\u2028b", "\ufeff", "a\u00a0b", "\u200b")
+"""Names that look like others, or like nothing."""
 
 
 def test_an_equal_put_changes_nothing(host: ScheduleHost) -> None:
@@ -144,12 +146,19 @@ def test_a_topic_goes_with_its_schedules_and_stays_for_them(host: ScheduleHost) 
     host.advance(400 * DAY)
 
 
-def test_lists_are_by_name(host: ScheduleHost) -> None:
-    """Page by page."""
+def test_lists_are_in_pages(host: ScheduleHost) -> None:
+    """Each schedule keeps its place, also over a change and a restart; a new one may fill a gap."""
     for name in ("c", "a", "b", "d"):
         host.put(name, cron="0 9 * * *")
-    assert host.list_names(limit=3) == ["a", "b", "c"]
-    assert host.list_names(after="c") == ["d"]
+    assert host.list_names(limit=3) == ["c", "a", "b"]
+    after = host.one("b").number
+    host.put("a", cron="0 8 * * *")
+    host.drop_one("b")
+    assert host.list_names(after=after) == ["d"]
+    host.restart()
+    host.put("e", cron="0 9 * * *")
+    assert host.list_names() == ["c", "a", "e", "d"]
+    assert host.list_names(after=host.one("d").number) == []
 
 
 def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
@@ -170,6 +179,7 @@ def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
         ("", {"cron": "* * * * *"}, "schedule"),
         ("~s", {"cron": "* * * * *"}, "schedule"),
         ("x" * 201, {"cron": "* * * * *"}, "schedule"),
+        *((name, {"cron": "* * * * *"}, "schedule") for name in UNPRINTABLE),
         ("s", {"cron": "* * * *"}, "cron"),
         ("s", {"cron": "* * * * *", "overlap": "never"}, "overlap"),
         ("s", {"cron": "* * * * *", "id": "mine"}, "id"),
@@ -177,6 +187,8 @@ def test_a_preview_is_what_will_fire(host: ScheduleHost) -> None:
         ("s", {"cron": "* * * * *", "key": "k" * 256}, "key"),
         ("s", {"cron": "0 9 * * *", "end_ms": 5}, "cron"),
         ("s", {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, "rrule"),
+        ("s", {"cron": "0 0 * 2 MON#5"}, "cron"),
+        ("s", {"interval_ms": 1, "catch_up": "all"}, "catch_up_window_ms"),
     ],
 )
 def test_a_wrong_put_names_its_member_and_changes_nothing(
@@ -208,3 +220,69 @@ def test_a_cluster_with_an_older_node_has_no_schedules(host: ScheduleHost) -> No
     host.engine.state.level = 2
     with pytest.raises(ConflictError, match="without schedules"):
         host.put("s", cron="* * * * *")
+
+
+def test_a_rule_without_a_start_fires_at_full_minutes(host: ScheduleHost) -> None:
+    """Its anchor is the midnight of its zone, so the second of the put shows nowhere."""
+    host.advance(12_345)
+    one = host.put("s", rrule="FREQ=DAILY;BYHOUR=9", zone="Asia/Kolkata")
+    nine_ms = 9 * HOUR - 5 * HOUR - HOUR // 2
+    assert one.progress.next_ms % DAY == nine_ms
+    assert one.progress.next_ms > host.now_ms >= (one.spec.timing.start_ms or 0)
+    # Put again on another day, it is the same; another zone has another midnight.
+    host.advance(2 * DAY)
+    again = host.put("s", rrule="FREQ=DAILY;BYHOUR=9", zone="Asia/Kolkata")
+    assert again.spec == one.spec
+    assert host.put("s", rrule="FREQ=DAILY;BYHOUR=9").progress.next_ms % DAY == 9 * HOUR
+
+
+def test_a_change_to_another_form_counts_from_now(host: ScheduleHost) -> None:
+    """As a put does, whichever form there was; a start that is to come stays."""
+    host.put("s", cron="0 9 * * *")
+    host.advance(1_234)
+    one = host.patch("s", interval_ms=60_000)
+    assert one.spec.timing.start_ms == host.now_ms
+    one = host.patch("s", rrule="FREQ=DAILY")
+    assert one.progress.next_ms % DAY == 0
+    later_ms = host.now_ms + DAY
+    host.patch("s", start_ms=later_ms)
+    assert host.patch("s", interval_ms=5_000).progress.next_ms == later_ms
+    # Taken away, it is the default again.
+    assert host.patch("s", start_ms=None).spec.timing.start_ms == host.now_ms
+
+
+def test_a_count_that_is_used_up_is_named(host: ScheduleHost) -> None:
+    """A different put goes on counting: `n` belongs to the name."""
+    host.put("s", interval_ms=1_000, count=2)
+    host.advance(5_000)
+    with pytest.raises(BadRequestError, match=r"count 2 is used up: .* fired 2 times") as error:
+        host.put("s", interval_ms=2_000, count=2)
+    assert error.value.field == "count"
+    assert host.put("s", interval_ms=60_000, count=3).progress.next_ms > host.now_ms
+
+
+def test_a_second_pause_keeps_the_note(host: ScheduleHost) -> None:
+    """Unless it has one of its own."""
+    host.put("s", cron="0 9 * * *")
+    host.pause_one("s", "audit")
+    host.pause_one("s")
+    assert host.one("s").note == "audit"
+    host.pause_one("s", "move")
+    assert host.one("s").note == "move"
+    host.resume_one("s")
+    host.pause_one("s")
+    assert host.one("s").note == ""
+
+
+@pytest.mark.parametrize("member", [{"zone": "UTC"}, {"gap": "skip"}, {"fold": "both"}])
+def test_an_interval_has_no_zone(host: ScheduleHost, member: dict[str, str]) -> None:
+    """Refused where a caller says it; a change to an interval drops what cron had."""
+    (name,) = member
+    with pytest.raises(BadRequestError, match="means nothing with interval_ms") as error:
+        host.put("s", interval_ms=5_000, **member)
+    assert error.value.field == name
+    host.put("s", cron="0 9 * * *", **member)
+    assert host.patch("s", interval_ms=5_000).spec.timing.zone == "UTC"
+    with pytest.raises(BadRequestError, match="means nothing"):
+        host.patch("s", **member)
+    host.patch("s", cron="0 9 * * *", **member)

@@ -126,7 +126,7 @@ def test_the_search_finds_a_firing_of_two_frames(
     def apart(
         state: Any, firings: list[Any], moved: dict[int, Any], now_ms: int, *, by: str
     ) -> int:
-        before = {n: state.schedules.by_number[n].progress for n in moved}
+        before = {n: state.schedules.get(n).progress for n in moved}
         if first is FrameKind.SEND:
             # The frame says that the schedules are where they were.
             whole(state, firings, before, now_ms, by=by)

@@ -22,10 +22,11 @@ NAMES = ("a", "b", "c", "d")
 def rows(engine: object) -> dict[int, bytes]:
     """What the table stores of each schedule."""
     table = engine.state.schedules  # type: ignore[attr-defined]
-    assert {one.number for names in table.by_topic.values() for one in names.values()} == set(
-        table.by_number
-    )
-    return {number: one.pack() for number, one in table.by_number.items()}
+    found = {number: table.get(number) for number in table.numbers().tolist()}
+    assert len(found) == len(table)
+    for one in found.values():
+        assert table.find(one.topic, one.name).number == one.number
+    return {number: one.pack() for number, one in found.items()}
 
 
 def step(host: ScheduleHost, random: Random) -> None:

@@ -86,8 +86,26 @@ def test_what_another_leader_has_computed_is_left_alone(host: ScheduleHost) -> N
     runner._zones = zones_where("Asia/Tokyo")
     runner.start(host.now_ms)
     host.engine.run_due(host.now_ms)
-    table.apply({"zones": "2099a"})
+    table.apply({"zones": "2099a"}, 0)
     end = host.engine.state.log.end_position
     runner.start(host.now_ms)
     host.turn()
     assert host.engine.state.log.end_position == end
+
+
+def test_what_is_computed_fires_before_the_rest_is(host: ScheduleHost) -> None:
+    """In the order of due times: the others may be a million."""
+    for n in range(200):
+        host.put(f"s{n}", cron="0 9 * * *", zone="Europe/Berlin")
+    host.put("soon", interval_ms=60_000)
+    old = host.engine.state.schedules.zones
+    runner = host.engine.schedules
+    runner._zones = zones_where("Asia/Tokyo")
+    host.now_ms += 60_000
+    runner.start(host.now_ms)
+    host.engine.run_due(host.now_ms)
+    assert host.engine.state.schedules.zones == old
+    assert host.one("soon").progress.n == 2
+    host.turn()
+    assert host.engine.state.schedules.zones == "2099a"
+    assert len({host.one(f"s{n}").progress.next_ms for n in range(200)}) == 1

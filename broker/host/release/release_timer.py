@@ -16,7 +16,7 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node_role import NodeRole
-from delaylog.broker.host.release_pace import ReleasePace
+from delaylog.broker.host.release.release_pace import ReleasePace
 
 RELEASE_PACE_SECONDS: Final = 0.002
 """Shortest time between two releases while messages become due all the time."""

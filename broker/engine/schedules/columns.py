@@ -1,0 +1,200 @@
+"""The numbers of all schedules as columns: 112 bytes each, in blocks that a checkpoint shares.
+
+A schedule has a slot, which is free again once it is dropped. A block is a matrix of int64 with a
+line for each column. A checkpoint takes the blocks as they are; a block that changes before it is
+written is copied first (copy-on-write), so the checkpoint is of one moment and copies little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.broker.engine.schedules.schedule import AHEAD_MS, PROGRESS, Progress
+from delaylog.storage.layout import NEVER_MS, Int64Array
+
+BLOCK_BITS: Final = 12
+BLOCK_ROWS: Final = 1 << BLOCK_BITS
+_INSIDE: Final = BLOCK_ROWS - 1
+NONE: Final = -1
+"""No free slot."""
+
+
+class Column(IntEnum):
+    """The lines of a block."""
+
+    NUMBER = 0
+    """Of the schedule; 0: the slot is free, and PLACE is the next free slot."""
+    TOPIC = 1
+    NAME = 2
+    """The hash of topic and name, as a signed number."""
+    PLACE = 3
+    """Where the definition is; see definitions.py."""
+    SIZE = 4
+    """Bytes of the definition."""
+    FLAGS = 5
+    PROGRESS = 6
+    """And the lines after it, in the order of `Progress`."""
+
+
+WIDTH: Final = Column.PROGRESS + len(PROGRESS)
+_NEXT: Final = Column.PROGRESS + PROGRESS.index("next_ms")
+_DUE: Final = Column.PROGRESS + PROGRESS.index("due_ms")
+_BUFFERED: Final = Column.PROGRESS + PROGRESS.index("buffered_ms")
+PAUSED: Final = 1
+AHEAD: Final = 2
+"""Its firings become messages ahead of their due times."""
+RowTest: TypeAlias = Callable[[Int64Array], npt.NDArray[np.bool_]]
+"""Which rows of a block pass."""
+
+
+class Columns:
+    """The rows of all schedules, by slot."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Int64Array] = []
+        self.top = 0
+        """Slots below this have been used."""
+        self.free = NONE
+        """The slot that was freed last; each free slot names the one before it."""
+        self.count = 0
+        self.changes = 0
+        """Rises with each change."""
+        self._shared: set[int] = set()
+        """Blocks that a checkpoint has not written yet."""
+
+    # ------------------------------------------------------------------ one row
+
+    def row(self, slot: int) -> list[int]:
+        """All numbers of a slot."""
+        found: list[int] = self.blocks[slot >> BLOCK_BITS][:, slot & _INSIDE].tolist()
+        return found
+
+    def number_at(self, slot: int) -> int:
+        """The number of the schedule in a slot; 0: in none, or there is no such slot."""
+        if not 0 <= slot < self.top:
+            return 0
+        return int(self.blocks[slot >> BLOCK_BITS][Column.NUMBER, slot & _INSIDE])
+
+    def progress(self, slot: int) -> Progress:
+        """How far the schedule in a slot has come."""
+        return Progress(*self.row(slot)[Column.PROGRESS :])
+
+    def set(self, slot: int, first: int, values: Sequence[int]) -> None:
+        """Change the columns of a slot from `first` on."""
+        block = self._own(slot >> BLOCK_BITS)
+        block[first : first + len(values), slot & _INSIDE] = values
+
+    @property
+    def next_slot(self) -> int:
+        """The slot of the next schedule that is added."""
+        return self.top if self.free == NONE else self.free
+
+    def add(self, slot: int, values: Sequence[int]) -> None:
+        """Fill `next_slot`."""
+        assert slot == self.next_slot, "frames add schedules in the order in which it was decided"
+        if slot == self.top:
+            self.top += 1
+            if slot >> BLOCK_BITS == len(self.blocks):
+                self.blocks.append(np.zeros((WIDTH, BLOCK_ROWS), np.int64))
+        else:
+            self.free = self.row(slot)[Column.PLACE]
+        self.set(slot, 0, values)
+        self.count += 1
+
+    def remove(self, slots: Int64Array) -> None:
+        """Free these slots."""
+        if len(slots) == 0:
+            return
+        chain = np.concatenate([[self.free], slots[:-1]])
+        for at, part in _by_block(slots):
+            block = self._own(at)
+            inside = slots[part] & _INSIDE
+            block[:, inside] = 0
+            block[Column.PLACE, inside] = chain[part]
+        self.free = int(slots[-1])
+        self.count -= len(slots)
+
+    def _own(self, at: int) -> Int64Array:
+        self.changes += 1
+        if at in self._shared:
+            self._shared.discard(at)
+            self.blocks[at] = self.blocks[at].copy()
+        return self.blocks[at]
+
+    # ------------------------------------------------------------------ whole columns
+
+    def column(self, column: int, slots: Int64Array) -> Int64Array:
+        """Values of one column."""
+        out = np.zeros(len(slots), np.int64)
+        for at, part in _by_block(slots):
+            out[part] = self.blocks[at][column, slots[part] & _INSIDE]
+        return out
+
+    def used(self, first: int = 0) -> Iterator[tuple[int, Int64Array]]:
+        """(first slot, block) of each block, cut to the slots that have been used, from the block
+        of slot `first` on."""
+        for at in range(first >> BLOCK_BITS, len(self.blocks)):
+            start = at << BLOCK_BITS
+            yield start, self.blocks[at][:, : min(self.top - start, BLOCK_ROWS)]
+
+    def slots_of(self, topic: int) -> Int64Array:
+        """The slots of a topic's schedules, in rising order."""
+        return self.where(lambda block: block[Column.TOPIC] == topic)
+
+    def where(self, wanted: RowTest) -> Int64Array:
+        """Slots in use whose rows pass a test, in rising order."""
+        found = [
+            start + np.flatnonzero((block[Column.NUMBER] != 0) & wanted(block))
+            for start, block in self.used()
+        ]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def load(self, block: Int64Array) -> None:
+        """Append a block of a checkpoint, which may be cut."""
+        self.blocks.append(np.zeros((WIDTH, BLOCK_ROWS), np.int64))
+        self.blocks[-1][:, : block.shape[1]] = block
+        self.top += block.shape[1]
+        self.count += int(np.count_nonzero(block[Column.NUMBER]))
+
+    def share(self) -> list[Int64Array]:
+        """The blocks as they are now; none of them changes until it is released."""
+        self._shared = set(range(len(self.blocks)))
+        return [block for _, block in self.used()]
+
+    def release(self, at: int) -> None:
+        """A checkpoint has written this block."""
+        self._shared.discard(at)
+
+    def release_all(self) -> None:
+        """A checkpoint is complete, or was abandoned."""
+        self._shared.clear()
+
+
+def wakes_of(block: Int64Array) -> Int64Array:
+    """When the next instant of each row is to be decided; NEVER_MS if none comes."""
+    flags = block[Column.FLAGS]
+    waits = (block[_NEXT] != 0) & (flags & PAUSED == 0)
+    wakes = np.maximum(block[_DUE] - np.where(flags & AHEAD, AHEAD_MS, 0), 0)
+    return np.where(waits, wakes, NEVER_MS)
+
+
+def buffered_in(block: Int64Array) -> npt.NDArray[np.bool_]:
+    """Which rows have a firing that waits for a message."""
+    found: npt.NDArray[np.bool_] = block[_BUFFERED] != 0
+    return found
+
+
+def _by_block(slots: Int64Array) -> Iterator[tuple[int, Int64Array]]:
+    """(block, indexes of the slots in it), for slots in any order."""
+    ats = slots >> BLOCK_BITS
+    order = np.argsort(ats, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(ats[order])) + 1):
+        if len(part):
+            yield int(ats[part[0]]), part

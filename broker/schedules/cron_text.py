@@ -1,0 +1,138 @@
+"""The text of a cron expression: checks whose errors name the field, its value and its bounds.
+
+cronsim parses the expressions. It is more lenient (a step of 90 minutes would fire hourly), and its
+errors name a field at most. Only new expressions are checked here: those of a log are parsed as
+they are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from delaylog.storage.errors import MemberError
+
+
+class _Field(NamedTuple):
+    name: str
+    first: int
+    last: int
+    words: tuple[str, ...] = ()
+    """Names of the values, from `first` on."""
+    step_ms: int = 0
+    """What a step of one is as an interval; 0: it is none."""
+    also: str = ""
+
+
+_MONTHS: Final = (
+    "JAN",
+    "FEB",
+    "MAR",
+    "APR",
+    "MAY",
+    "JUN",
+    "JUL",
+    "AUG",
+    "SEP",
+    "OCT",
+    "NOV",
+    "DEC",
+)
+_WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_FIELDS: Final = (
+    _Field("second", 0, 59, step_ms=1_000),
+    _Field("minute", 0, 59, step_ms=60_000),
+    _Field("hour", 0, 23, step_ms=3_600_000),
+    _Field("day of month", 1, 31, step_ms=86_400_000, also=", L or LW"),
+    _Field("month", 1, 12, _MONTHS, also=", or JAN to DEC"),
+    _Field("day of week", 0, 7, _WEEKDAYS, also=" (0 and 7 are Sunday), or SUN to SAT"),
+)
+_NICKNAMES: Final = {
+    "@YEARLY": "0 0 1 1 *",
+    "@ANNUALLY": "0 0 1 1 *",
+    "@MONTHLY": "0 0 1 * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@DAILY": "0 0 * * *",
+    "@MIDNIGHT": "0 0 * * *",
+    "@HOURLY": "0 * * * *",
+}
+_YEAR: Final = re.compile(r"(19|20)[0-9]{2}")
+_WHOLE: Final = (
+    "five are minute, hour, day of month, month and day of week; a sixth, first, is the second"
+)
+
+
+def check_cron(text: str) -> None:
+    """Raises MemberError that names `cron`. What passes, cronsim can parse."""
+    fields = text.upper().split()
+    if text.lstrip().startswith("@"):
+        written = _NICKNAMES.get(text.strip().upper())
+        hint = f"write {written!r}" if written else "write five or six fields, or use interval_ms"
+        raise wrong(text, f"nicknames are not supported: {hint}")
+    if len(fields) in (6, 7) and _YEAR.search(fields[-1]):
+        raise wrong(text, "it has no field for the year: use start_ms and end_ms")
+    if len(fields) not in (5, 6):
+        raise wrong(text, f"it has {len(fields)} fields, not 5 or 6: {_WHOLE}")
+    for field, value in zip(_FIELDS[-len(fields) :], fields, strict=True):
+        for term in value.split(","):
+            problem = _problem(field, term)
+            if problem:
+                raise wrong(text, f"{field.name} {problem}")
+
+
+def wrong(text: str, problem: str) -> MemberError:
+    """The error of an expression."""
+    what = f"{text!r} is not valid: {problem}"
+    return MemberError(f"cron {what}", field="cron", what=what)
+
+
+def _problem(field: _Field, term: str) -> str:
+    """What is wrong with one term of a field; empty: nothing."""
+    if "?" in term:
+        return "has no '?': write *"
+    body, slash, step = term.partition("/")
+    if slash and (problem := _step_problem(field, step)):
+        return problem
+    if body == "*" or (field.name == "day of month" and body in ("L", "LW")):
+        return ""
+    if "W" in body and field.name == "day of month":
+        return f"has no {body!r}: of the forms with W only LW is known, the last weekday of a month"
+    if field.name == "day of week" and not slash:
+        if body.endswith("L") and body[:-1].isdecimal():
+            return _value_problem(field, body[:-1])
+        body, found, nth = body.partition("#")
+        if found:
+            return _value_problem(field, body) or (
+                "" if nth in ("1", "2", "3", "4", "5") else f"has #1 to #5, not #{nth}"
+            )
+    first, dash, last = body.partition("-")
+    if not dash:
+        return _value_problem(field, body)
+    problem = _value_problem(field, first) or _value_problem(field, last)
+    if not problem and _number(field, first) > _number(field, last):
+        words = field.words or (str(field.first), str(field.last))
+        return f"{body} goes backwards: write {first}-{words[-1]},{words[0]}-{last}"
+    return problem
+
+
+def _step_problem(field: _Field, step: str) -> str:
+    most = field.last - field.first
+    if re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and 1 <= int(step) <= most:
+        return ""
+    problem = f"must have a step from 1 to {most}, not {step!r}"
+    if re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and int(step) > most and field.step_ms:
+        problem += f" (steps begin again with each range; {int(step)} {field.name.split()[0]}s of "
+        problem += f"elapsed time are interval_ms {int(step) * field.step_ms})"
+    return problem
+
+
+def _value_problem(field: _Field, value: str) -> str:
+    if value in field.words:
+        return ""
+    if re.fullmatch(r"[0-9]{1,9}", value, re.ASCII) and field.first <= int(value) <= field.last:
+        return ""
+    return f"must lie from {field.first} to {field.last}{field.also}, not {value!r}"
+
+
+def _number(field: _Field, value: str) -> int:
+    return field.words.index(value) + field.first if value in field.words else int(value)

@@ -1,0 +1,161 @@
+"""Definitions: in the log, then in a file, which is rewritten when most of it is stale."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgpack
+import pytest
+
+from delaylog.broker.engine.schedules import definitions as module
+from delaylog.broker.engine.schedules.definitions import HEADER, decode, encode
+from delaylog.broker.engine.schedules.table import named_files
+from delaylog.storage.errors import CorruptionError, DiskFullError
+from tests.broker.engine.schedules.tables import Rig, a_schedule, run, through_disk
+from tests.effort import tries
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed
+
+
+def test_a_record_has_these_bytes() -> None:
+    """Checksum, size, number and the packed schedule; another one's record is not taken for it."""
+    raw = encode(7, b"abc")
+    assert raw.hex() == "8a13d347" + "03000000" + "0700000000000000" + "616263"
+    assert decode(raw, 7, 3) == b"abc"
+    assert decode(raw, 8, 3) is None
+    assert decode(raw[:-1], 7, 3) is None
+    assert decode(raw[:-1] + b"d", 7, 3) is None
+    assert HEADER.size == 16
+
+
+def test_the_log_is_needed_until_a_checkpoint_has_stored_them() -> None:
+    """From the first definition on that is in the log only."""
+    rig = Rig()
+    rig.apply({"zones": "2026a"})
+    rig.add("a", 10)
+    rig.add("b", 20)
+    assert rig.table.log_from(1_000) == 100
+    saved = rig.checkpoint()
+    assert saved["log_from"] == len(rig.frames) * 100
+    assert rig.table.log_from(1_000) == 1_000
+    before = rig.contents()
+    rig.frames.clear()
+    other = rig.empty()
+    other.restore(saved)
+    assert rig.contents(other) == before
+
+
+def test_what_changes_while_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule that is put again stays in the log, one that is dropped leaves no trace."""
+    monkeypatch.setattr(module, "STEP_RECORDS", 2)
+    rig = Rig()
+    numbers = [rig.add(f"s{at}", 10) for at in range(6)]
+    work = rig.table.store_definitions()
+    jobs = 0
+    for step in work:
+        if callable(step):
+            step()
+            jobs += 1
+            if jobs == 2:
+                # The first two are copied, and not entered yet.
+                rig.put(a_schedule(numbers[0], "s0", 99))
+                rig.drop(numbers[1])
+                rig.put(a_schedule(numbers[5], "s5", 98))
+    assert rig.table.log_from(5_000) == 600
+    before = rig.contents()
+    rig.table._cache._entries.clear()
+    assert rig.contents() == before
+    found = [rig.table.get(numbers[at]) for at in (0, 1, 5)]
+    assert [one and one.progress.next_ms for one in found] == [99, None, 98]
+    rig.checkpoint()
+    assert rig.table.log_from(5_000) == 5_000
+
+
+def test_a_stale_file_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays until no checkpoint names it; a rewrite that failed goes on later."""
+    monkeypatch.setattr(module, "SPARE_BYTES", 1_000)
+    rig = Rig()
+    numbers = [rig.add(f"s{at}", 10, body=b"x" * 200) for at in range(10)]
+    first = rig.checkpoint()
+    for number in numbers[:9]:
+        rig.drop(number)
+    second = rig.checkpoint()
+    assert second["definitions"][0] > first["definitions"][0]
+    assert second["definitions"][1] < first["definitions"][1] // 4
+    before = rig.contents()
+    other = rig.empty()
+    other.restore(second)
+    assert rig.contents(other) == before
+    rig.drop(numbers[9])
+    assert set(named_files(rig.checkpoint())) == {f"{rig.table._rows.number}.rows"}
+
+
+def test_a_rewrite_that_was_cut_short_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Definitions are in two files for a while, which no checkpoint names."""
+    monkeypatch.setattr(module, "SPARE_BYTES", 1_000)
+    monkeypatch.setattr(module, "STEP_RECORDS", 2)
+    rig = Rig()
+    numbers = [rig.add(f"s{at}", 10, body=b"x" * 200) for at in range(10)]
+    rig.checkpoint()
+    for number in numbers[:6]:
+        rig.drop(number)
+    work, steps = rig.table.store_definitions(), 0
+    for step in work:
+        if callable(step):
+            steps += 1
+            if steps == 3:
+                with pytest.raises(DiskFullError):
+                    work.throw(DiskFullError("full"))
+                break
+            step()
+    before = rig.contents()
+    rig.table._cache._entries.clear()
+    assert rig.contents() == before
+    saved = rig.checkpoint()
+    run(rig.table.collect([set(named_files(saved))]))
+    rig.table._cache._entries.clear()
+    assert rig.contents() == before
+
+
+def test_a_frame_that_is_not_there_is_damage() -> None:
+    """Another frame at the position of a definition."""
+    rig = Rig()
+    number = rig.add("a", 10)
+    rig.table._cache._entries.clear()
+    rig.frames[0] = rig.frames[0].replace(b"put", b"pux")
+    with pytest.raises(CorruptionError, match="missing"):
+        rig.table.get(number)
+
+
+@pytest.mark.parametrize("seed", range(tries(40)))
+def test_power_cuts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any operation: the newest checkpoint and the log behind it give the table again."""
+    monkeypatch.setattr(module, "SPARE_BYTES", 300)
+    random, rig = Random(seed), Rig()
+    rig.disk.sync_all()
+    saved, kept = rig.checkpoint(), list[set[str]]()
+    at = len(rig.frames)
+    for _ in range(25):
+        numbers = rig.table.numbers().tolist()
+        if numbers and random.random() < 0.5:
+            rig.drop(random.choice(numbers))
+        else:
+            rig.add(f"s{len(rig.frames)}", 10, body=random.randbytes(random.randrange(400)))
+        if random.random() < 0.6:
+            continue
+        rig.disk.crash_at = rig.disk.count + random.randrange(1, 14)
+        try:
+            made, there = rig.checkpoint(), len(rig.frames)
+            saved, at, kept = made, there, [*kept, set(named_files(made))][-2:]
+            run(rig.table.collect(kept))
+            rig.disk.crash_at = 0
+        except DiskCrashed:
+            rig.disk = rig.disk.restart(random.choice(SURVIVALS), seed)
+            old, rig.table = rig.table, rig.empty()
+            rig.table.restore(through_disk(saved))
+            for position in sorted(rig.frames)[at:]:
+                members = msgpack.unpackb(rig.frames[position])
+                rig.table.apply(members, position)
+            assert rig.table.numbers().tolist() == old.numbers().tolist()
+            # Everything can be read from the disk and the log that the checkpoint needs.
+            rig.table._cache._entries.clear()
+            assert len(rig.contents()) == len(rig.table)

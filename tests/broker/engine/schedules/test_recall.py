@@ -1,0 +1,128 @@
+"""What was sent ahead is taken back: no message, and no instant lost, also over a restart."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from delaylog.broker.engine.schedules.recall import recall_ahead
+from tests.broker.engine.host import HOUR
+from tests.broker.engine.schedules.rig import ScheduleHost
+
+SECOND = 1_000
+
+
+def recall(host: ScheduleHost, name: str = "s") -> None:
+    """Without a turn, in which the schedule would be sent ahead again."""
+    recall_ahead(host.engine.state, host.topic, host.one(name), host.now_ms)
+
+
+def near(host: ScheduleHost, before_ms: int, name: str = "s") -> int:
+    """Go to a moment before the next instant, which is returned."""
+    instant = host.one(name).progress.next_ms
+    host.advance(instant - before_ms - host.now_ms)
+    return instant
+
+
+def test_a_pause_half_a_second_before_sends_nothing(host: ScheduleHost) -> None:
+    host.put("s", cron="0 * * * *")
+    instant = near(host, 500)
+    assert host.one("s").progress.n == 1, "it was sent ahead"
+    recall(host)
+    host.pause_one("s")
+    assert (host.one("s").progress.n, host.one("s").progress.fired_ms) == (0, 0)
+    host.advance(HOUR)
+    assert host.take() == []
+    host.resume_one("s")
+    assert host.one("s").progress.next_ms == instant + 2 * HOUR
+
+
+def test_a_resume_before_the_instant_loses_nothing(host: ScheduleHost) -> None:
+    host.put("s", cron="0 * * * *")
+    instant = near(host, 500)
+    recall(host)
+    host.pause_one("s")
+    host.advance(200)
+    host.resume_one("s")
+    host.advance(HOUR + SECOND)
+    assert host.take() == [f"s@{instant}", f"s@{instant + HOUR}"]
+    assert host.one("s").progress.n == 2
+
+
+def test_a_crash_between_the_two_frames_sends_no_instant_twice(host: ScheduleHost) -> None:
+    """The schedule waits for the instant again while its message still lives."""
+    host.put("s", cron="0 * * * *")
+    instant = near(host, 500)
+    with patch("delaylog.broker.engine.schedules.recall.cancel"):
+        recall(host)
+    host.restart()
+    host.advance(HOUR)
+    assert host.take() == [f"s@{instant}"]
+    assert host.one("s").progress.n == 2, "the second is sent ahead"
+
+
+def test_a_restart_keeps_what_was_taken_back(host: ScheduleHost) -> None:
+    host.put("s", cron="0 * * * *")
+    near(host, 500)
+    recall(host)
+    host.pause_one("s")
+    host.restart()
+    assert host.one("s").progress.n == 0
+    host.advance(HOUR)
+    assert host.take() == []
+
+
+def test_all_of_a_dense_schedule_come_back(host: ScheduleHost) -> None:
+    """An interval of 100 ms has ten messages ahead; what is due is not taken back."""
+    host.put("s", interval_ms=100)
+    host.advance(5_050)
+    due = host.one("s").progress.n
+    recall(host)
+    ahead = due - host.one("s").progress.n
+    assert ahead in (9, 10)
+    host.pause_one("s")
+    host.advance(HOUR)
+    assert len(host.take()) == due - ahead
+
+
+def test_every_group_gets_it_back(host: ScheduleHost) -> None:
+    host.put("s", cron="0 * * * *")
+    host.put_group("other")
+    near(host, 500)
+    recall(host)
+    host.pause_one("s")
+    host.advance(HOUR)
+    assert [group.counts.living for group in host.topic.groups.values()] == [0, 0]
+
+
+def test_what_somebody_has_cancelled_has_fired(host: ScheduleHost) -> None:
+    host.put("s", cron="0 * * * *")
+    instant = near(host, 500)
+    host.cancel([f"s@{instant}"])
+    recall(host)
+    assert host.one("s").progress.n == 1
+    host.advance(HOUR + SECOND)
+    assert host.take() == [f"s@{instant + HOUR}"]
+
+
+@pytest.mark.parametrize("members", [{"overlap": "skip"}, {"overlap": "allow"}])
+def test_nothing_is_done_where_nothing_is_ahead(
+    host: ScheduleHost, members: dict[str, str]
+) -> None:
+    host.put("s", cron="0 * * * *", **members)
+    near(host, 500 if members["overlap"] == "skip" else 5_000)
+    end = host.engine.state.log.end_position
+    recall(host)
+    assert host.engine.state.log.end_position == end
+
+
+def test_the_last_of_a_count_comes_back(host: ScheduleHost) -> None:
+    """The schedule had ended with it, and runs again."""
+    host.put("s", cron="0 * * * *", count=1)
+    instant = near(host, 500)
+    assert host.one("s").progress.next_ms == 0
+    recall(host)
+    assert host.one("s").progress.next_ms == instant
+    host.advance(HOUR)
+    assert host.take() == [f"s@{instant}"]

@@ -1,0 +1,115 @@
+"""Errors of cron expressions: the field, its value, its bounds, and what to write instead."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cronsim import CronSim, CronSimError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delaylog.broker.schedules.cron_text import check_cron
+from delaylog.broker.schedules.timing import check_timing
+from delaylog.broker.schedules.wall_clock import EPOCH
+from delaylog.storage.errors import MemberError
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it has 0 fields, not 5 or 6: five are minute, hour"),
+        ("* * * * * * *", "it has 7 fields"),
+        ("61 * * * *", "minute must lie from 0 to 59, not '61'"),
+        ("61 0 * * * *", "second must lie from 0 to 59, not '61'"),
+        ("0 24 * * *", "hour must lie from 0 to 23, not '24'"),
+        ("0 0 0 * *", "day of month must lie from 1 to 31, L or LW, not '0'"),
+        ("0 0 * 13 *", "month must lie from 1 to 12, or JAN to DEC, not '13'"),
+        ("0 0 * * 8", "day of week must lie from 0 to 7 (0 and 7 are Sunday)"),
+        ("0 0 * * mo", "or SUN to SAT, not 'MO'"),
+        ("1,,2 * * * *", "not ''"),
+        ("1- * * * *", "not ''"),
+        ("*/90 * * * *", "step from 1 to 59, not '90' (steps begin again with each range; "
+         "90 minutes of elapsed time are interval_ms 5400000)"),
+        ("0 */36 * * *", "step from 1 to 23, not '36'"),
+        ("0 0 * */12 *", "month must have a step from 1 to 11, not '12'"),
+        ("*/0 * * * *", "not '0'"),
+        ("*/ * * * *", "not ''"),
+        ("@daily", "nicknames are not supported: write '0 0 * * *'"),
+        ("@reboot", "write five or six fields"),
+        ("0 0 ? * 1", "day of month has no '?': write *"),
+        ("0 0 15W * *", "only LW is known"),
+        ("0 0 L-3 * *", "not 'L'"),
+        ("0 22-6 * * *", "hour 22-6 goes backwards: write 22-23,0-6"),
+        ("0 0 * * FRI-MON", "write FRI-SAT,SUN-MON"),
+        ("0 0 * * 1#6", "day of week has #1 to #5, not #6"),
+        ("0 0 * * 9L", "not '9'"),
+        ("0 9 * * 1-5 2026", "no field for the year: use start_ms and end_ms"),
+        ("0 0 9 * * 1 2026", "no field for the year"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_value_and_the_way_out(text: str, words: str) -> None:
+    """Each error once; it is about the member `cron`, and shows the whole text."""
+    with pytest.raises(MemberError) as error:
+        check_cron(text)
+    assert error.value.field == "cron"
+    assert str(error.value).startswith(f"cron {text!r} is not valid: ")
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["0 0 30 2 *", "0 0 31 4,6 *"])
+def test_a_day_that_no_month_has_never_occurs(text: str) -> None:
+    """The only thing that cronsim refuses of what passes here."""
+    check_cron(text)
+    with pytest.raises(MemberError, match="it never occurs"):
+        check_timing({"cron": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*/59 * * * *",
+        "0 0 L * *",
+        "0 0 LW * *",
+        "0 0 L/2 * *",
+        "0 0 * * 5L",
+        "0 0 * * fri#2,1-3/2",
+        "0 0 1-7,15 jan-mar,DEC *",
+        "5/10 30 2 29 2 7",
+        "*,5 * * * */7",
+    ],
+)
+def test_every_form_of_a_term_passes(text: str) -> None:
+    """Nothing that cronsim can do is lost."""
+    check_timing({"cron": text})
+
+
+_TERMS = st.one_of(
+    st.sampled_from(["*", "L", "LW", "LL", "?", "MON", "JAN", "MONL", "MON#1", "\u0661", "15W"]),
+    st.integers(0, 60).map(str),
+    st.from_regex(r"[0-9]{1,2}[-#/L]([0-9]{1,2}(/[0-9])?)?", fullmatch=True).map(
+        # Of a step that is longer than its field cronsim says nothing.
+        lambda text: re.sub(r"/\d+", "/3", text)
+    ),
+)
+_FIELDS = st.lists(_TERMS, min_size=1, max_size=3).map(",".join)
+
+
+@given(st.integers(5, 6), st.integers(-5, -1), _FIELDS)
+def test_cronsim_agrees(count: int, place: int, field: str) -> None:
+    """What passes can be parsed, unless it never occurs; all else cronsim refuses too. The steps
+    here are short.
+    """
+    fields = ["*"] * count
+    fields[place] = field
+    text = " ".join(fields)
+    try:
+        CronSim(text, EPOCH)
+        why = ""
+    except CronSimError as error:
+        why = str(error)
+    try:
+        check_cron(text)
+        assert why in ("", "Bad day-of-month")
+    except MemberError:
+        assert why
