@@ -49,7 +49,7 @@ from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
 from delaylog.storage.messages.shape import Shape
 
 PAGE_BYTES: Final = 4 << 20
-"""A page of a list ends when its messages, after the first one, have this size."""
+"""A page of a list ends before its messages have more than this size, unless it is one message."""
 _BODIES: Final = ("body", "body_base64")
 _CURSOR_DIGITS: Final = 20
 """A cursor is the number of a schedule."""
@@ -65,16 +65,15 @@ async def list_schedules_(ctx: Context) -> Answer:
         raise Problem("bad_request", "cursor is not one of an earlier page", field="cursor")
     if topic is None:
         return ctx.answer({"schedules": [], "cursor": None})
-    found = list_schedules(state, topic, after=int(cursor), limit=limit + 1)
-    page: list[dict[str, Any]] = []
-    size = 0
-    for one in found[:limit]:
+    page: list[Schedule] = []
+    size, more = 0, None
+    for one in list_schedules(state, topic, after=int(cursor), limit=limit + 1):
         size += len(one.spec.message)
-        if page and size > PAGE_BYTES:
+        if page and (len(page) == limit or size > PAGE_BYTES):
+            more = str(page[-1].number)
             break
-        page.append(_describe(ctx, topic, one))
-    more = str(found[len(page) - 1].number) if len(page) < len(found) else None
-    return ctx.answer({"schedules": page, "cursor": more})
+        page.append(one)
+    return ctx.answer({"schedules": [_describe(ctx, topic, one) for one in page], "cursor": more})
 
 
 async def get_schedule(ctx: Context) -> Answer:

@@ -1,8 +1,9 @@
 """The numbers of all schedules as columns: 112 bytes each, in blocks that a checkpoint shares.
 
 A schedule has a slot, which is free again once it is dropped. A block is a matrix of int64 with a
-line for each column. A checkpoint takes the blocks as they are; a block that changes before it is
-written is copied first (copy-on-write), so the checkpoint is of one moment and copies little.
+line for each column. A checkpoint writes the blocks while they change: before a row changes, its
+values are set aside (copy-on-write) and written instead. So the checkpoint is of one moment. Whole
+blocks are not set aside, since a second of firings may change a row in each of them.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Columns:
         self.count = 0
         self.changes = 0
         """Rises with each change."""
-        self._shared: set[int] = set()
-        """Blocks that a checkpoint has not written yet."""
+        self._before: dict[int, list[tuple[int | Int64Array, Int64Array]]] = {}
+        """(rows, values) before each change, for blocks that a checkpoint has yet to write."""
 
     # ------------------------------------------------------------------ one row
 
@@ -86,7 +87,7 @@ class Columns:
 
     def set(self, slot: int, first: int, values: Sequence[int]) -> None:
         """Change the columns of a slot from `first` on."""
-        block = self._own(slot >> BLOCK_BITS)
+        block = self._changing(slot >> BLOCK_BITS, slot & _INSIDE)
         block[first : first + len(values), slot & _INSIDE] = values
 
     @property
@@ -112,18 +113,19 @@ class Columns:
             return
         chain = np.concatenate([[self.free], slots[:-1]])
         for at, part in _by_block(slots):
-            block = self._own(at)
             inside = slots[part] & _INSIDE
+            block = self._changing(at, inside)
             block[:, inside] = 0
             block[Column.PLACE, inside] = chain[part]
         self.free = int(slots[-1])
         self.count -= len(slots)
 
-    def _own(self, at: int) -> Int64Array:
+    def _changing(self, at: int, inside: int | Int64Array) -> Int64Array:
+        """A block of which these rows are about to change."""
         self.changes += 1
-        if at in self._shared:
-            self._shared.discard(at)
-            self.blocks[at] = self.blocks[at].copy()
+        before = self._before.get(at)
+        if before is not None:
+            before.append((inside, self.blocks[at][:, inside].copy()))
         return self.blocks[at]
 
     # ------------------------------------------------------------------ whole columns
@@ -163,18 +165,27 @@ class Columns:
         self.top += block.shape[1]
         self.count += int(np.count_nonzero(block[Column.NUMBER]))
 
-    def share(self) -> list[Int64Array]:
-        """The blocks as they are now; none of them changes until it is released."""
-        self._shared = set(range(len(self.blocks)))
-        return [block for _, block in self.used()]
+    def share(self) -> int:
+        """Keep the rows as they are now, for `shared`; returns the number of slots."""
+        self._before = {at: [] for at in range(len(self.blocks))}
+        return self.top
+
+    def shared(self, at: int, slots: int) -> Int64Array:
+        """A block as it was when it was shared, cut to the `slots` of then. Any thread."""
+        width = min(slots - (at << BLOCK_BITS), BLOCK_ROWS)
+        # In this order: what changes during the copy is set aside before it changes.
+        out = self.blocks[at].copy()
+        for inside, values in reversed(list(self._before[at])):
+            out[:, inside] = values
+        return np.ascontiguousarray(out[:, :width])
 
     def release(self, at: int) -> None:
         """A checkpoint has written this block."""
-        self._shared.discard(at)
+        self._before.pop(at, None)
 
     def release_all(self) -> None:
         """A checkpoint is complete, or was abandoned."""
-        self._shared.clear()
+        self._before.clear()
 
 
 def wakes_of(block: Int64Array) -> Int64Array:

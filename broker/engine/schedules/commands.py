@@ -62,12 +62,13 @@ def the_schedule(state: EngineState, topic: Topic, name: str) -> Schedule:
 
 def list_schedules(
     state: EngineState, topic: Topic, *, after: int = 0, limit: int = 100
-) -> list[Schedule]:
-    """Schedules of a topic, from the first behind the number `after` on; 0: all.
+) -> Iterator[Schedule]:
+    """Schedules of a topic, from the first behind the number `after` on; 0: all. Each is read when
+    it is taken.
 
     Their order is that of their places in memory, in which a schedule stays while it exists.
     """
-    return list(islice(state.schedules.of_topic(topic.number, after), limit))
+    return islice(state.schedules.of_topic(topic.number, after), limit)
 
 
 def put_schedule(

@@ -15,6 +15,7 @@ from delaylog.broker.engine.apply.send_frames import Logged, apply_send
 from delaylog.broker.engine.control.changes import cancel
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
+from delaylog.broker.engine.schedules.fairness import DueByTopic
 from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, batch_of
 from delaylog.broker.engine.schedules.recomputing import Recomputing
@@ -37,6 +38,12 @@ SLICE_STEPS: Final = 4 * SLICE_FIRINGS
 """Schedules looked at in one slice."""
 SLICE_BYTES: Final = 4 << 20
 """Bodies of one frame, after the first one."""
+GATHER: Final = 4
+"""Due schedules that the table gives up for each that is looked at: so those of other topics are
+found behind many of one.
+"""
+GATHERED_MAX: Final = 65_536
+"""Due schedules that wait for the turns of their topics: 12 MB. Beyond it the oldest go first."""
 FULL_RETRY_MS: Final = 1_000
 """Time between looks at a full disk."""
 
@@ -50,12 +57,14 @@ class ScheduleRunner:
         self._outage_ms = 0
         """Instants well before this time belong to an outage, and obey the catch-up rule."""
         self._held_until_ms = 0
+        self._due = DueByTopic()
         self._recomputing: Recomputing | None = None
 
     def start(self, now_ms: int) -> None:
         """Lead from now on: the outage that may have been ends here."""
         table = self._state.schedules
         table.lead()
+        self._due = DueByTopic()
         self._outage_ms = now_ms
         newer = self._zones.version > table.zones
         again = newer or (table.mixed and self._zones.version == table.zones)
@@ -69,7 +78,8 @@ class ScheduleRunner:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None: nothing is known to come."""
-        wake = 0 if self._recomputing is not None else self._state.schedules.next_wake_ms()
+        at_once = self._recomputing is not None or len(self._due) > 0
+        wake = 0 if at_once else self._state.schedules.next_wake_ms()
         return None if wake is None else max(wake, self._held_until_ms)
 
     def run_due(self, now_ms: int) -> None:
@@ -88,7 +98,7 @@ class ScheduleRunner:
         table, one_slice = self._state.schedules, _Slice(upto_ms)
         table.look_ahead(upto_ms)
         while one_slice.room:
-            one = table.pop_due(upto_ms, one_slice.moved)
+            one = self._next(one_slice)
             if one is None:
                 break
             if one.spec.rules.overlap != "allow" and one.number in one_slice.moved:
@@ -100,6 +110,24 @@ class ScheduleRunner:
             append_firings(
                 self._state, one_slice.firings, one_slice.moved, now_ms, by=self._zones.version
             )
+
+    def _next(self, one_slice: _Slice) -> Schedule | None:
+        """The schedule whose turn it is, None if none is due."""
+        table = self._state.schedules
+        for _ in range(GATHER if len(self._due) < GATHERED_MAX else 0):
+            one = table.pop_due(one_slice.upto_ms, one_slice.moved)
+            if one is None:
+                break
+            progress = one_slice.moved.get(one.number, one.progress)
+            # A buffered firing has waited longest.
+            due_ms = 0 if progress.buffered_ms else one.wake_ms(progress)
+            self._due.add(one.topic, one.number, due_ms)
+        while (number := self._due.take()) is not None:
+            one = table.get(number)
+            # It may have been changed since it was found; `_judge` sees the rest.
+            if one is not None and not one.paused:
+                return one
+        return None
 
     def _look_at(self, one: Schedule, one_slice: _Slice, now_ms: int) -> None:
         """Judge a schedule that is due, or whose buffered firing may be."""

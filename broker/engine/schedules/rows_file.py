@@ -46,9 +46,9 @@ NO_ROWS: Final = RowsFile(0, 0, ())
 
 
 def write_rows(
-    fs: FileSystem, folder: str, number: int, columns: Columns, blocks: list[Int64Array]
+    fs: FileSystem, folder: str, number: int, columns: Columns, slots: int
 ) -> Generator[IoJob | float | None, None, RowsFile]:
-    """Write the blocks that a checkpoint shares, durably, as a `Work` that returns the file."""
+    """Write the slots that a checkpoint shares, durably, as a `Work` that returns the file."""
     file: list[File] = []
     crcs: list[int] = []
 
@@ -57,7 +57,7 @@ def write_rows(
 
     def write() -> None:
         at = len(crcs)
-        raw = np.ascontiguousarray(blocks[at]).data
+        raw = columns.shared(at, slots).data
         file[0].pwritev([raw], at * _BLOCK_BYTES)
         crcs.append(crc32c(raw))
 
@@ -67,13 +67,11 @@ def write_rows(
         file[0].fdatasync()
         fs.sync_folder(folder)
 
-    slots = sum(block.shape[1] for block in blocks)
     try:
         yield begin
-        for at in range(len(blocks)):
+        for at in range(-(-slots // BLOCK_ROWS)):
             yield write
             columns.release(at)
-            blocks[at] = blocks[at][:0]
         yield finish
     finally:
         if file:

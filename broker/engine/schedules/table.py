@@ -66,8 +66,6 @@ class ScheduleTable:
         """The file that the newest checkpoint names."""
         self._rows_changes = 0
         """The changes of the columns that it has."""
-        self._blocks: list[Int64Array] = []
-        """The blocks of a checkpoint that is being taken."""
         self.zones = ""
         """The tzdata release of the next instants; "" before the first schedule."""
         self.mixed = False
@@ -197,34 +195,32 @@ class ScheduleTable:
         `store_rows` adds the rows of this moment.
         """
         columns, definitions = self._columns, self._definitions
-        self._blocks = columns.share()
+        slots = columns.share()
         return {
             "serial": self._serial,
             "zones": self.zones,
             "mixed": self.mixed,
             "free": columns.free,
             "changes": columns.changes,
+            "slots": slots,
             "log_from": definitions.log_from(position),
             "definitions": list(definitions.newest),
         }
 
     def store_rows(self, saved: dict[str, Any]) -> Work:
         """Write the rows of the last snapshot, unless nothing has changed since the one before."""
-        changes = saved.pop("changes")
+        changes, slots = saved.pop("changes"), saved.pop("slots")
         rows = self._rows
         if changes != self._rows_changes:
             number = self._definitions.take_file()
             yield lambda: begin_folder(self._fs, self._folder)
-            rows = yield from write_rows(
-                self._fs, self._folder, number, self._columns, self._blocks
-            )
+            rows = yield from write_rows(self._fs, self._folder, number, self._columns, slots)
         saved["rows"] = [rows.number, rows.slots, list(rows.crcs)]
         saved["next_file"] = self._definitions.next_file
         self._rows, self._rows_changes = rows, changes
 
     def end_snapshot(self) -> None:
         """The last snapshot is complete, or was abandoned."""
-        self._blocks = []
         self._columns.release_all()
 
     def collect(self, kept: Sequence[set[str]]) -> Work:

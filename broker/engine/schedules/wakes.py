@@ -1,8 +1,9 @@
 """The order of due times on a leader: a hint, which is made of the columns.
 
 A heap of a million entries would take 60 MB. So only those of the next minute are in order: once
-it is over, the columns are scanned for the next one. What is entered for a time within the minute
-goes to a heap. Entries may be stale, and the caller checks each against the columns.
+it is over, or most of it, the columns are scanned for the next one. What is entered for a time
+within the minute goes to a heap. Entries may be stale, and the caller checks each against the
+columns.
 """
 
 from __future__ import annotations
@@ -80,11 +81,12 @@ class Wakes:
     def look_ahead(self, now_ms: int) -> None:
         """Take the next minute from the columns if this one is over.
 
+        What is left of this one does not keep it: some entries may be late for ever.
         Every entry of a time must be in the columns: nothing that was entered ahead of its frame is
         waiting for this.
         """
         self._refill()
-        if self._later_ms <= now_ms and self._over:
+        if self._later_ms <= now_ms and len(self._near[0]) - self._taken < NEAR_MAX / 2:
             self._scan(now_ms)
 
     @property
@@ -121,7 +123,7 @@ class Wakes:
             self._taken += REFILL
 
     def _scan(self, now_ms: int) -> None:
-        """Take the next minute from the columns; nothing of the present one is left."""
+        """Take the next minute from the columns, behind what is left of the present one."""
         begin_ms, end_ms, later_ms = self._end_ms, now_ms + WINDOW_MS, NEVER_MS
         times, slots = list[Int64Array](), list[Int64Array]()
         for start, block in self._columns.used():
@@ -131,14 +133,19 @@ class Wakes:
             slots.append(start + found)
             later_ms = min(later_ms, int(wakes[wakes >= end_ms].min(initial=NEVER_MS)))
         self._end_ms, self._later_ms = end_ms, later_ms
-        self._near = _in_order(np.concatenate(times), np.concatenate(slots))
-        self._taken = 0
-        if len(self._near[0]) > NEAR_MAX:
+        found_ms, found_slots = _in_order(np.concatenate(times), np.concatenate(slots))
+        if len(found_ms) > NEAR_MAX:
             # All entries of one time, so that the end lies between two times.
-            cut = int(np.searchsorted(self._near[0], self._near[0][NEAR_MAX], "right"))
-            if cut < len(self._near[0]):
-                self._end_ms = self._later_ms = int(self._near[0][cut])
-                self._near = self._near[0][:cut].copy(), self._near[1][:cut].copy()
+            cut = int(np.searchsorted(found_ms, found_ms[NEAR_MAX], "right"))
+            if cut < len(found_ms):
+                self._end_ms = self._later_ms = int(found_ms[cut])
+                found_ms, found_slots = found_ms[:cut], found_slots[:cut]
+        left = slice(self._taken, None)
+        self._near = (
+            np.concatenate((self._near[0][left], found_ms)),
+            np.concatenate((self._near[1][left], found_slots)),
+        )
+        self._taken = 0
 
 
 _NOTHING: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -62,7 +62,7 @@ class Firings:
         wanted: Counter[tuple[int, Timing, int]] = Counter()
         looked, after = 0, 0
         while looked < SCHEDULES_MAX:
-            page = list_schedules(self._state, self._topic, after=after, limit=_PAGE + 1)
+            page = list(list_schedules(self._state, self._topic, after=after, limit=_PAGE + 1))
             for one in page[:_PAGE]:
                 after, progress, timing = one.number, one.progress, one.spec.timing
                 if one.paused or not progress.next_ms:

@@ -54,7 +54,7 @@ class ScheduleLife(Life):
     def drop(self) -> None:
         self.left -= 1
         host = self.host
-        found = commands.list_schedules(host.engine.state, host.topic)
+        found = list(commands.list_schedules(host.engine.state, host.topic))
         if found:
             commands.drop_schedule(host.engine.state, self.rng.choice(found), host.now_ms)
             host.turn()

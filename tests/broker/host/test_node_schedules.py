@@ -58,7 +58,7 @@ async def test_the_clock_fires_each_instant_of_two_lives(tmp_path: Path) -> None
         pause_schedule(it.engine.state, one, "enough", it.clock.now_ms())
         it.node.appended()
         await it.until(lambda: bool(dues.extend(received(it))) or topic.default.counts.living == 0)
-        progress = it.engine.state.schedules.by_number[1].progress
+        progress = the_schedule(it.engine.state, topic, "s").progress
     assert len(dues) == progress.n
     start_ms = progress.fired_ms - (progress.n - 1) * STEP_MS
     # What fired late has the time of its frame; in order and one for each instant all the same.

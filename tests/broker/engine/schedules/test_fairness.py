@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delaylog.broker.engine.schedules import wakes
 from delaylog.broker.engine.schedules.fairness import DueByTopic
+from delaylog.broker.engine.schedules.firing import SLICE_FIRINGS
+from delaylog.broker.engine.schedules.schedule import AHEAD_MS
+from tests.broker.engine.schedules.rig import ScheduleHost
 from tests.effort import tries
 
 
@@ -50,3 +55,25 @@ def test_a_topic_that_is_always_behind_takes_every_second_turn() -> None:
         for number in taken:
             if number is not None and number != 1_000:
                 due.add(1, number, 1)
+
+
+def test_schedules_of_one_topic_do_not_starve_those_of_others(
+    host: ScheduleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has time for one slice a millisecond, and a topic that has more than that due.
+
+    A schedule of another topic fires in the slice in which it is due, a second ahead.
+    """
+    # The backlog soon reaches further back than the entries that are in order.
+    monkeypatch.setattr(wakes, "WINDOW_MS", 20)
+    host.topic_name = "noisy"
+    for number in range(2 * SLICE_FIRINGS):
+        host.put(f"each{number}", interval_ms=1)
+    host.topic_name = "quiet"
+    host.put("tick", interval_ms=10)
+    for now_ms in range(host.now_ms, host.now_ms + 200):
+        host.engine.schedules.run_due(now_ms)
+        assert host.one("tick").progress.next_ms > now_ms + AHEAD_MS
+    host.topic_name = "noisy"
+    for number in range(2 * SLICE_FIRINGS):
+        assert host.one(f"each{number}").progress.next_ms < now_ms + AHEAD_MS - 50, "it has more"

@@ -93,6 +93,18 @@ def test_buffered_firings_come_first() -> None:
     assert len(popped(wakes, 9_000)) == 600
 
 
+def test_what_is_late_for_ever_does_not_hide_the_next_minute() -> None:
+    """A row that is entered again in the past, and one that waits two minutes ahead."""
+    wakes = Wakes(columns_of([2_000, 2 * WINDOW_MS]))
+    wakes.lead()
+    wakes.look_ahead(2_000)
+    assert wakes.pop(2_000) == (0, 2_000)
+    wakes.enter(0, 2_001)
+    now_ms = 3 * WINDOW_MS
+    wakes.look_ahead(now_ms)
+    assert [wakes.pop(now_ms), wakes.pop(now_ms)] == [(0, 2_001), (1, 2 * WINDOW_MS)]
+
+
 def test_nothing_is_scanned_within_a_slice() -> None:
     """An entry whose frame is not applied yet is known only from `enter`."""
     columns = columns_of([2_000])
