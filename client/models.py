@@ -129,7 +129,13 @@ class MessageInfo:
     cause: str | None = None
     reason: str | None = None
     """From `get` and `dead`: why the last failed attempt failed, in the words of its consumer. None
-    if it gave none, and when the broker's log no longer has it."""
+    if it gave none."""
+    failures: tuple[Mapping[str, Any], ...] = ()
+    """From `get` and `dead`: each failed attempt that is kept, with its reason and consumer."""
+    consumer: str | None = None
+    """The name of the consumer that has it under lease, if it gave one."""
+    address: str | None = None
+    """The address of that consumer."""
     sent_at_ms: int | None = None
     expires_at_ms: int | None = None
     max_retry: int | None = None
@@ -142,6 +148,8 @@ class MessageInfo:
     life: tuple[Mapping[str, Any], ...] = ()
     """The message's history, oldest event first, if it was requested."""
     life_complete: bool = True
+    waits: tuple[Mapping[str, Any], ...] = ()
+    """With `life`: what kept it from being handed out while it was ready."""
     shard: str = ""
 
     @property
@@ -170,7 +178,9 @@ class MessageInfo:
             tags=tuple(shape.get("tags") or ()),
             body=body_of(shape) if "body" in shape or "body_base64" in shape else None,
             headers=shape.get("headers") or {},
+            failures=tuple(shape.get("failures") or ()),
             life=tuple(shape.get(name) or ()),
+            waits=tuple(shape.get("waits") or ()),
             life_complete=shape.get(f"{name}_complete", True),
             shard=shard,
         )

@@ -95,6 +95,13 @@ class Context(ABC):
         """Whether the call came over TLS."""
         return False
 
+    @property
+    def address(self) -> str:
+        """The host that the call came from; "" = from inside this process, or not known."""
+        transport = getattr(self.origin, "transport", None)
+        peer = None if transport is None else transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
     def about(self, call: ApiCall, topic_key: TopicKey, params: dict[str, str]) -> None:
         """Set the call, its topic and its parameters, as the route found them."""
         self.call, self.topic_key, self.params = call, topic_key, params

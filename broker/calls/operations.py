@@ -42,6 +42,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "getForecast": listing.forecast,
     "listMessages": listing.list_messages,
     "listDead": listing.list_dead,
+    "listDeadReasons": listing.list_dead_reasons,
     "send": messages.send_messages,
     "receive": messages.receive_messages,
     "peek": messages.peek_messages,

@@ -99,6 +99,8 @@ class ReceiveCall:
     """At how many messages an attempt begins at once if it is their first; None: at all."""
     consumer: str = ""
     """The name of the consumer; "" = it says none."""
+    address: str = ""
+    """Where it calls from; "" = not known. The carrier knows it, not the request."""
     bytes_max: int | None = None
     """Bytes of the messages, after the first one; None: as many as a receive may have."""
 
@@ -107,12 +109,12 @@ _RECEIPT: Final = re.compile(r"[0-9a-f]{32}\Z")
 _DIGITS: Final = re.compile("[0-9a-f]*")
 
 
-def parse_receive(members: Any, limits: Limits) -> ReceiveCall:
-    """Parameters of a receive; all are optional."""
-    return receive_call(RECEIVE.take(members, limits))
+def parse_receive(members: Any, limits: Limits, address: str = "") -> ReceiveCall:
+    """Parameters of a receive from `address`; all members are optional."""
+    return receive_call(RECEIVE.take(members, limits), address)
 
 
-def receive_call(values: Mapping[str, Any]) -> ReceiveCall:
+def receive_call(values: Mapping[str, Any], address: str = "") -> ReceiveCall:
     """Parameters of a receive from members that are checked already."""
     count, ids = values["max"], values["ids"]
     if count is None:
@@ -127,6 +129,7 @@ def receive_call(values: Mapping[str, Any]) -> ReceiveCall:
         None if ids is None else tuple(ids),
         values["begin"],
         (values["consumer"] or b"").decode(),
+        address,
     )
 
 

@@ -45,6 +45,7 @@ from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
+from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import TimingWheel
 
@@ -93,6 +94,7 @@ class Engine:
             else member.log,
             HourStore(fs, f"{folder}/hours", open_hours_max=limits.open_hours_max),
             IdIndex(fs, f"{folder}/ids"),
+            TextIndex(fs, f"{folder}/texts"),
         )
         self.state = EngineState(
             files, limits, setup.random, now_ms, archive_hold=setup.archive_hold
@@ -141,6 +143,7 @@ class Engine:
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
         now_ms = self.started_ms = max(now_ms, told_ms)
+        state.timeline.begin("down", told_ms, now_ms)
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
         state.begin_own_epoch(now_ms)
@@ -156,7 +159,9 @@ class Engine:
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
         loaded, self._loaded = self._loaded, None
         progress, working = self._setup.progress, self._setup.working
-        return restore_checkpoint(self.state, saved, loaded, progress=progress, working=working)
+        start = restore_checkpoint(self.state, saved, loaded, progress=progress, working=working)
+        self.upkeep.texts.restored(start[0])
+        return start
 
     def load_keyspace(self) -> LoadedKeyspace | None:
         """The keyspace for the next engine of this folder, if no checkpoint is written until then.
@@ -200,6 +205,7 @@ class Engine:
         assert state.position == state.log.end_position, "everything is applied"
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.leader_time_ms)
+        state.timeline.begin("take_over", max(told_ms, state.leader_time_ms), now_ms)
         state.forget_ready()
         state.marks.newly_ready.clear()
         state.wheel = TimingWheel(now_ms)
@@ -388,6 +394,7 @@ class Engine:
         state.schedules.close()
         state.hours.close()
         state.ids.close()
+        state.texts.close()
         if self._member is None:
             state.log.close()
             self.ticks.close()

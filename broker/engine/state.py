@@ -20,9 +20,11 @@ from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.deliver.claim_table import ClaimTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLeadingError
+from delaylog.broker.engine.failures.failure_table import FailureTable
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
+from delaylog.broker.engine.late.timeline import Timeline
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
 from delaylog.broker.engine.push.targets import TargetTable
@@ -56,6 +58,7 @@ from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.levels import FIRST_LEVEL
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.messages.batch import Block
+from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import Entries, TimingWheel
 
@@ -81,6 +84,7 @@ class Files(NamedTuple):
     log: PhysicalLog
     hours: HourStore
     ids: IdIndex
+    texts: TextIndex
 
 
 class EngineState:
@@ -95,7 +99,9 @@ class EngineState:
         access                                 principals: who may do what
         schedules                              recurring schedules and their next instants
         targets                                where messages of groups are pushed to
+        failures                               why attempts at messages failed
         hours, ids                             rows and states of messages; the index of their ids
+        texts                                  the index of their keys and tags
         keyspace, keyspace_base, _pieces       Redis databases, their snapshot, unfinished effects
         level, id_key, id_hash                 feature level of the log; how ids are hashed
         epoch, epochs, members                 the leadership, earlier ones, the cluster's members
@@ -110,6 +116,7 @@ class EngineState:
         hot                                    copies of seconds with many messages
         released_upto                          up to where due messages were released
         marks                                  topics and groups that need attention
+        timeline                               what kept messages from being handed out, and when
         staged                                 the part of a transaction that was read last
         taps                                   what is handed out of topics that somebody watches
         packed_topics                          topics as the next checkpoint stores them
@@ -141,6 +148,7 @@ class EngineState:
         self.log = log = files.log
         self.hours = files.hours
         self.ids = files.ids
+        self.texts = files.texts
         self.limits = limits
         self.random = random
         self.unneeded_files: list[Callable[[], None]] = []
@@ -159,6 +167,7 @@ class EngineState:
         self.access = AccessTable()
         self.schedules = ScheduleTable(files.fs, folder, log.frame_at, self._hash_one)
         self.targets = TargetTable()
+        self.failures = FailureTable()
         self.keyspace = Keyspace(random)
         # Keys expire once this node leads: only then is it known which have ended, and logged.
         self.keyspace.stop_expiring()
@@ -192,6 +201,7 @@ class EngineState:
         """(time, log position): messages due by then and durable below it have been released,
         unless they are still being loaded."""
         self.marks = Marks()
+        self.timeline = Timeline(now_ms)
         self.staged = StagedParts(log)
         self.taps = Taps()
         self.packed_topics = PackedTopics(self.by_number, self.series)

@@ -101,6 +101,8 @@ class Chores:
             yield "merge", lambda: engine.housekeeping.merge_work(host.state_ms, self._stopping)
         if engine.housekeeping.ids_due():
             yield "ids", lambda: engine.housekeeping.ids_work(self._stopping)
+        if engine.housekeeping.texts_due():
+            yield "texts", lambda: engine.housekeeping.texts_work(self._stopping)
         if upkeep.checkpoint_due(now_ms):
             yield "checkpoint", self.checkpoint
         if upkeep.snapshots.due(now_ms, short_of_space=upkeep.short_of_space):

@@ -30,6 +30,7 @@ from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.release.release_timer import ReleaseTimer
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.broker.host.waiters import Waiters
+from delaylog.broker.host.watch.late_causes import note_started, watch_causes
 from delaylog.broker.host.watch.loop_lag import LoopLag
 from delaylog.broker.host.watch.timings import Timings
 from delaylog.storage.errors import DiskFullError
@@ -94,6 +95,7 @@ class Node:
         self._prepare_engine()
         self.log_commits.start()
         self.loop_lag.start()
+        watch_causes(self)
         self.kick_dispatch()
 
     def _prepare_engine(self) -> None:
@@ -108,6 +110,7 @@ class Node:
         """The engine is the leader from now on."""
         self.clock.hold_from(self.engine.started_ms)
         self.chores.begin_leading()
+        note_started(self)
         self.kick_dispatch()
 
     def end_leading(self, why: NotLeadingError) -> None:
@@ -174,9 +177,8 @@ class Node:
             return
         position = self.engine.state.position
         if not self.role.leading and self.log_commits.position() < position:
-            # The leader has not reported yet how far the log is committed, so the state of this
-            # follower is that of the checkpoint it started from: there is nothing to save and no
-            # commit to wait for.
+            # The leader has not reported yet how far the log is committed: this follower has the
+            # state of its checkpoint, so there is nothing to save and no commit to wait for.
             return
         await self.durable(position)
         await self.background.finished()
@@ -359,8 +361,8 @@ class Node:
 
     def state_ms(self) -> int:
         """Time of the engine's state: on a follower the replicated time of the leader."""
-        state = self.engine.state
-        return state.leader_time_ms if state.following else self.clock.now_ms()
+        follows = self.engine.state.following
+        return self.engine.state.leader_time_ms if follows else self.clock.now_ms()
 
     # ------------------------------------------------------------------ admission
 

@@ -42,7 +42,7 @@ from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.ids.id_hash import IdHash
-from delaylog.storage.ids.id_index import INDEX, open_runs, read_stored
+from delaylog.storage.ids.run_set import INDEX, StoredRuns, open_runs, read_stored
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -56,8 +56,8 @@ from delaylog.storage.log.tick_slots import decode_slot
 
 T = TypeVar("T")
 _KNOWN = frozenset(
-    {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "ready", "reserve", "crash"}
-    | {MINUTES, "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN}
+    {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "texts", "ready", "reserve"}
+    | {"crash", MINUTES, "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN}
 )
 
 
@@ -91,6 +91,7 @@ def verify_folder(
         yield from _labelled(SCHEDULES, verify_schedules(fs, folder, newest.schedules, log, report))
     verify_staged(newest.staged, log, report)
     yield from _ids(fs, folder, after, report)
+    yield from _texts(fs, folder, report)
     heads = [*newest.audit, *log.audit]
     yield from _labelled(AUDIT, verify_audit(fs, folder, report, heads, node))
     return report
@@ -125,15 +126,34 @@ def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[s
         if stored.position < after:
             what = f"it is complete only up to {stored.position}"
             raise CorruptionError(what, path=f"{path}/{INDEX}", position=0)
-        for run in open_runs(fs, path, stored):
-            report.files += 1
-            report.bytes_read += run.size
-            for _ in run.check(fs):
-                yield "ids"
-            run.close()
+        yield from _runs(fs, path, stored, report)
     except CorruptionError as error:
         what = f"{error.what}; a start rebuilds the id index"
         report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
+
+
+def _texts(fs: FileSystem, folder: str, report: Report) -> Generator[str, None, None]:
+    """Verify the index of keys and tags. It may be incomplete: a node rebuilds it as it serves."""
+    path = f"{folder}/texts"
+    if not fs.exists(f"{path}/{INDEX}"):
+        return
+    try:
+        report.files += 1
+        yield from _runs(fs, path, read_stored(fs, path), report)
+    except CorruptionError as error:
+        what = f"{error.what}; a start rebuilds the index of keys and tags"
+        report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
+
+
+def _runs(
+    fs: FileSystem, path: str, stored: StoredRuns, report: Report
+) -> Generator[str, None, None]:
+    for run in open_runs(fs, path, stored):
+        report.files += 1
+        report.bytes_read += run.size
+        for _ in run.check(fs):
+            yield path.rpartition("/")[2]
+        run.close()
 
 
 def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None, T]:

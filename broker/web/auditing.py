@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.access.caller import ANYONE
 from delaylog.broker.calls.answer import AnyAnswer
@@ -18,9 +17,6 @@ from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
 from delaylog.broker.host.audit.lines import DONE, FAILED, LEFT, AuditLine
 from delaylog.broker.host.audit.settings import ADMINISTRATIVE
 from delaylog.storage.calls.call import Right
-
-if TYPE_CHECKING:
-    from delaylog.broker.web.connection import Connection
 
 REFUSED = frozenset({"unauthorized", "forbidden"})
 
@@ -78,7 +74,7 @@ def _line(ctx: Context, right: Right | None, outcome: str = "") -> AuditLine:
     params = {name: value for name, value in ctx.params.items() if name not in ("group", "action")}
     return AuditLine(
         principal=None if ctx.caller is ANYONE else ctx.caller.name,
-        address=_address(ctx.origin),
+        address=ctx.address or None,
         face=ctx.face,
         call=ctx.name,
         right=right,
@@ -90,9 +86,3 @@ def _line(ctx: Context, right: Right | None, outcome: str = "") -> AuditLine:
         request_id=ctx.request_id or None,
         facts=params | ctx.facts,
     )
-
-
-def _address(connection: Connection | None) -> str | None:
-    transport = None if connection is None else connection.transport
-    peer = None if transport is None else transport.get_extra_info("peername")
-    return str(peer[0]) if peer else None

@@ -148,6 +148,7 @@ class AsyncPlainClient(AsyncBrokerCalls):
     get = carried(control.get)
     page = carried(control.messages_page)
     dead = carried(control.dead_page)
+    dead_reasons = carried(control.dead_reasons)
     cancel = carried(control.cancel)
     reschedule = carried(control.reschedule)
     replay = carried(control.replay)

@@ -61,6 +61,11 @@ def dead_page(places: Places, /, topic: str, **query: Any) -> Call[dict[str, Any
     return request("listDead", places, topic, **query)
 
 
+def dead_reasons(places: Places, /, topic: str, **query: Any) -> Call[dict[str, Any]]:
+    """Return how many dead letters have each reason, the most frequent first (`limit`, `group`)."""
+    return request("listDeadReasons", places, topic, **query)
+
+
 def cancel(
     places: Places,
     /,

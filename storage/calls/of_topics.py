@@ -106,6 +106,14 @@ IN_NAMESPACES: Final = (
         query=shapes.DEAD,
     ),
     ApiCall(
+        "listDeadReasons",
+        f"GET {TOPIC}/dead/reasons",
+        "read",
+        "Dead letters by the reason of their last failure, the most frequent first.",
+        "DeadReasons",
+        query=(shapes.GROUP, shapes.LISTED_MAX),
+    ),
+    ApiCall(
         "send",
         f"POST {TOPIC}/messages",
         "send",

@@ -2,45 +2,34 @@
 
 The index is a hint: every hit is checked against the row (epoch tag, id, topic) before it decides
 anything. Recent ids are in memory; a checkpoint writes them as a sorted run (`id_run.py`), and runs
-of similar sizes are merged in the background. A filter in memory saves the look-up in runs for most
-new ids. The runs are a cache of the delay indexes. The file `index` lists them, and states up to
-which log position they are complete. Ids that are missing, for later positions or because the
-index was damaged or of an earlier release, are added again from the rows.
+of similar sizes are merged in the background (`run_set.py`). Of several runs that have a key, the
+newest decides. A filter in memory saves the look-up in runs for most new ids. Ids that are missing,
+for positions behind the runs' or because the index was damaged or of an earlier release, are added
+again from the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgpack
 import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.columns.questions import every
-from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.files.file_system import FileSystem, parent_of
-from delaylog.storage.files.whole_files import read_file, replace_file
+from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.ids.id_filter import IdFilter
 from delaylog.storage.ids.id_merge import add_all, in_key_order, keys_of, lasts, merge_runs, newest
-from delaylog.storage.ids.id_run import SLICE_IDS, IdRun, RunWriter
+from delaylog.storage.ids.id_run import SLICE_IDS, IdRun
 from delaylog.storage.ids.recent_ids import KeyArray, RecentIds
-from delaylog.storage.layout import Int64Array, RowArray, open_file, seal_parts
+from delaylog.storage.ids.run_set import Jobs, RunSet
+from delaylog.storage.layout import Int64Array, RowArray
 
-Jobs = Generator[Callable[[], None], None, None]
-"""Jobs for any thread, one after the other."""
 OwnedIds = npt.NDArray[np.void]
 OWNED_ID: Final = np.dtype([("topic", "<u4"), ("id_hash", "<u8"), ("origin", "<i8")])
 """An id and the origin of the ended message whose id it was."""
-INDEX: Final = "index"
-_MAGIC: Final = 0x58494C44  # "DLIX"
-MERGED_RUNS: Final = 4
-"""Neighbouring runs of one size, or smaller, that are merged into one: a run is rewritten once
-each time the index grows fourfold."""
-SIZE_MIN: Final = 16_384
-"""Runs with fewer ids count as of one size; only their number decides about merging them."""
 FILTER_FILLED_MAX: Final = 1.5
 """A filter is rebuilt, at two bytes an id, before it has more keys than its capacity times this."""
 FILTER_SPARE_MAX: Final = 2
@@ -51,99 +40,22 @@ REST_TOUCHES: Final = 4_096
 touched another page; the kernel maps the fifteen around it too, and all count as resident."""
 
 
-class StoredIds(NamedTuple):
-    """The content of the file `index`."""
-
-    position: int
-    """Every id of frames below this log position is in the runs."""
-    runs: list[tuple[int, int]]
-    """(number, ids) of each run, oldest first: the newest run that has a key decides."""
-
-
-def run_path(path: str, number: int) -> str:
-    """The file of a run."""
-    return f"{path}/{number}.ids"
-
-
-def read_stored(fs: FileSystem, path: str) -> StoredIds:
-    """The content of an id index's file `index`. Raises CorruptionError if it is damaged."""
-    file = f"{path}/{INDEX}"
-    opened = open_file(_MAGIC, read_file(fs, file))
-    if opened is None:
-        raise CorruptionError("a damaged id index", path=file, position=0)
-    payload, position, _ = opened
-    return StoredIds(position, [(number, count) for number, count in msgpack.unpackb(payload)])
-
-
-def open_runs(fs: FileSystem, path: str, stored: StoredIds) -> list[IdRun]:
-    """The runs of an id index.
-
-    Raises CorruptionError when a run is missing or its header is damaged.
-    """
-    runs = []
-    for number, count in stored.runs:
-        name = run_path(path, number)
-        if not fs.exists(name):
-            raise CorruptionError("a run of ids is missing", path=name, position=0)
-        runs.append(IdRun(fs, name, number, count))
-    return runs
-
-
-class IdIndex:
+class IdIndex(RunSet):
     """(topic, id hash) -> ref."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
-        self._fs = fs
-        self._path = path
         self._recent = RecentIds()
         self._flushing: list[RecentIds] = []
         """Ids set aside for a flush, oldest first: several tables after a flush that failed."""
         self._filter = IdFilter(0)
-        self._runs: list[IdRun] = []
-        self._number = 0
-        """The number of the newest run that was begun; no number is used twice."""
-        self.position = 0
-        """Every id of frames below this log position is stored."""
         self._touched = 0
-        self.set_aside = ""
-        """Why this start removed the index that it found, or ""."""
-        try:
-            self._load()
-        except (CorruptionError, DiskFailedError) as error:
-            self.set_aside = str(error)
-            self.close()
-            self._remove_files_but(())
-            self._load()
+        super().__init__(fs, path)
 
-    def _load(self) -> None:
-        fs, path = self._fs, self._path
-        if not fs.exists(path):
-            fs.mkdir(path)
-            fs.sync_folder(parent_of(path))
-        names = set(fs.listdir(path))
-        stored = StoredIds(0, [])
-        if INDEX in names:
-            stored = read_stored(fs, path)
-        elif "data.mdb" in names:
-            raise CorruptionError("an id index of an earlier release", path=path, position=0)
-        self._runs = open_runs(fs, path, stored)
+    def _check_loaded(self) -> None:
         self._filter = IdFilter(sum(run.count for run in self._runs))
         for run in self._runs:
-            for keys in run.check(fs):
+            for keys in run.check(self._fs):
                 self._filter.add(keys)
-        self._remove_others()
-        self._number = max((run.number for run in self._runs), default=0)
-        self.position = stored.position
-
-    def _remove_others(self) -> None:
-        """Remove files of runs that are not listed: a flush or a merge may have been cut short."""
-        self._remove_files_but([INDEX, *(f"{run.number}.ids" for run in self._runs)])
-
-    def _remove_files_but(self, kept: Collection[str]) -> None:
-        """Remove files of this index, and of indexes of earlier releases, but no other files."""
-        for name in sorted(set(self._fs.listdir(self._path)) - set(kept)):
-            if name.endswith((".ids", ".mdb")) or name.startswith(INDEX):
-                self._fs.unlink(f"{self._path}/{name}")
 
     # ------------------------------------------------------------------ look-ups and puts
 
@@ -238,27 +150,6 @@ class IdIndex:
             yield from self._let_pass(keys, runs)
         yield from self._keep(runs, position)
 
-    def _write(
-        self, room: int, jobs: Sequence[Callable[[RunWriter], None]], runs: list[IdRun]
-    ) -> Jobs:
-        """Write a run by jobs, and append it to `runs` unless it is empty."""
-        self._number = number = self._number + 1
-        path = run_path(self._path, number)
-        writer = RunWriter(self._fs, path, room)
-        try:
-            for job in jobs:
-                yield partial(job, writer)
-            if writer.count:
-                yield writer.finish
-                # The name of a run is durable before `index` lists it.
-                yield partial(self._fs.sync_folder, self._path)
-                runs.append(IdRun(self._fs, path, number, writer.count))
-        except DiskFullError:
-            self._fs.unlink(path)
-            raise
-        finally:
-            writer.close()
-
     def _let_pass(self, keys: KeyArray, runs: Sequence[IdRun]) -> Jobs:
         """Add stored ids to the filter, or rebuild the filter if it would be too full."""
         filter_ = self._filter
@@ -275,44 +166,7 @@ class IdIndex:
                 yield partial(filter_.add, part)
         self._filter = filter_
 
-    def _keep(self, runs: list[IdRun], position: int) -> Jobs:
-        """Make `runs` the runs of the index, durably, and remove all others."""
-
-        def write() -> None:
-            parts = [msgpack.packb([(run.number, run.count) for run in runs])]
-            head = seal_parts(_MAGIC, parts, a=position)
-            replace_file(self._fs, f"{self._path}/{INDEX}", [head, *parts])
-            self._fs.sync_folder(self._path)
-
-        yield write
-        for run in self._runs:
-            if run not in runs:
-                run.close()
-        self._runs, self.position = runs, position
-        yield self._remove_others
-
     # ------------------------------------------------------------------ merging and forgetting
-
-    @property
-    def crowded(self) -> bool:
-        """Whether runs are to be merged."""
-        return self._crowded() is not None
-
-    def _crowded(self) -> int | None:
-        """The first of the newest runs that are to be merged, or None if they are too few."""
-        counts = [run.count for run in self._runs]
-        if len(counts) > 1 and sum(counts[1:]) >= max(counts[0], SIZE_MIN):
-            # Forgotten ids are dropped only in a merge with the oldest run. Since this waits for
-            # as many ids behind it, a growing oldest run doubles each time.
-            return 0
-        sizes = [max(count, SIZE_MIN).bit_length() // 2 for count in counts]
-        for size in sorted(set(sizes)):
-            start = len(sizes)
-            while start and sizes[start - 1] <= size:
-                start -= 1
-            if len(sizes) - start >= MERGED_RUNS:
-                return start
-        return None
 
     def merge_jobs(self) -> Jobs:
         """Merge runs of similar sizes until few are left."""
@@ -368,9 +222,3 @@ class IdIndex:
         for job in self._keep([], 0):
             job()
         self._recent, self._flushing, self._filter = RecentIds(), [], IdFilter(0)
-
-    def close(self) -> None:
-        """Unmap the runs."""
-        for run in self._runs:
-            run.close()
-        self._runs = []

@@ -12,7 +12,7 @@ from delaylog.storage.ids.id_run import IdRun, RunWriter
 from delaylog.storage.ids.recent_ids import FEW, KeyArray, RecentIds
 from delaylog.storage.layout import Int64Array
 
-_TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
+TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 _ALL: Final = (1 << 64) - 1
 _ONE: Final = np.uint64(1)
 
@@ -20,12 +20,12 @@ _ONE: Final = np.uint64(1)
 def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]) -> KeyArray:
     """Topic and id hash mixed into one key, never 0: one id has different keys in two topics."""
     if isinstance(topics, int):
-        salt = topics * _TOPIC_FACTOR & _ALL
+        salt = topics * TOPIC_FACTOR & _ALL
         if len(hashes) <= FEW:
             return np.array([each ^ salt or 1 for each in hashes.tolist()], np.uint64)
         mixed: KeyArray = hashes ^ np.uint64(salt)
     else:
-        mixed = hashes ^ topics.astype(np.uint64) * np.uint64(_TOPIC_FACTOR)
+        mixed = hashes ^ topics.astype(np.uint64) * np.uint64(TOPIC_FACTOR)
     np.maximum(mixed, _ONE, out=mixed)
     return mixed
 

@@ -142,6 +142,10 @@ class LeaseDecision:
     """1 for each ref whose attempt does not count before it begins. From feature level 2 on."""
     consumers: Sequence[str] = ()
     """The consumer's name of each lease, "" = none; empty if no consumer has a name."""
+    addresses: Sequence[str] = ()
+    """Where each consumer called from, "" = not known; empty if no address is known."""
+    late: Sequence[Sequence[int]] = ()
+    """Why messages of the group were late: [number of a cause, from, until] of spans of time."""
 
     @property
     def last_lease(self) -> int:
@@ -171,6 +175,7 @@ class LeaseDecision:
                 claim=self.claim,
                 untried=untried if isinstance(untried, int) else untried[rows],
                 consumers=self.consumers[at : at + 1],
+                addresses=self.addresses[at : at + 1],
             )
             yield one, rows
 
@@ -190,6 +195,10 @@ class LeaseDecision:
             head["untried"] = _pack_column(self.untried, "u1")
         if any(self.consumers):
             head["consumers"] = self.consumers
+        if any(self.addresses):
+            head["addresses"] = self.addresses
+        if self.late:
+            head["late"] = self.late
         return pack(head, self.refs.astype("<i8", copy=False).tobytes())
 
     @classmethod
@@ -206,6 +215,8 @@ class LeaseDecision:
             counts=head.get("counts", ()),
             untried=_unpack_column(head.get("untried", 0), "u1"),
             consumers=head.get("consumers", ()),
+            addresses=head.get("addresses", ()),
+            late=head.get("late", ()),
         )
 
 

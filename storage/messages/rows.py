@@ -8,6 +8,7 @@ offsets later.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -48,6 +49,7 @@ def tag_bits(tag: bytes) -> int:
     return bits
 
 
+@lru_cache(maxsize=8_192)
 def tags_mask(joined: bytes) -> int:
     """Mask of all tags of a message (joined by newlines)."""
     mask = 0

@@ -30,6 +30,9 @@ def describe(state: EngineState, found: FoundMessage, record: Record) -> dict[st
     if shown is MessageState.LEASED:
         until = state.leases.deadline_ms(int(entry["lease"]), found.ref)
         members["lease_until_ms"] = int(entry["time"]) if until is None else until
+        lease = state.leases.get(int(entry["lease"]))
+        members["consumer"] = (lease.consumer if lease else "") or None
+        members["address"] = (lease.address if lease else "") or None
     elif shown >= MessageState.ACKED:
         members["ended_at_ms"] = int(entry["time"])
     return members

@@ -1,7 +1,7 @@
-"""What happened to messages, for answers: their steps, and why the last failed attempt failed.
+"""What happened to messages, for answers: their steps, and why attempts at them failed.
 
-Both are read from the log, which takes tens of milliseconds when it is long. So `reasons_of` reads
-it only if an attempt at one of the messages may have failed.
+The steps are read from the log, which takes tens of milliseconds when it is long. Failures are in
+memory, and are kept when the log has none of the steps any more.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from delaylog.broker.calls.context import Context
+from delaylog.broker.engine.failures.failure_table import Failure
+from delaylog.broker.engine.lookup.find_messages import find_origins, ids_of
 from delaylog.broker.engine.model import FoundMessage, Topic
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.message_trace import Trace, Traces
-from delaylog.storage.layout import MessageState
 
 
 async def traces_of(
@@ -33,27 +37,34 @@ async def traces_of(
     return traces.traces
 
 
-async def reasons_of(
-    ctx: Context, topic: Topic, group: Group, found: Sequence[FoundMessage]
-) -> list[str | None]:
-    """Why the last failed attempt at each message failed, where its consumer said so."""
-    if not any(map(_may_have_failed, found)):
-        return [None] * len(found)
-    return [last_reason(trace) for trace in await traces_of(ctx, topic, group, found)]
+def failures_of(
+    state: EngineState, topic: Topic, group: Group, found: Sequence[FoundMessage]
+) -> list[dict[str, Any]]:
+    """`reason` and `failures` of each message: why the last failed attempt at it failed, where its
+    consumer said so, and all failed attempts that are kept.
+    """
+    origins = np.array([each.origin for each in found], np.int64)
+    kept = state.failures.of(topic.number, group.number, origins)
+    return [_members(kept.get(each.origin, [])) for each in found]
 
 
-def trace_members(trace: Trace, name: str) -> dict[str, Any]:
-    """The steps of a message, and whether none is missing."""
-    return {name: trace.steps, f"{name}_complete": trace.complete}
+def _members(failures: list[Failure]) -> dict[str, Any]:
+    said = (failure.reason for failure in reversed(failures) if failure.reason)
+    return {
+        "reason": next(said, None),
+        "failures": [failure.members() for failure in failures],
+    }
 
 
-def last_reason(trace: Trace) -> str | None:
-    """Why the last failed attempt failed, if its consumer said so."""
-    said = (step["reason"] for step in reversed(trace.steps) if "reason" in step)
-    return next(said, None)
-
-
-def _may_have_failed(found: FoundMessage) -> bool:
-    """Whether more attempts have begun than one that is running or was successful."""
-    good = found.state in (MessageState.LEASED, MessageState.ACKED)
-    return int(found.entry["attempts"]) > good
+def trace_members(
+    state: EngineState, topic: Topic, group: Group, trace: Trace, name: str
+) -> dict[str, Any]:
+    """The steps of a message, whether none is missing, and why it had to wait."""
+    holders = [wait.origin for wait in trace.waits if wait.origin]
+    found = find_origins(state, np.array(holders, np.int64), topic, group=group)
+    ids = dict(zip(holders, ids_of(state, found), strict=True))
+    waits = [
+        wait.members() | ({"held_by": ids[wait.origin]} if wait.origin else {})
+        for wait in trace.waits
+    ]
+    return {name: trace.steps, f"{name}_complete": trace.complete, "waits": waits}

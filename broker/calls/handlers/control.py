@@ -11,7 +11,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe
-from delaylog.broker.calls.forms.tracing import last_reason, reasons_of, trace_members, traces_of
+from delaylog.broker.calls.forms.tracing import failures_of, trace_members, traces_of
 from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.writes import Change, change
@@ -50,12 +50,11 @@ async def get_message(ctx: Context) -> Answer:
     }
     if ctx.caller.may("bodies", ctx.topic_key, group.name):
         members |= own_members(record, packed=ctx.packed)
+    members |= failures_of(state, topic, group, [found])[0]
     await ctx.node.durable(state.position)
     if values["life"]:
         (trace,) = await traces_of(ctx, topic, group, [found])
-        members |= trace_members(trace, "life") | {"reason": last_reason(trace)}
-    else:
-        (members["reason"],) = await reasons_of(ctx, topic, group, [found])
+        members |= trace_members(state, topic, group, trace, "life")
     return ctx.answer(members)
 
 

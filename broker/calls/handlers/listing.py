@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe
-from delaylog.broker.calls.forms.tracing import last_reason, reasons_of, trace_members, traces_of
+from delaylog.broker.calls.forms.tracing import failures_of, trace_members, traces_of
 from delaylog.broker.calls.places import group_of, seen_or_blank
+from delaylog.broker.engine.failures.grouping import DeadReasons
+from delaylog.broker.engine.lookup.find_messages import find_origins, ids_of
 from delaylog.broker.engine.model import NO_TOPIC
 from delaylog.broker.engine.views.counting import Forecast
 from delaylog.broker.engine.views.list_filter import ListQuery
@@ -34,15 +38,38 @@ async def list_dead(ctx: Context) -> Answer:
     page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
     messages = [_members(ctx, listed) for listed in page.messages]
     topic, group = seen_or_blank(ctx, values)
+    failures = failures_of(ctx.node.engine.state, topic, group, page.messages)
+    for members, failed in zip(messages, failures, strict=True):
+        members |= failed
     if values["history"] and messages:
         traces = await traces_of(ctx, topic, group, page.messages)
         for members, trace in zip(messages, traces, strict=True):
-            members |= trace_members(trace, "history") | {"reason": last_reason(trace)}
-    else:
-        reasons = await reasons_of(ctx, topic, group, page.messages)
-        for members, reason in zip(messages, reasons, strict=True):
-            members["reason"] = reason
+            members |= trace_members(ctx.node.engine.state, topic, group, trace, "history")
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
+
+
+async def list_dead_reasons(ctx: Context) -> Answer:
+    """GET …/dead/reasons: dead letters by the reason of their last failure."""
+    node, values = ctx.node, ctx.query_values()
+    state = node.engine.state
+    topic, group = seen_or_blank(ctx, values)
+    counted = DeadReasons(state, topic, group)
+    await node.run(counted.work())
+    await node.durable(state.position)
+    most = counted.most(values["limit"])
+    origins = np.array([origin for _, origin in most], np.int64)
+    found = find_origins(state, origins, topic, node.clock.now_ms(), group)
+    ids = ids_of(state, found)
+    reasons = [members | {"last_id": id_} for (members, _), id_ in zip(most, ids, strict=True)]
+    return ctx.answer(
+        {
+            "topic": topic.name,
+            "group": group.name,
+            "reasons": reasons,
+            "other": counted.other,
+            "now_ms": node.clock.now_ms(),
+        }
+    )
 
 
 async def _page(

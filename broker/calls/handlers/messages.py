@@ -137,7 +137,7 @@ async def _send_keyed(
 
 async def receive_messages(ctx: Context) -> Answer:
     """POST …/receive: lease ready messages, or wait for them."""
-    call = parse_receive(await _receive_members(ctx), ctx.node.engine.limits)
+    call = parse_receive(await _receive_members(ctx), ctx.node.engine.limits, ctx.address)
     permit_group(ctx, call.group)
     return await _receive(ctx, call)
 
@@ -231,7 +231,7 @@ async def ack_and_receive(ctx: Context) -> Answer:
     The ack is durable before the receive begins, so it stays even if the receive fails.
     """
     values = await ctx.values(ctx.node.engine.limits.json_values_max)
-    call, named = receive_call(values), parse_receipts(values["receipts"])
+    call, named = receive_call(values, ctx.address), parse_receipts(values["receipts"])
     permit_group(ctx, call.group)
     await ctx.node.room_for_changes(rows=False)
     ctx.count = len(named)

@@ -12,6 +12,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.places import seen_or_blank, the_topic
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.late.bound import bounded_by
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.groups import Group
@@ -168,6 +169,7 @@ async def topic_stats(ctx: Context) -> Answer:
             "group": group.name,
             "counts": group_counts(group),
             "consumers": _consumers(ctx, topic, group),
+            "bounded_by": bounded_by(ctx.node.engine.state, topic, group),
             **members,
             "oldest_due_ms": oldest_due_ms,
             "rates": {

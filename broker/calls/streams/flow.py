@@ -59,6 +59,7 @@ class Flow:
             only=TagFilter.parse(values["tags"], values["tags_mode"] or "any"),
             begin=None if values["begin"] else 0,
             consumer=(values["consumer"] or b"").decode(),
+            address=ctx.address,
         )
         self._fitting = _FITTING
         self._leases: dict[int, tuple[int, int]] = {}

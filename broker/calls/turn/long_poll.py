@@ -11,6 +11,7 @@ from delaylog.broker.calls.turn.receives import waiting_key
 from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.host.waiters import TopicKey
 
 GATE_SECONDS: Final = 0.25
@@ -22,6 +23,28 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
 
     All waiting goes through `node`, because an embedded broker runs this without an event loop.
     """
+    state = node.engine.state
+    asker = (*topic_key, call.group)
+    _begin_asking(state, topic_key, call.group, node.clock.now_ms())
+    try:
+        return await _long_poll(node, topic_key, call)
+    finally:
+        state.timeline.end_asking(asker, node.clock.now_ms())
+
+
+def _begin_asking(state: EngineState, topic_key: TopicKey, group: str, now_ms: int) -> None:
+    """Tell the timeline that a consumer asks, so that it knows when none did."""
+    topic = state.topics.get(topic_key)
+    found = None if topic is None else topic.group(group)
+    number, leased = 0, 0
+    if topic is not None and found is not None:
+        number = found.number
+        leased = state.leases.leased(topic.number, number)
+    place = (0 if topic is None else topic.number, number)
+    state.timeline.begin_asking((*topic_key, group), place, leased, now_ms)
+
+
+async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
     state, waits = node.engine.state, call.wait_ms > 0
     asked_ms, now_s = node.clock.now_ms(), node.time_s()
     until, until_ms = now_s + call.wait_ms / 1000, asked_ms + call.wait_ms

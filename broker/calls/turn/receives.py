@@ -44,9 +44,16 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
         calls = calls[:1]
     shares = [each.count_max for each in calls]
     begin = [each.begin for each in calls] if state.level >= UNTRIED_LEASES else ()
-    names = [each.consumer for each in calls]
     asked = ReceiveRequest(
-        sum(shares), now_ms, call.only, call.ids, shares, begin, names, call.bytes_max
+        sum(shares),
+        now_ms,
+        call.only,
+        call.ids,
+        shares,
+        begin,
+        [each.consumer for each in calls],
+        [each.address for each in calls],
+        call.bytes_max,
     )
     delivery = receive(state, topic, group, asked, lease_ms=lease_ms)
     if delivery is None:

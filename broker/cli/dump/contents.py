@@ -23,8 +23,8 @@ from delaylog.broker.host.metrics.minutes import SLOT_BYTES, decode_row
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
-from delaylog.storage.ids.id_index import read_stored
 from delaylog.storage.ids.id_run import IdRun
+from delaylog.storage.ids.run_set import read_stored
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id
 from delaylog.storage.messages.records import split_record
 

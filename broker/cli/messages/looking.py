@@ -35,6 +35,7 @@ LIVING: Final = ("waiting", "ready", "leased")
 _COLUMNS: Final = ("id", "state", "due", "attempts", "cause", "key", "tags")
 _REASON: Final = "reason"
 """A column of dead letters: what the consumer said of the last attempt. It may have spaces."""
+_REASON_COLUMNS: Final = ("count", "cause", "last", "consumers", "last_id", _REASON)
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +76,15 @@ def dead_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--life", action="store_true", help="with the history of each message, step by step"
     )
-    add_examples(parser, "dead reminders", "dead reminders --due-from -1d --life --bodies")
+    parser.add_argument(
+        "--reasons", action="store_true", help="only how many have each reason, in this group"
+    )
+    add_examples(
+        parser,
+        "dead reminders",
+        "dead reminders --reasons",
+        "dead reminders --due-from -1d --life --bodies",
+    )
 
 
 def show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,7 +106,34 @@ async def dead_command(args: argparse.Namespace) -> int:
     """`delaylog dead`: as `list`, with the cause of each and, with `--life`, its history."""
     query = given(args, *_FILTER) | {"history": args.life}
     async with client_of(args) as client:
+        if args.reasons:
+            return await _print_reasons(client, args)
         return await _print_pages(client, args, "dead", query)
+
+
+async def _print_reasons(client: AsyncPlainClient, args: argparse.Namespace) -> int:
+    limit = min(args.max or _PAGE, _PAGE)
+    answer = await client.dead_reasons(args.topic, limit=limit, group=args.group)
+    if args.json:
+        emit(answer)
+        return DONE
+    print_lines(
+        _REASON_COLUMNS,
+        [
+            [
+                each["count"],
+                each["cause"],
+                time_text(each["last_ms"]),
+                each["consumers"],
+                each["last_id"] or "",
+                each["reason"] or "",
+            ]
+            for each in answer["reasons"]
+        ],
+    )
+    if answer["other"]:
+        print(f"{answer['other']} more have no failure that is kept")
+    return DONE
 
 
 _FILTER: Final = (
@@ -176,9 +212,14 @@ async def show_command(args: argparse.Namespace) -> int:
         emit(message)
         return DONE
     life, complete = message.pop("life", []), message.pop("life_complete", True)
+    failures, waits = message.pop("failures", []), message.pop("waits", [])
     print_members(message)
+    for failure in failures:
+        print(_step({"event": "failed", **failure}))
     for step in life:
         print(_step(step))
+    for wait in waits:
+        print(_step({"event": "waited", "at_ms": wait.pop("from_ms"), **wait}))
     if not complete:
         print("some steps are missing: the log does not have them any more")
     return DONE

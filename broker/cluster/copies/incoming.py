@@ -39,7 +39,7 @@ MARK: Final = "damaged"
 """A file that records the damage that a node found while it served."""
 ASIDE: Final = "damaged-"
 """Prefix of the folders with data that was set aside."""
-FOLDERS: Final = ("log", "hours", KEYSPACE, SCHEDULES, "ids", "ready")
+FOLDERS: Final = ("log", "hours", KEYSPACE, SCHEDULES, "ids", "texts", "ready")
 """The parts of a data folder that are its log, or derived from it."""
 TICK: Final = "tick"
 CHECKPOINT: Final = "checkpoint-"

@@ -46,11 +46,12 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.LEASE:
         apply_lease(state, LeaseDecision.decode(payload), frame.end)
     elif kind is FrameKind.SETTLE:
-        apply_settle(state, SettleDecision.decode(payload), frame.end)
+        apply_settle(state, SettleDecision.decode(payload), frame.end, header.leader_time_ms)
     elif kind is FrameKind.MOVE:
         apply_move(state, MoveDecision.decode(payload), header.leader_time_ms, frame.end)
     elif kind is FrameKind.TOPIC:
-        apply_topic(state, msgpack.unpackb(payload), header.position, frame.end)
+        at_ms = header.leader_time_ms
+        apply_topic(state, msgpack.unpackb(payload), header.position, frame.end, at_ms)
     elif kind is FrameKind.GROUP:
         apply_group(state, msgpack.unpackb(payload), header.position, frame.end)
     elif kind is FrameKind.FLOOR:

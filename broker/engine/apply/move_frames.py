@@ -6,23 +6,20 @@ first row (`origin`), so that every ref a client was ever given leads to the mes
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from delaylog.broker.engine.apply.send_frames import expose
 from delaylog.broker.engine.apply.state_frames import leave_leases
 from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.deliver.ready_again import free_keys
+from delaylog.broker.engine.failures.noting import RETURNS, Failed, note_failures
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import every, guests_per_hour, per_hour, some
 from delaylog.storage.columns.whole_rows import copy_rows, take_rows
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Cause, Int64Array, MessageState, RowArray
+from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Int64Array, MessageState, RowArray
 from delaylog.storage.log.payloads import MoveDecision
 from delaylog.storage.messages.rows import PlacedRows
-
-_WAITS_FOR_RETRY: Final = (Cause.NACK, Cause.LEASE_EXPIRED)
 
 
 @whole
@@ -104,9 +101,14 @@ def apply_move(
         if not topic.prioritised and some(rows["priority"]):
             topic.prioritised = True
             topic.follow_settings()
+    if decision.cause in RETURNS:
+        attempts, cause, reason = decision.attempts, decision.cause, decision.reason
+        place = (decision.topic, decision.group)
+        failed = Failed(*place, refs, attempts, cause, False, leader_time_ms, reason)
+        note_failures(state, failed, decision.leases)
     keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
     if group is not None and group.made_gate is not None and group.gate.in_use:
-        if decision.cause in _WAITS_FOR_RETRY:
+        if decision.cause in RETURNS:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
             if keyed:

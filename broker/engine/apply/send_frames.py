@@ -13,6 +13,7 @@ import numpy as np
 
 from delaylog.broker.engine.apply.transaction_frames import uncount_committed
 from delaylog.broker.engine.apply.whole_frames import whole
+from delaylog.broker.engine.find.indexing import index_sent
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
@@ -53,6 +54,8 @@ def apply_send(
     rows = placed.rows
     if not batch.id.empty:
         state.ids.put(decision.topic, rows["id_hash"], refs)
+    if not (batch.key.empty and batch.tags.empty):
+        index_sent(state, decision.topic, batch, placed, refs)
     topic = state.by_number.get(decision.topic)
     if topic is not None:
         state.before_change(decision.topic)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.deliver.leases import Keyed
 from delaylog.broker.engine.deliver.ready_again import free_keys
+from delaylog.broker.engine.failures.noting import FAILURES, Failed, note_failures
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import (
@@ -80,8 +81,8 @@ def apply_lease(
 
 
 @whole
-def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None:
-    """Store the states in the frame."""
+def apply_settle(state: EngineState, decision: SettleDecision, end: int, at_ms: int) -> None:
+    """Store the states in the frame. `at_ms` = the leader's time in it."""
     state.before_change(decision.topic)
     refs, entries = decision.refs, decision.entries
     state.hours.put_states(refs, entries, decision.group)
@@ -89,6 +90,8 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     if group is not None and decision.keep_until_ms:
         topic = state.by_number[decision.topic]
         topic.keep_until_ms = max(topic.keep_until_ms, decision.keep_until_ms)
+    if len(entries) and int(entries["cause"][0]) in FAILURES and not decision.was:
+        _note_failures(state, decision, at_ms)
     keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
     kinds = entries["state"]
     if decision.was:
@@ -123,6 +126,22 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int) -> None
     for kind, n in lengths:
         if group is not None and kind >= STATE_ENDED_FIRST:
             group.counts.ended(kind, n)
+
+
+def _note_failures(state: EngineState, decision: SettleDecision, at_ms: int) -> None:
+    entries = decision.entries
+    attempts = np.broadcast_to(entries["attempts"], (len(decision.refs),)).astype(np.int64)
+    failed = Failed(
+        decision.topic,
+        decision.group,
+        decision.refs,
+        attempts,
+        int(entries["cause"][0]),
+        int(entries["state"][0]) == MessageState.DEAD,
+        at_ms,
+        decision.reason,
+    )
+    note_failures(state, failed, decision.leases)
 
 
 def leave_leases(

@@ -21,8 +21,10 @@ from delaylog.storage.layout import STATE_ENTRY, Cause, MessageState
 
 
 @whole
-def apply_topic(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
-    """Create, change or drop a topic."""
+def apply_topic(
+    state: EngineState, members: dict[str, Any], position: int, end: int, at_ms: int
+) -> None:
+    """Create, change or drop a topic. `at_ms` = the leader's time in the frame."""
     number = members["number"]
     state.before_change(number)
     if members.get("dropped"):
@@ -43,7 +45,7 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
         topic = state.new_topic(number, members["ns"], members["name"], settings, members["made"])
         state.series.enter(topic)
     topic.settings, topic.made = settings, members["made"]
-    topic.paused = members.get("paused", False)
+    _pause(state, topic, at_ms, paused=members.get("paused", False))
     there = DEFAULT_GROUP in topic.groups
     if there and not settings.default_group:
         _leave(state, topic, topic.groups.pop(DEFAULT_GROUP), end)
@@ -56,6 +58,17 @@ def apply_topic(state: EngineState, members: dict[str, Any], position: int, end:
         state.series.enter_group(topic, topic.default)
     state.marks.mark_special(topic)
     topic.follow_settings()
+
+
+def _pause(state: EngineState, topic: Topic, at_ms: int, *, paused: bool) -> None:
+    if paused != topic.paused:
+        topic.paused = paused
+        for group in topic.groups.values():
+            key = topic.namespace, topic.name, group.name
+            if paused:
+                state.timeline.group(key, "paused", at_ms, None)
+            else:
+                state.timeline.end(key, "paused", at_ms)
 
 
 @whole
@@ -89,6 +102,7 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.leases.drop(topic.number, group.number)
     state.claims.drop(topic.number, group.number)
     state.targets.drop(topic.number, group.number)
+    state.failures.drop(topic.number, group.number)
     state.schedules.purged(topic.number)
     state.series.leave_group(group)
     group.forget_ready()
@@ -125,6 +139,8 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     if members.get("erase"):
         topic.erased = position
         state.marks.erasing.add(topic.number)
+        # Reasons may quote the messages.
+        state.failures.drop(topic.number)
     state.schedules.purged(topic.number)
     group.forget_ready()
     if group.made_gate is not None:

@@ -168,7 +168,7 @@ def _append_settle(
         int(items.states[0]) if leases is None else 0,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-    apply_settle(state, decision, end)
+    apply_settle(state, decision, end, now_ms)
 
 
 def reschedule(

@@ -168,5 +168,5 @@ def end_by_ttl(state: EngineState, topic: Topic, group: Group, late: Part, now_m
         now_ms + max(settings.ended_keep_ms, settings.dead_keep_ms),
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-    apply_settle(state, decision, end)
+    apply_settle(state, decision, end, now_ms)
     state.activity(topic).found_ended += len(refs)

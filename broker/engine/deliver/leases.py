@@ -49,6 +49,8 @@ class Lease(SnapshotNode):
     """
     consumer: str = ""
     """The name of the consumer that has them; "" = it said none."""
+    address: str = ""
+    """Where it called from; "" = not known."""
     bucket: int | None = None
     """The expiry bucket that contains this lease."""
 
@@ -86,6 +88,8 @@ class Lease(SnapshotNode):
         members["keys"] = bytes(keys)
         if self.consumer:
             members["consumer"] = self.consumer
+        if self.address:
+            members["address"] = self.address
         if self.untried is not None:
             members["untried"] = (self.untried if whole else self.untried[self.open]).tobytes()
         return bytes(_PACKER.pack(members))
@@ -197,6 +201,7 @@ class LeaseTable:
             keys,
             _marked(decision.untried, n),
             decision.consumers[0] if decision.consumers else "",
+            decision.addresses[0] if decision.addresses else "",
         )
         self._leases[decision.lease] = lease
         self.entries.append(lease)
@@ -356,6 +361,7 @@ class LeaseTable:
                 np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
                 np.frombuffer(item["untried"], np.bool_).copy() if "untried" in item else None,
                 item.get("consumer", ""),
+                item.get("address", ""),
             )
             self._leases[lease.number] = lease
             self.entries.append(lease)

@@ -11,6 +11,7 @@ import numpy as np
 from delaylog.broker.engine.apply.state_frames import apply_lease
 from delaylog.broker.engine.deliver.deliverable import Part, deliverable, records_of, with_tags
 from delaylog.broker.engine.deliver.ready_again import known_rows
+from delaylog.broker.engine.late.late_note import late_note
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.key_table import TakenKeys
@@ -54,6 +55,8 @@ class ReceiveRequest(NamedTuple):
     """
     consumers: Sequence[str] = ()
     """The name of each of these consumers; "" = it says none."""
+    addresses: Sequence[str] = ()
+    """Where each of them calls from; "" = not known."""
     bytes_max: int | None = None
     """Bytes of the messages, after the first one; None = `receive_bytes_max`."""
 
@@ -97,6 +100,7 @@ class Selection:
     """The messages that one receive has found so far."""
 
     __slots__ = (
+        "addresses",
         "begin",
         "bytes_max",
         "claim",
@@ -132,7 +136,7 @@ class Selection:
         self.only = asked.only
         self.shares = asked.shares
         self.begin = asked.begin
-        self.consumers = asked.consumers
+        self.consumers, self.addresses = asked.consumers, asked.addresses
         self.bytes_max = state.limits.receive_bytes_max
         if asked.bytes_max is not None:
             self.bytes_max = min(self.bytes_max, asked.bytes_max)
@@ -366,6 +370,8 @@ class Selection:
             counts=counts,
             untried=_untried(attempts, counts, self.begin),
             consumers=list(self.consumers[: max(len(counts), 1)]),
+            addresses=list(self.addresses[: max(len(counts), 1)]),
+            late=late_note(state, self.topic, self.group, rows, self.now_ms),
         )
         if records is None:
             records = records_of(state, refs, rows)

@@ -47,6 +47,8 @@ class Dispatcher:
         self._new_from_ms = 0
         """Messages due before were released by an earlier dispatcher: they are ready again, not
         late."""
+        self._loading_ms: int | None = None
+        """Since when messages that are due are still being loaded."""
 
     # ------------------------------------------------------------------ on the loop
 
@@ -116,6 +118,13 @@ class Dispatcher:
         count = released.count
         if count or len(self._deferred):
             self._release(released)
+        unloaded_ms = self._wheel.unloaded_ms()
+        if unloaded_ms is None or unloaded_ms >= now_ms:
+            self._loading_ms = None
+        elif self._loading_ms is None:
+            self._loading_ms = now_ms
+        else:
+            state.timeline.node("loading", self._loading_ms, now_ms)
         if count < RELEASE_MAX:
             state.released_upto = (self.loader.now_ms, self.loader.shown_position)
         second, local_index = self._wheel.tick()

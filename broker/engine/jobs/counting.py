@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
+from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.jobs.job_table import Job
 from delaylog.broker.engine.jobs.jobs import matching, read_range
 from delaylog.broker.engine.lookup.find_messages import find_origins
@@ -22,7 +23,7 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.views.list_page import PAGE_SECONDS
 from delaylog.broker.engine.views.scanning import RANGE_ROWS, SLICE_ROWS
-from delaylog.storage.layout import INDEX_MASK, Int64Array
+from delaylog.storage.layout import HOUR_SHIFT, INDEX_MASK, Int64Array
 from delaylog.storage.work import Work
 
 _CURSOR: Final = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})\.([0-9]{1,18})\Z")
@@ -62,13 +63,15 @@ class MatchCount:
     def work(self, clock: Callable[[], float], seconds_max: float = PAGE_SECONDS) -> Work:
         """Count; background work in slices. `clock` returns seconds."""
         job, ends_s = self._job, clock() + seconds_max
-        hours = sorted(each for each in self._state.hours.counts if each >= job.hour)
+        named = candidates(self._state, job.topic, job.filter)
+        known = self._state.hours.counts if named is None else {*(named >> HOUR_SHIFT).tolist()}
+        hours = sorted(each for each in known if each >= job.hour)
         for hour in hours:
             if hour != job.hour:
                 job.hour, job.index = hour, 1
             following = True
             while following:
-                origins, following, stop = read_range(self._state, job, hour, RANGE_ROWS)
+                origins, following, stop = read_range(self._state, job, hour, RANGE_ROWS, named)
                 for first in range(0, len(origins), SLICE_ROWS):
                     self.matched += self._count(origins[first : first + SLICE_ROWS])
                     yield None

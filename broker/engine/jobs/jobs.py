@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.control import changes
 from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.jobs.job_table import Job, JobSpec
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
@@ -123,12 +124,14 @@ class JobRunner:
     def _range(self, job: Job, clock: Callable[[], int], stopping: Callable[[], bool]) -> Work:
         """Examine one range of rows and act on matching messages, a slice at a time."""
         state = self._state
-        topic, hour = state.by_number.get(job.topic), self._hour(job)
+        topic = state.by_number.get(job.topic)
+        named = None if topic is None else candidates(state, job.topic, job.filter)
+        hour = self._hour(job) if named is None else _hour_of(job, named)
         if topic is None or hour is None:
             end_job(state, job, "failed" if topic is None else "done", clock())
             return
         count = RANGE_ROWS if job.rate is None else min(RANGE_ROWS, 256 + 8 * int(job.allowed))
-        origins, following, stop = read_range(state, job, hour, count)
+        origins, following, stop = read_range(state, job, hour, count, named)
         for first in range(0, len(origins), SLICE_MESSAGES):
             end = state.log.end_position
             whole = self._slice(job, topic, origins[first : first + SLICE_MESSAGES], clock())
@@ -223,15 +226,37 @@ def matching(state: EngineState, job: Job, found: FoundMessages) -> npt.NDArray[
     return match
 
 
-def read_range(state: EngineState, job: Job, hour: int, count: int) -> tuple[Int64Array, bool, int]:
-    """(origins that may match, whether more rows follow, number of the next row)."""
+def _hour_of(job: Job, named: Int64Array) -> int | None:
+    """The next hour in which a job has candidates; None at its end."""
+    hours, index = named >> HOUR_SHIFT, named & INDEX_MASK
+    left = hours[(hours > job.hour) | ((hours == job.hour) & (index >= job.index))]
+    if len(left) == 0:
+        return None
+    hour = int(left.min())
+    if hour != job.hour:
+        job.hour, job.index = hour, 1
+    return hour
+
+
+def read_range(
+    state: EngineState, job: Job, hour: int, count: int, named: Int64Array | None
+) -> tuple[Int64Array, bool, int]:
+    """(origins that may match, whether more rows follow, number of the next row).
+
+    `named` = the only rows that can match, of all hours; None = all rows.
+    """
     first = job.index
     known = state.hours.counts.get(hour)
     last = known.rows if known is not None else 0
     if first > last:
         return np.zeros(0, np.int64), False, first
-    stop = min(first + count, last + 1)
-    index = np.arange(first, stop, dtype=np.int64)
+    if named is None:
+        stop = min(first + count, last + 1)
+        index = np.arange(first, stop, dtype=np.int64)
+    else:
+        index = np.unique(named[named >> HOUR_SHIFT == hour] & INDEX_MASK)
+        index = index[index >= first][:count]
+        stop = int(index[-1]) + 1 if len(index) == count else last + 1
     rows = state.hours.rows(index | hour << HOUR_SHIFT)
     refs = index | hour << HOUR_SHIFT | rows["epoch_tag"].astype(np.int64) << INDEX_BITS
     mask = (

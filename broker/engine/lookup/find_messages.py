@@ -27,6 +27,7 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
     StateArray,
+    ref_to_id,
 )
 from delaylog.storage.messages.batch import Block, TextColumn
 from delaylog.storage.messages.rows import heads_of
@@ -204,6 +205,19 @@ def stored_ids(state: EngineState, refs: Int64Array, rows: RowArray) -> bytes:
     """The client-chosen ids of rows, concatenated; the rows have their sizes."""
     heads = heads_of(rows, "id_size")
     return state.hours.records(refs, heads)
+
+
+def ids_of(state: EngineState, found: FoundMessages) -> list[str | None]:
+    """The id of each message: the client's, else the broker's; None if it is not known."""
+    at = np.flatnonzero(found.known)
+    rows = take_rows(found.rows, at)
+    out: list[str | None] = [None] * len(found)
+    data = stored_ids(state, found.refs[at], rows)
+    ends = np.cumsum(rows["id_size"].astype(np.int64)).tolist()
+    for slot, start, end in zip(at.tolist(), [0, *ends], ends, strict=False):
+        own = data[start:end].decode()
+        out[slot] = own or ref_to_id(int(found.origins[slot]))
+    return out
 
 
 def find_living(

@@ -225,7 +225,7 @@ def end_replaced(
         topic.number, group.number, refs, entries, None, origins, keep_until_ms
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-    apply_settle(state, decision, end)
+    apply_settle(state, decision, end, now_ms)
 
 
 def _has_repeats(hashes: npt.NDArray[np.uint64]) -> bool:

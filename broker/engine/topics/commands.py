@@ -90,7 +90,7 @@ def pause(state: EngineState, topic: Topic, now_ms: int, *, paused: bool) -> Non
 
 def _put(state: EngineState, members: dict[str, Any], now_ms: int) -> Topic:
     position, end = _append(state, FrameKind.TOPIC, members, now_ms)
-    apply_topic(state, members, position, end)
+    apply_topic(state, members, position, end, now_ms)
     return state.by_number[members["number"]]
 
 
@@ -98,7 +98,7 @@ def drop_topic(state: EngineState, topic: Topic, now_ms: int) -> None:
     """Drop a topic and all messages in it; its name may be used again."""
     members = {"number": topic.number, "dropped": True}
     position, end = _append(state, FrameKind.TOPIC, members, now_ms)
-    apply_topic(state, members, position, end)
+    apply_topic(state, members, position, end, now_ms)
 
 
 def put_group(

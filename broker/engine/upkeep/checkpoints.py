@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgpack
 
 from delaylog.broker.engine.apply.applying import apply_hour_floor
+from delaylog.broker.engine.failures.tidying import tidy
+from delaylog.broker.engine.find.upkeep import TextUpkeep
 from delaylog.broker.engine.keyspace.keyspace_files import base_of, drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
 from delaylog.broker.engine.schedules.table import named_files
@@ -60,6 +62,7 @@ class Upkeep:
         """The hour that is being rewritten, which must not be removed meanwhile."""
         self.drop_log: Callable[[int], int] = state.log.drop_below
         """Removes log below a position; in a cluster, as far as no other node needs it."""
+        self.texts = TextUpkeep(state, self.apart)
         self._lean_bytes = lean_bytes
         self._freed = freed
         self.short_of_space = False
@@ -170,6 +173,7 @@ class Upkeep:
             small = snapshot(state, now_ms)
             base = small["keyspace"]
             state.ids.begin_flush()
+            state.texts.begin_flush()
             yield from pack(state)
             yield from state.schedules.store_rows(small["schedules"])
             self.times.end("pack", clock())
@@ -187,6 +191,7 @@ class Upkeep:
 
             small["far"]["tier"] = tier = state.hours.far.saved(position)
             yield from state.ids.flush_jobs(position)
+            yield from self.texts.checkpoint(position)
             self.times.end("ids", clock())
 
             def finish() -> None:
@@ -212,6 +217,7 @@ class Upkeep:
             self.times.end("write", self.checkpoint_ms)
             self.checkpoints += 1
             state.hot.drop_read()
+            yield from tidy(state)
             if not self.files_pinned():
                 yield self._drop_segments
                 yield self._drop_snapshots

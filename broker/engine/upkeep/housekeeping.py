@@ -115,6 +115,15 @@ class Housekeeping:
         """Merge runs of the id index; a stop abandons the merge."""
         yield from until(stopping, self._upkeep.apart(self._state.ids.merge_jobs()))
 
+    def texts_due(self) -> bool:
+        """Whether the index of texts is to be made whole, written or merged."""
+        upkeep = self._upkeep
+        return upkeep.texts.due and not (upkeep.checkpoint_running or upkeep.short_of_space)
+
+    def texts_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
+        """Do that; a stop abandons it."""
+        yield from until(stopping, self._upkeep.texts.work())
+
     def discard_work(self) -> Work:
         """Remove files that are not needed any more."""
         unneeded = self._state.unneeded_files

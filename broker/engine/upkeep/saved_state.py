@@ -67,6 +67,8 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "access": state.access.snapshot(),
         "schedules": state.schedules.snapshot(state.position),
         "targets": state.targets.snapshot(),
+        **state.failures.saved(),
+        "timeline": state.timeline.saved(),
     }
 
 
@@ -172,3 +174,6 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     if "schedules" in saved:
         state.schedules.restore(saved["schedules"])
     state.targets.restore(saved.get("targets", []))
+    state.failures.restore(saved)
+    if "timeline" in saved:
+        state.timeline.restore(saved["timeline"])

@@ -8,7 +8,6 @@ afterwards.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import msgpack
@@ -33,7 +32,6 @@ from delaylog.storage.messages.records import RawTexts
 from delaylog.storage.messages.rows import hash_u64, tags_mask
 
 Mask = npt.NDArray[np.bool_]
-_tags_mask = lru_cache(4_096)(tags_mask)
 SHOWN: Final = tuple(
     state for state in MessageState if state not in (MessageState.NONE, MessageState.MOVED)
 )
@@ -79,7 +77,7 @@ class RowFilter:
         self.id_hash = id_hash
         self._now_ms = now_ms
         self.group = group
-        self._texts = MessageFilter(tag=query.tag, key=query.key)
+        self.texts = MessageFilter(tag=query.tag, key=query.key)
         states = query.states
         self.living_only = states <= _LIVING
         fresh = bool(states & {MessageState.WAITING, MessageState.READY})
@@ -92,7 +90,7 @@ class RowFilter:
             self.due_from = max(self.due_from, now_ms + 1)
         if states <= {MessageState.READY}:
             self.due_to = min(self.due_to, now_ms + 1)
-        self.selective = self._texts.names_texts or not fresh
+        self.selective = self.texts.names_texts or not fresh
         """Whether few rows can be expected to match."""
         self._wanted = np.zeros(_STORED_STATES, np.bool_)
         self._wanted[[int(state) for state in states]] = True
@@ -100,7 +98,7 @@ class RowFilter:
     @property
     def tag_bits(self) -> int:
         """The tag's bits in zone maps; 0 without a tag."""
-        return self._texts.tag_bits
+        return self.texts.tag_bits
 
     @property
     def topic(self) -> int:
@@ -112,8 +110,8 @@ class RowFilter:
         due = rows["deliver_at"]
         mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
         mask &= (due >= self.due_from) & (due < self.due_to)
-        if self._texts.names_texts:
-            mask &= self._texts.may_match(rows)
+        if self.texts.names_texts:
+            mask &= self.texts.may_match(rows)
         return mask
 
     def stored(self, entries: StateArray) -> Mask:
@@ -145,7 +143,7 @@ class RowFilter:
 
     def exact(self, head: RawTexts) -> bool:
         """Whether the stored texts match."""
-        return self._texts.texts_match(head.key, head.tags)
+        return self.texts.texts_match(head.key, head.tags)
 
 
 def check_heads(heads: list[RawTexts], rows: RowArray, path: str, id_hash: IdHash) -> None:
@@ -155,7 +153,7 @@ def check_heads(heads: list[RawTexts], rows: RowArray, path: str, id_hash: IdHas
         good = (
             (not head.id or id_hash.one(head.id) == hashed)
             and (not head.key or hash_u64(head.key) == key_hash)
-            and (not head.tags or _tags_mask(head.tags) == mask)
+            and (not head.tags or tags_mask(head.tags) == mask)
         )
         if not good:
             raise CorruptionError("a record that is not its row's", path=path, position=offset)

@@ -14,15 +14,17 @@ from collections.abc import Generator
 
 import numpy as np
 
+from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.list_cursor import Cursor
 from delaylog.broker.engine.views.list_filter import ListQuery, RowFilter
+from delaylog.broker.engine.views.list_found import FoundList
 from delaylog.broker.engine.views.list_hour import HourList
 from delaylog.broker.engine.views.list_page import PAGE_BYTES_MAX, Effort, Page, PageRun
 from delaylog.broker.engine.views.list_tail import TailView
-from delaylog.storage.layout import HOUR_MAX, HOUR_MS
+from delaylog.storage.layout import HOUR_MAX, HOUR_MS, Int64Array
 from delaylog.storage.work import Work
 
 
@@ -47,7 +49,7 @@ class Listing:
 
         Raises BadRequestError for a cursor of another list.
         """
-        self._state = state
+        self._state, self._topic, self._now_ms = state, topic, now_ms
         self._group = group or topic.default
         self._filter = RowFilter(query, topic, self._group, now_ms, state.id_hash)
         self._scope = query.scope(topic, self._group)
@@ -60,6 +62,12 @@ class Listing:
         """Make the page, in slices."""
         run = self._run
         run.begin()
+        if not run.cursor.chain:
+            # Within a second that is listed newest first, no other order can continue.
+            found = candidates(self._state, self._filter.topic, self._filter.texts)
+            if found is not None:
+                yield from self._list_found(found)
+                return
         hours = self._hours()
         for number, hour in enumerate(hours):
             if hour != run.cursor.hour:
@@ -75,6 +83,21 @@ class Listing:
             if run.over or not done:
                 self.page.cursor = run.cursor.encode(self._scope)
                 return
+
+    def _list_found(self, origins: Int64Array) -> Work:
+        """Make the page from candidates."""
+        run = self._run
+        steps = FoundList(self._state, self._topic, run, self._filter, self._now_ms).steps(origins)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                if not end.value:
+                    self.page.cursor = run.cursor.encode(self._scope)
+                return
+            run.end()
+            yield None
+            run.begin()
 
     def _hours(self) -> list[int]:
         """Hours that can contain matching rows, from the cursor on, in order."""

@@ -14,6 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.engine.late.explaining import Wait, explain
+from delaylog.broker.engine.late.holders import KeyHolders
+from delaylog.broker.engine.late.late_note import noted_spans
+from delaylog.broker.engine.late.timeline import SPAN_MIN_MS, Span
 from delaylog.broker.engine.model import FoundMessage, Topic, cause_name
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
@@ -83,6 +87,8 @@ class Trace:
     untried: bool = False
     """Whether it is under lease and no attempt has begun."""
     refs: set[int] = field(default_factory=set)
+    waits: list[Wait] = field(default_factory=list)
+    """What kept it from being handed out while it was ready, in order."""
 
     def add(self, event: str, at_ms: int, **members: Any) -> None:
         """Add a step, and before it a `ready` step if the message was due by then."""
@@ -112,7 +118,12 @@ class Traces:
         self._now_ms = now_ms
         self._clock = clock
         self._by_ref: dict[int, Trace] = {}
+        self._noted: list[Span] = []
+        """What LEASE frames say of the group."""
         self.traces = [self._begin(one) for one in found]
+        keys = {int(one.row["key_hash"]) for one in found} - {0}
+        due_ms = min((trace.due_ms or 0 for trace in self.traces), default=0)
+        self._holders = KeyHolders(state, keys, due_ms)
 
     def _begin(self, found: FoundMessage) -> Trace:
         """A trace with what the rows tell."""
@@ -167,11 +178,13 @@ class Traces:
             if trace not in begun or head is None or hops.skipped or not ended:
                 trace.complete = False
             self._finish(trace)
+            self._explain(trace)
 
     # ------------------------------------------------------------------ frames
 
     def _take(self, frame: Frame) -> Generator[IoJob | float | None, None, None]:
         header = frame.header
+        self._note(frame)
         at_ms, who = header.leader_time_ms, _who(header)
         if header.kind == FrameKind.LEASE:
             lease = LeaseDecision.decode(frame.payload)
@@ -207,6 +220,24 @@ class Traces:
                 trace.add(event, at_ms, cause=cause, attempts=attempts, due_ms=due, **more)
                 trace.due_ms, trace.lease = due, 0
                 yield from self._follow(trace, int(move.refs[k]), move, due)
+
+    def _note(self, frame: Frame) -> None:
+        """Look at what a frame says of other messages of the group."""
+        kind, at_ms, payload = frame.header.kind, frame.header.leader_time_ms, frame.payload
+        place = (self._topic.number, self._group)
+        if kind == FrameKind.LEASE:
+            lease = LeaseDecision.decode(payload)
+            if (lease.topic, lease.group) == place:
+                self._noted += noted_spans(lease.late)
+                self._holders.leased(lease, at_ms)
+        elif kind == FrameKind.SETTLE:
+            settle = SettleDecision.decode(payload)
+            if (settle.topic, settle.group) == place:
+                self._holders.settled(settle, at_ms)
+        else:
+            move = MoveDecision.decode(payload)
+            if (move.topic, move.group) == place:
+                self._holders.moved(move, at_ms)
 
     def _hits(
         self, frame: LeaseDecision | SettleDecision | MoveDecision, refs: Int64Array
@@ -326,12 +357,29 @@ class Traces:
             event = "ready" if trace.due_ms <= self._now_ms else "due"
             trace.steps.append({"event": event, "at_ms": trace.due_ms})
 
+    def _explain(self, trace: Trace) -> None:
+        """Say what each wait of a ready message was for."""
+        state, topic = self._state, self._topic
+        group = topic.groups.get(self._group, topic.default)
+        place, timeline = (topic.number, self._group), state.timeline
+        key = topic.namespace, topic.name, group.name
+        spans = timeline.spans(key, place, state.leases.leased(*place), self._now_ms)
+        held = self._holders.of(int(trace.found.row["key_hash"]), trace.found.origin)
+        ready_ms: int | None = None
+        for step in [*trace.steps, {"event": "", "at_ms": self._now_ms}]:
+            at_ms = step["at_ms"]
+            if ready_ms is not None and at_ms is not None and at_ms - ready_ms >= SPAN_MIN_MS:
+                every = [*spans, *self._noted]
+                known_ms = timeline.since_ms
+                trace.waits += explain(ready_ms, at_ms, every, held, known_ms=known_ms)
+            ready_ms = at_ms if step["event"] == "ready" else None
+
 
 def _consumer(lease: LeaseDecision, number: int) -> dict[str, str]:
-    """The name of the consumer of a lease, if it has one."""
+    """The name and the address of the consumer of a lease, as far as they are known."""
     at = number - lease.lease
-    name = lease.consumers[at] if at < len(lease.consumers) else ""
-    return {"consumer": name} if name else {}
+    texts = (("consumer", lease.consumers), ("address", lease.addresses))
+    return {name: known[at] for name, known in texts if at < len(known) and known[at]}
 
 
 def _reason(frame: SettleDecision | MoveDecision) -> dict[str, str]:

@@ -25,6 +25,8 @@ from delaylog.storage.log.physical_log import PhysicalLog
 
 WRITE_INLINE_BYTES: Final = 128 << 10
 """The loop itself writes frames up to this total size; the log thread writes larger ones."""
+SLOW_SECONDS: Final = 0.1
+"""A commit that takes longer is told as a cause of late messages."""
 WRITE_AHEAD_BYTES: Final = 16 << 10
 """The same limit for frames that are answered after their fsync. Writing on the loop saves the log
 thread one wait for the interpreter between its write and its fsync, which only pays for small
@@ -75,6 +77,9 @@ class LogCommits(GroupCommit):
         self._syncing_to = self._syncing_from = 0
         self.sync_times = SyncTimes()
         """How long recent jobs of the log thread took."""
+        self.on_slow: Callable[[float], None] = lambda _: None
+        """Called with the seconds that a commit took, if that was long."""
+        self._began_s = 0.0
         self._inline = InlineSyncs()
         self._handed_at = self._began_s = 0.0
         self._scheduled = False
@@ -194,6 +199,8 @@ class LogCommits(GroupCommit):
 
     def _synced(self, error: BaseException | None, ended: float) -> None:
         self._syncing = False
+        if ended - self._began_s >= SLOW_SECONDS:
+            self.on_slow(ended - self._began_s)
         self.sync_times.end(ended, self._log.durable_position - self._syncing_from)
         if error is not None:
             self._log_failed(error)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.engine.watch.histogram import Histogram
@@ -24,6 +25,8 @@ _IDLE_CPU_SECONDS: Final = 0.001
 """A loop whose thread ran for less than this since the last sample is idle."""
 BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the histogram's buckets in seconds; one more bucket is for longer lags."""
+STALL_SECONDS: Final = 0.1
+"""A lag from which on messages are told to be late because of it."""
 TRACE_SECONDS: Final = 0.020
 _FRAMES_MAX: Final = 12
 
@@ -45,6 +48,8 @@ class LoopLag:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._cpu_seconds = 0.0
+        self.on_stall: Callable[[float], None] = lambda _: None
+        """Called with the seconds for which the loop did not run, if that was long."""
 
     def start(self) -> None:
         """Sample the running loop until `stop`."""
@@ -93,6 +98,8 @@ class LoopLag:
         """Add one sample."""
         self.histogram.note(seconds)
         self.max_seconds = max(self.max_seconds, seconds)
+        if seconds >= STALL_SECONDS:
+            self.on_stall(seconds)
 
     def quantile(self, share: float) -> float:
         """Upper bound of the lag of `share` (0 to 1) of all samples; precise to one bucket."""

@@ -3,12 +3,13 @@
     DL.SEND topic delay-ms body [ID id] [PRIORITY p] [TTL ms] [KEY k] [TAGS n tag …]
             [RETRIES n] [MERGE keep|replace|reject]                       -> id
     DL.MSEND topic delay-ms body [delay-ms body …]                        -> ids
-    DL.RECEIVE topic max [WAIT ms] [LEASE ms] [GROUP g] [TAGS n tag …] [META]
+    DL.RECEIVE topic max [WAIT ms] [LEASE ms] [GROUP g] [CONSUMER name] [TAGS n tag …]
+            [META]
                             -> [[id, receipt, body, deliver-at-ms, attempts], …]
     DL.ACK topic receipt [receipt …]                                      -> number
     DL.ACKRECEIVE topic max [… as DL.RECEIVE] RECEIPTS receipt [receipt …]
                             -> [[1 or 0, …], [[id, receipt, …], …]]
-    DL.NACK topic [DELAY ms] receipt [receipt …]                          -> number
+    DL.NACK topic [DELAY ms] [REASON text] receipt [receipt …]            -> number
     DL.EXTEND topic lease-ms receipt [receipt …]                          -> number
     DL.GET topic id                                                       -> map or null
     DL.CANCEL topic id [id …]                                             -> number

@@ -21,6 +21,7 @@ from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
+from delaylog.broker.resp.facts import host_in
 from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated
 from delaylog.broker.resp.native.permits import permit, permit_settle
 from delaylog.broker.resp.native.words import (
@@ -32,7 +33,9 @@ from delaylog.broker.resp.native.words import (
     topic_key,
     unknown_option,
 )
+from delaylog.storage.calls.shapes import CONSUMER, REASON
 from delaylog.storage.layout import Int64Array, head_sizes
+from delaylog.storage.messages.members import Text
 from delaylog.storage.messages.records import split_records
 from delaylog.storage.messages.rows import bodies_only
 
@@ -77,7 +80,7 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
             tags, at = take_list(argv, at)
             options["only"] = TagFilter.parse([take_text(tag, b"a tag") for tag in tags])
             continue
-        if option not in (b"WAIT", b"LEASE", b"GROUP"):
+        if option not in (b"WAIT", b"LEASE", b"GROUP", b"CONSUMER"):
             raise unknown_option(argv[at - 1])
         if at >= len(argv):
             raise misplaced(option + b" value")
@@ -85,12 +88,14 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
             options["wait_ms"] = take_number(argv[at], b"WAIT", 0, limits.wait_ms_max)
         elif option == b"LEASE":
             options["lease_ms"] = take_number(argv[at], b"LEASE", 1, limits.lease_ms_max)
+        elif option == b"CONSUMER":
+            options["consumer"] = _bounded(argv[at], CONSUMER)
         else:
             options["group"] = take_text(argv[at], b"GROUP")
         at += 1
     if settles and done is None:
         raise misplaced(b"RECEIPTS receipt ...")
-    call = ReceiveCall(**options)
+    call = ReceiveCall(**options, address=host_in(run.session.address))
     permit(run, "receive", key, call.group)
     by_lease = None if done is None else permit_settle(run, host, key, _by_lease(done))
     owed = host.flush() or host.owes(run.session)
@@ -213,13 +218,23 @@ def dl_ack(run: Run, argv: Args) -> Reply:
 def dl_nack(run: Run, argv: Args) -> Reply:
     """Nack messages: they return after a delay, or the topic's backoff."""
     host = host_of(run)
-    delay_ms, receipts = None, argv[2:]
-    if argv[2].upper() == b"DELAY":
-        if len(argv) < 5:
-            raise misplaced(b"DELAY ms receipt ...")
-        delay_ms = take_number(argv[3], b"DELAY", 0, host.node.engine.limits.horizon_ms)
-        receipts = argv[4:]
-    return _settle(run, argv[1], receipts, Settling("nack", delay_ms))
+    delay_ms, reason, at = None, "", 2
+    while (option := argv[at].upper()) in (b"DELAY", b"REASON"):
+        if len(argv) < at + 3:
+            raise misplaced(b"DELAY ms receipt ..., or REASON text receipt ...")
+        if option == b"DELAY":
+            delay_ms = take_number(argv[at + 1], b"DELAY", 0, host.node.engine.limits.horizon_ms)
+        else:
+            reason = _bounded(argv[at + 1], REASON)
+        at += 2
+    return _settle(run, argv[1], argv[at:], Settling("nack", delay_ms, reason=reason))
+
+
+def _bounded(raw: bytes, member: Text) -> str:
+    """A text as its member declares it. Raises MemberError."""
+    text = take_text(raw, member.name.encode())
+    member.check(text, None, None)
+    return text
 
 
 @command("dl.extend", -4, "module", _FLAGS)

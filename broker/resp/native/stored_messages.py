@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.calls.forms.describing import describe
+from delaylog.broker.calls.forms.tracing import failures_of
 from delaylog.broker.calls.handlers.topics import group_counts
 from delaylog.broker.calls.turn.writes import Change, change
 from delaylog.broker.engine.control import changes as changing
@@ -65,6 +66,7 @@ def dl_get(run: Run, argv: Args) -> Reply:
     record = state.hours.records(np.array([found.ref], np.int64), rows)
     sent = split_record(record, found.row)
     members = describe(state, found, sent)
+    members |= failures_of(state, topic, topic.default, [found])[0]
     if may_see_body(run, key):
         members |= {"headers": sent.headers, "body": sent.body}
     return _reply(members)

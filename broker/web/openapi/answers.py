@@ -7,6 +7,8 @@ from typing import Final
 
 from delaylog.broker.calls.handlers.batch_sends import RESULT_NAMES
 from delaylog.broker.cluster.members.operator_calls import ROLES
+from delaylog.broker.engine.failures.failure_table import HOW
+from delaylog.broker.engine.late.timeline import CAUSES
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
@@ -15,43 +17,19 @@ from delaylog.broker.web.openapi.camellia_answers import camellia_schemas
 from delaylog.broker.web.openapi.looking_answers import FORECAST, TAIL
 from delaylog.broker.web.openapi.overview_answer import OVERVIEW
 from delaylog.broker.web.openapi.schemas import (
-    COUNT as _COUNT,
-)
-from delaylog.broker.web.openapi.schemas import (
-    FLAG as _FLAG,
-)
-from delaylog.broker.web.openapi.schemas import (
-    FLAG_OR_NULL as _FLAG_OR_NULL,
-)
-from delaylog.broker.web.openapi.schemas import (
-    INT as _INT,
-)
-from delaylog.broker.web.openapi.schemas import (
-    INT_OR_NULL as _INT_OR_NULL,
-)
-from delaylog.broker.web.openapi.schemas import (
-    TEXT as _TEXT,
-)
-from delaylog.broker.web.openapi.schemas import (
-    TEXT_OR_NULL as _TEXT_OR_NULL,
-)
-from delaylog.broker.web.openapi.schemas import (
-    each as _each,
-)
-from delaylog.broker.web.openapi.schemas import (
-    list_of as _list,
-)
-from delaylog.broker.web.openapi.schemas import (
-    object_of as _object,
-)
-from delaylog.broker.web.openapi.schemas import (
-    or_null as _or_null,
-)
-from delaylog.broker.web.openapi.schemas import (
-    ref as _ref,
-)
-from delaylog.broker.web.openapi.schemas import (
-    words as _words,
+    COUNT,
+    FLAG,
+    FLAG_OR_NULL,
+    INT,
+    INT_OR_NULL,
+    TEXT,
+    TEXT_OR_NULL,
+    each,
+    list_of,
+    object_of,
+    or_null,
+    ref,
+    words,
 )
 from delaylog.broker.web.openapi.target_answer import TARGET
 from delaylog.storage.calls.topic_settings import SETTINGS
@@ -69,7 +47,7 @@ _STATES: Final = [
 
 
 _BASE64: Final[Schema] = {"type": "string", "contentEncoding": "base64"}
-_HEADERS: Final[Schema] = {"type": "object", "additionalProperties": _TEXT}
+_HEADERS: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
 
 
 def _body(**members: Schema) -> Schema:
@@ -77,7 +55,7 @@ def _body(**members: Schema) -> Schema:
 
     Not by `oneOf`, for which clients in Go would be generated that cannot read the message.
     """
-    schema = _object({"body": _TEXT, "body_base64": _BASE64}, **members)
+    schema = object_of({"body": TEXT, "body_base64": _BASE64}, **members)
     schema["if"] = {"required": ["body"]}
     schema["then"] = {"not": {"required": ["body_base64"]}}
     schema["else"] = {"required": ["body_base64"]}
@@ -85,21 +63,21 @@ def _body(**members: Schema) -> Schema:
 
 
 _READY: Final[dict[str, Schema]] = {
-    **_each(_INT, "deliver_at_ms", "priority"),
-    "id": _TEXT,
-    "attempts": _COUNT,
-    "tags": _list(_TEXT),
-    "key": _TEXT_OR_NULL,
+    **each(INT, "deliver_at_ms", "priority"),
+    "id": TEXT,
+    "attempts": COUNT,
+    "tags": list_of(TEXT),
+    "key": TEXT_OR_NULL,
 }
 _LEASED: Final[dict[str, Schema]] = {
     "receipt": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-    "lease_until_ms": _INT,
+    "lease_until_ms": INT,
 }
-_COUNTS: Final = _object(
-    **_each(_COUNT, "waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+_COUNTS: Final = object_of(
+    **each(COUNT, "waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
 )
-_NODE: Final[dict[str, Schema]] = {"node": _COUNT, **_each(_TEXT, "name", "http")}
-_EPOCH: Final = _object(**_each(_COUNT, "counter", "node"))
+_NODE: Final[dict[str, Schema]] = {"node": COUNT, **each(TEXT, "name", "http")}
+_EPOCH: Final = object_of(**each(COUNT, "counter", "node"))
 
 
 def settings_schema(limits: Limits, *, whole: bool) -> Schema:
@@ -129,46 +107,47 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
 
 def _of_topics() -> dict[str, Schema]:
     claim = {
-        **_each(_TEXT, "claim", "group"),
-        "n": _COUNT,
-        "state": _words(
+        **each(TEXT, "claim", "group"),
+        "n": COUNT,
+        "state": words(
             *("making", "open", "acking", "acked", "releasing", "released", "expired", "purged")
         ),
-        "lease_until_ms": _INT_OR_NULL,
+        "lease_until_ms": INT_OR_NULL,
     }
     return {
-        "Topic": _object(
-            **_each(_TEXT, "topic", "namespace"),
-            settings=_ref("WholeSettings"),
-            **_each(_FLAG, "paused", "erasing"),
-            groups=_list(_TEXT),
+        "Topic": object_of(
+            **each(TEXT, "topic", "namespace"),
+            settings=ref("WholeSettings"),
+            **each(FLAG, "paused", "erasing"),
+            groups=list_of(TEXT),
             counts=_COUNTS,
         ),
-        "Topics": _object(topics=_list(_ref("Topic")), cursor=_TEXT_OR_NULL),
-        "Done": _object(result=_DONE),
-        "Group": _object(
-            **_each(_TEXT, "group", "topic", "namespace"),
-            ephemeral=_FLAG,
-            delivered=_COUNT,
+        "Topics": object_of(topics=list_of(ref("Topic")), cursor=TEXT_OR_NULL),
+        "Done": object_of(result=_DONE),
+        "Group": object_of(
+            **each(TEXT, "group", "topic", "namespace"),
+            ephemeral=FLAG,
+            delivered=COUNT,
             counts=_COUNTS,
         ),
         "Target": TARGET,
-        "Targets": _object(targets=_list(_ref("Target"))),
-        "Groups": _object(groups=_list(_ref("Group"))),
-        "Purged": _object(result=_DONE, purged=_COUNT),
-        "Paused": _object(result=_DONE, paused=_FLAG),
-        "Claim": _object(**claim),
-        "Claims": _object(claims=_list(_ref("Claim"))),
-        "SettledClaim": _object(**claim, result=_REPEATED),
-        "Stats": _object(
-            {"delay_buckets": _list(_object(from_ms=_COUNT, to_ms=_INT_OR_NULL, count=_COUNT))},
-            **_each(_TEXT, "topic", "group"),
+        "Targets": object_of(targets=list_of(ref("Target"))),
+        "Groups": object_of(groups=list_of(ref("Group"))),
+        "Purged": object_of(result=_DONE, purged=COUNT),
+        "Paused": object_of(result=_DONE, paused=FLAG),
+        "Claim": object_of(**claim),
+        "Claims": object_of(claims=list_of(ref("Claim"))),
+        "SettledClaim": object_of(**claim, result=_REPEATED),
+        "Stats": object_of(
+            {"delay_buckets": list_of(object_of(from_ms=COUNT, to_ms=INT_OR_NULL, count=COUNT))},
+            **each(TEXT, "topic", "group"),
             counts=_COUNTS,
-            consumers=_list(_object(name=_TEXT, leased=_COUNT)),
-            oldest_due_ms=_INT_OR_NULL,
-            rates=_object(**_each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
-            **_each(_COUNT, "sent", "delivered"),
-            now_ms=_INT,
+            consumers=list_of(object_of(name=TEXT, leased=COUNT)),
+            bounded_by=words(*CAUSES, None),
+            oldest_due_ms=INT_OR_NULL,
+            rates=object_of(**each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
+            **each(COUNT, "sent", "delivered"),
+            now_ms=INT,
         ),
         "Forecast": FORECAST,
         "Tail": TAIL,
@@ -179,152 +158,184 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
     """Schemas of messages that are sent, handed out, or read."""
 
     def sent(*results: str) -> Schema:
-        return _object(id=_TEXT, deliver_at_ms=_INT, result=_words(*results))
+        return object_of(id=TEXT, deliver_at_ms=INT, result=words(*results))
 
     def some(message: Schema) -> Schema:
-        return {**_list(message), "maxItems": limits.receive_max}
+        return {**list_of(message), "maxItems": limits.receive_max}
 
     def page(**more: Schema) -> Schema:
         """Members that only some of its messages have are optional."""
-        own = {"headers": _HEADERS, "backoff": backoff, "body": _TEXT, "body_base64": _BASE64}
-        listed = _object(sometimes | own | more, **described)
-        return _object(messages=_list(listed), cursor=_TEXT_OR_NULL, now_ms=_INT)
+        own = {"headers": _HEADERS, "backoff": backoff, "body": TEXT, "body_base64": _BASE64}
+        listed = object_of(sometimes | own | more, **described)
+        return object_of(messages=list_of(listed), cursor=TEXT_OR_NULL, now_ms=INT)
 
-    received = _ref("ReceivedMessage")
-    cause = _words(*(cause.name.lower() for cause in Cause), REJECTED, None)
+    received = ref("ReceivedMessage")
+    cause = words(*(cause.name.lower() for cause in Cause), REJECTED, None)
     described = {
         **_READY,
-        "state": _words(*_STATES),
+        "state": words(*_STATES),
         "cause": cause,
-        "sent_at_ms": _INT,
-        "expires_at_ms": _INT_OR_NULL,
-        "max_retry": _COUNT,
+        "sent_at_ms": INT,
+        "expires_at_ms": INT_OR_NULL,
+        "max_retry": COUNT,
     }
-    sometimes = _each(_INT, "lease_until_ms", "ended_at_ms")
-    backoff = _object(
-        {**_each(_COUNT, "first_ms", "max_ms"), **_each({"type": "number"}, "factor", "jitter")}
+    sometimes = {
+        **each(INT, "lease_until_ms", "ended_at_ms"),
+        **each(TEXT_OR_NULL, "consumer", "address"),
+    }
+    backoff = object_of(
+        {**each(COUNT, "first_ms", "max_ms"), **each({"type": "number"}, "factor", "jitter")}
     )
-    reason = {"reason": _TEXT_OR_NULL}
-    own = described | reason | _each(_TEXT, "topic", "namespace")
+    reason = {"reason": TEXT_OR_NULL, "failures": list_of(ref("Failure"))}
+    own = described | reason | each(TEXT, "topic", "namespace")
     message = _body(**own, headers=_HEADERS)
     message["properties"] |= sometimes | {
-        "life": _list(_ref("Step")),
-        "life_complete": _FLAG,
+        "life": list_of(ref("Step")),
+        "life_complete": FLAG,
+        "waits": list_of(ref("Wait")),
         "backoff": backoff,
     }
-    results = _list(_words("done", "gone", "unknown"))
+    results = list_of(words("done", "gone", "unknown"))
     return {
         # Clients in Go need a module more for `oneOf`.
-        "Sent": {"anyOf": [_ref("SentMessage"), _ref("SentMessages"), _ref("SentRows")]},
+        "Sent": {"anyOf": [ref("SentMessage"), ref("SentMessages"), ref("SentRows")]},
         "SentMessage": sent("created", "kept", "replaced"),
-        "SentMessages": _object(messages=_list(sent(*RESULT_NAMES))),
-        "SentRows": _object(
-            {"results": _list(_words(*RESULT_NAMES))}, **_each(_COUNT, "n", *RESULT_NAMES)
+        "SentMessages": object_of(messages=list_of(sent(*RESULT_NAMES))),
+        "SentRows": object_of(
+            {"results": list_of(words(*RESULT_NAMES))}, **each(COUNT, "n", *RESULT_NAMES)
         ),
         "ReceivedMessage": _body(**_READY, headers=_HEADERS, **_LEASED),
         "PeekedMessage": _body(**_READY, headers=_HEADERS),
-        "Received": _object(messages=some(received), now_ms=_INT),
-        "Peeked": _object(messages=some(_ref("PeekedMessage")), now_ms=_INT),
-        "ClaimRows": _object(
-            messages=some(received), **_each(_COUNT, "from", "to", "n"), now_ms=_INT
+        "Received": object_of(messages=some(received), now_ms=INT),
+        "Peeked": object_of(messages=some(ref("PeekedMessage")), now_ms=INT),
+        "ClaimRows": object_of(
+            messages=some(received), **each(COUNT, "from", "to", "n"), now_ms=INT
         ),
-        "Settled": _object(results=results),
-        "AckedAndReceived": _object(results=results, messages=some(received), now_ms=_INT),
+        "Settled": object_of(results=results),
+        "AckedAndReceived": object_of(results=results, messages=some(received), now_ms=INT),
         "Message": message,
-        "Step": _object(
+        "Step": object_of(
             {
                 "cause": cause,
-                **_each(_INT, "due_ms", "lease_until_ms"),
-                **_each(_COUNT, "attempts", "epoch", "node"),
-                **_each(_TEXT, "consumer", "reason"),
+                **each(INT, "due_ms", "lease_until_ms"),
+                **each(COUNT, "attempts", "epoch", "node"),
+                **each(TEXT, "consumer", "address", "reason"),
             },
-            event=_words(*EVENTS),
-            at_ms=_INT_OR_NULL,
+            event=words(*EVENTS),
+            at_ms=INT_OR_NULL,
+        ),
+        "Failure": object_of(
+            attempt=COUNT,
+            at_ms=INT,
+            cause=words(*HOW),
+            **each(TEXT_OR_NULL, "reason", "consumer", "address"),
+        ),
+        "DeadReasons": object_of(
+            **each(TEXT, "topic", "group"),
+            reasons=list_of(
+                object_of(
+                    cause=words(*HOW),
+                    reason=TEXT_OR_NULL,
+                    **each(COUNT, "count", "consumers"),
+                    **each(INT, "first_ms", "last_ms"),
+                    last_id=TEXT_OR_NULL,
+                )
+            ),
+            other=COUNT,
+            now_ms=INT,
         ),
         "Listed": page(),
-        "DeadLetters": page(history=_list(_ref("Step")), history_complete=_FLAG, **reason),
+        "Wait": object_of(
+            {"held_by": TEXT_OR_NULL}, **each(INT, "from_ms", "until_ms"), cause=words(*CAUSES)
+        ),
+        "DeadLetters": page(
+            history=list_of(ref("Step")),
+            history_complete=FLAG,
+            waits=list_of(ref("Wait")),
+            **reason,
+        ),
     }
 
 
 def _of_changes() -> dict[str, Schema]:
-    found = {"state": _words(*_STATES)}
-    groups = {"groups": _list(_TEXT)}
-    one = _object(found | groups, result=_words("done", "too_late", "unknown"))
+    found = {"state": words(*_STATES)}
+    groups = {"groups": list_of(TEXT)}
+    one = object_of(found | groups, result=words("done", "too_late", "unknown"))
     return {
-        "Controlled": _object(groups, result=_DONE, **found, deliver_at_ms=_INT),
-        "ControlledMany": _object(results=_list(one)),
-        "Job": _object(
-            job=_TEXT,
-            **_each(_TEXT_OR_NULL, "namespace", "topic"),
-            action=_words("cancel", "reschedule", "replay"),
-            filter=_object(
-                {**_each(_TEXT, "state", "tag", "key"), **_each(_INT, "due_from", "due_to")}
+        "Controlled": object_of(groups, result=_DONE, **found, deliver_at_ms=INT),
+        "ControlledMany": object_of(results=list_of(one)),
+        "Job": object_of(
+            job=TEXT,
+            **each(TEXT_OR_NULL, "namespace", "topic"),
+            action=words("cancel", "reschedule", "replay"),
+            filter=object_of(
+                {**each(TEXT, "state", "tag", "key"), **each(INT, "due_from", "due_to")}
             ),
-            state=_words("running", "done", "cancelled", "failed"),
-            **_each(_COUNT, "scanned", "matched", "done", "too_late"),
-            begun_ms=_INT,
-            **_each(_INT_OR_NULL, "rate", "deliver_at_ms", "ended_ms"),
+            state=words("running", "done", "cancelled", "failed"),
+            **each(COUNT, "scanned", "matched", "done", "too_late"),
+            begun_ms=INT,
+            **each(INT_OR_NULL, "rate", "deliver_at_ms", "ended_ms"),
         ),
-        "Counted": _object(**_each(_COUNT, "matched", "scanned"), cursor=_TEXT_OR_NULL),
-        "Jobs": _object(jobs=_list(_ref("Job"))),
+        "Counted": object_of(**each(COUNT, "matched", "scanned"), cursor=TEXT_OR_NULL),
+        "Jobs": object_of(jobs=list_of(ref("Job"))),
     }
 
 
 def _of_transactions() -> dict[str, Schema]:
-    named = {"transaction": _TEXT, "state": _words("open", "committed", "aborted", "expired")}
+    named = {"transaction": TEXT, "state": words("open", "committed", "aborted", "expired")}
     return {
-        "Transaction": _object(
+        "Transaction": object_of(
             **named,
-            **_each(_COUNT, "rows", "parts", "bytes", "published", "discarded_rows"),
-            results=_object(**_each(_COUNT, *RESULTS)),
-            **_each(_INT_OR_NULL, "expires_at_ms", "decided_at_ms"),
+            **each(COUNT, "rows", "parts", "bytes", "published", "discarded_rows"),
+            results=object_of(**each(COUNT, *RESULTS)),
+            **each(INT_OR_NULL, "expires_at_ms", "decided_at_ms"),
         ),
-        "Transactions": _object(
-            transactions=_list(_ref("Transaction")),
-            counts=_object(**_each(_COUNT, "open", "publishing", "ended")),
+        "Transactions": object_of(
+            transactions=list_of(ref("Transaction")),
+            counts=object_of(**each(COUNT, "open", "publishing", "ended")),
         ),
-        "Begun": _object(**named, expires_at_ms=_INT_OR_NULL),
-        "Staged": _object(rows=_COUNT, result=_words("staged", "already")),
-        "Committed": _object(
-            transaction=_TEXT, state={"const": "committed"}, rows=_COUNT, result=_REPEATED
+        "Begun": object_of(**named, expires_at_ms=INT_OR_NULL),
+        "Staged": object_of(rows=COUNT, result=words("staged", "already")),
+        "Committed": object_of(
+            transaction=TEXT, state={"const": "committed"}, rows=COUNT, result=_REPEATED
         ),
-        "Aborted": _object(transaction=_TEXT, state=_words("aborted", "expired"), result=_REPEATED),
+        "Aborted": object_of(transaction=TEXT, state=words("aborted", "expired"), result=_REPEATED),
     }
 
 
 def _of_node() -> dict[str, Schema]:
-    clock = {**_each(_INT, "now_ms", "wall_ms"), **_each(_COUNT, "held_ms", "steps")}
+    clock = {**each(INT, "now_ms", "wall_ms"), **each(COUNT, "held_ms", "steps")}
     archive = {
-        "hold": _FLAG,
-        **_each(_COUNT, "released_through_ms", "archivable_through_ms", "hours"),
-        "oldest_ms": _INT_OR_NULL,
+        "hold": FLAG,
+        **each(COUNT, "released_through_ms", "archivable_through_ms", "hours"),
+        "oldest_ms": INT_OR_NULL,
     }
-    problem = _object(**_each(_TEXT, "type", "title", "code", "detail"), status=_INT)
+    problem = object_of(**each(TEXT, "type", "title", "code", "detail"), status=INT)
     return {
-        "Health": _object(status=_TEXT),
-        "Ready": _object(
+        "Health": object_of(status=TEXT),
+        "Ready": object_of(
             {
-                "role": _words(*ROLES),
-                "leader": _TEXT_OR_NULL,
-                "disk_full": _FLAG,
-                "clock_held_ms": _COUNT,
+                "role": words(*ROLES),
+                "leader": TEXT_OR_NULL,
+                "disk_full": FLAG,
+                "clock_held_ms": COUNT,
             },
-            status=_TEXT,
+            status=TEXT,
         ),
         "Cluster": _cluster(),
-        "ClusterMembers": _object(
-            version=_COUNT,
-            **_each(_list(_TEXT), "voters", "learners"),
-            advice=_TEXT_OR_NULL,
+        "ClusterMembers": object_of(
+            version=COUNT,
+            **each(list_of(TEXT), "voters", "learners"),
+            advice=TEXT_OR_NULL,
         ),
-        "HandedOver": _object(**_NODE, epoch=_EPOCH, pause_ms=_COUNT),
+        "HandedOver": object_of(**_NODE, epoch=_EPOCH, pause_ms=COUNT),
         "Overview": OVERVIEW,
-        "Clock": _object(**clock),
-        "AcceptedClock": _object(accepted_ms={"type": "integer", "maximum": 0}, **clock),
-        "Reloaded": _object(reloaded=_list(_TEXT)),
-        "Archive": _object(**archive),
-        "ReleasedArchive": _object(result=_REPEATED, **archive),
-        "About": _object(name=_TEXT),
+        "Clock": object_of(**clock),
+        "AcceptedClock": object_of(accepted_ms={"type": "integer", "maximum": 0}, **clock),
+        "Reloaded": object_of(reloaded=list_of(TEXT)),
+        "Archive": object_of(**archive),
+        "ReleasedArchive": object_of(result=_REPEATED, **archive),
+        "About": object_of(name=TEXT),
         **_of_access(),
         "Problem": {**problem, "additionalProperties": True},
     }
@@ -332,49 +343,49 @@ def _of_node() -> dict[str, Schema]:
 
 def _of_access() -> dict[str, Schema]:
     principal = {
-        "principal": _TEXT,
-        **_each(_list(_TEXT), "grants", "redis", "certificates"),
-        **_each(_COUNT, "messages_per_s", "calls_per_s"),
-        "created_ms": _INT,
-        "used_ms": _INT_OR_NULL,
-        "tokens": _list(_object(created_ms=_INT, expires_at_ms=_INT_OR_NULL)),
+        "principal": TEXT,
+        **each(list_of(TEXT), "grants", "redis", "certificates"),
+        **each(COUNT, "messages_per_s", "calls_per_s"),
+        "created_ms": INT,
+        "used_ms": INT_OR_NULL,
+        "tokens": list_of(object_of(created_ms=INT, expires_at_ms=INT_OR_NULL)),
     }
     return {
-        "Principal": _object(**principal),
-        "PrincipalWithToken": _object(**principal, token=_TEXT_OR_NULL),
-        "Principals": _object(principals=_list(_ref("Principal"))),
-        "Session": _object(
-            **_each(_TEXT_OR_NULL, "principal", "csrf"),
-            grants=_list(_TEXT),
-            expires_at_ms=_INT_OR_NULL,
+        "Principal": object_of(**principal),
+        "PrincipalWithToken": object_of(**principal, token=TEXT_OR_NULL),
+        "Principals": object_of(principals=list_of(ref("Principal"))),
+        "Session": object_of(
+            **each(TEXT_OR_NULL, "principal", "csrf"),
+            grants=list_of(TEXT),
+            expires_at_ms=INT_OR_NULL,
         ),
-        "OpenedSession": _object(csrf=_TEXT, expires_at_ms=_INT),
-        "Ticket": _object(ticket=_TEXT, expires_at_ms=_INT),
+        "OpenedSession": object_of(csrf=TEXT, expires_at_ms=INT),
+        "Ticket": object_of(ticket=TEXT, expires_at_ms=INT),
     }
 
 
 def _cluster() -> Schema:
-    member = _object(
+    member = object_of(
         **_NODE,
-        priority=_COUNT,
-        **_each(_TEXT, "peer", "zone"),
-        **_each(_TEXT_OR_NULL, "announced_http", "announced_peer", "release", "unfit"),
-        **_each(_INT_OR_NULL, "match", "lag_bytes", "sync_ms"),
-        **_each(_INT_OR_NULL, "clock_ahead_ms", "clock_uncertainty_ms"),
-        **_each(_FLAG, "connected", "removed"),
-        **_each(_FLAG_OR_NULL, "voter", "fit", "clock_off"),
+        priority=COUNT,
+        **each(TEXT, "peer", "zone"),
+        **each(TEXT_OR_NULL, "announced_http", "announced_peer", "release", "unfit"),
+        **each(INT_OR_NULL, "match", "lag_bytes", "sync_ms"),
+        **each(INT_OR_NULL, "clock_ahead_ms", "clock_uncertainty_ms"),
+        **each(FLAG, "connected", "removed"),
+        **each(FLAG_OR_NULL, "voter", "fit", "clock_off"),
     )
-    return _object(
+    return object_of(
         **_NODE,
-        role=_words(*ROLES),
-        epoch=_or_null(_EPOCH),
-        leader=_or_null(_object(**_NODE)),
-        **_each(_COUNT, "version", "log_end", "durable", "commit", "applied", "feature_level"),
-        **_each(_TEXT, "cluster", "release"),
-        **_each(_TEXT_OR_NULL, "cluster_id", "error"),
-        **_each(_INT_OR_NULL, "gate_age_ms", "copy_to", "copy_from", "clock_offset_ms"),
-        **_each(_FLAG, "majority", "peer_tls", "clock_stands_aside"),
-        missing_voters=_list(_TEXT),
-        connections_refused={"type": "object", "additionalProperties": _COUNT},
-        members=_list(member),
+        role=words(*ROLES),
+        epoch=or_null(_EPOCH),
+        leader=or_null(object_of(**_NODE)),
+        **each(COUNT, "version", "log_end", "durable", "commit", "applied", "feature_level"),
+        **each(TEXT, "cluster", "release"),
+        **each(TEXT_OR_NULL, "cluster_id", "error"),
+        **each(INT_OR_NULL, "gate_age_ms", "copy_to", "copy_from", "clock_offset_ms"),
+        **each(FLAG, "majority", "peer_tls", "clock_stands_aside"),
+        missing_voters=list_of(TEXT),
+        connections_refused={"type": "object", "additionalProperties": COUNT},
+        members=list_of(member),
     )

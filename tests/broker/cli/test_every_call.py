@@ -32,6 +32,7 @@ VERBS_OF: Final = {
     "getTail": "tail t",
     "listMessages": "list t",
     "listDead": "dead t",
+    "listDeadReasons": "dead t --reasons",
     "send": "send t x",
     "receive": "receive t",
     "peek": "peek t",

@@ -181,6 +181,7 @@ class Host:
         for _ in range(times):
             self.engine.run_inline(self.engine.upkeep.checkpoint(lambda: self.now_ms))
             self.engine.run_inline(self.engine.housekeeping.ids_work())
+            self.engine.run_inline(self.engine.housekeeping.texts_work())
             self.turn()
 
     def restart(self, pause_ms: int = 0) -> None:

@@ -441,6 +441,10 @@ def small_state(state: Any, now_ms: int) -> dict[str, Any]:
     del out["keyspace"]["position"]
     if not state.transactions:
         del out["transactions"]["log_from"]
+    # The log position moves along while there are no schedules; changes are counted by each node.
+    del out["schedules"]["log_from"], out["schedules"]["changes"]
+    # What kept messages waiting is each node's own knowledge.
+    del out["timeline"]
     # Where rows are kept is each node's own; `hours` below says how many there are.
     del out["far"]
     # Hours in which nothing lives may have been removed.

@@ -106,6 +106,19 @@ def test_one_wrong_send_of_a_turn_does_not_touch_the_others(client: RespClient, 
     assert [message[2] for message in received(client, topic)] == [b"b", b"e"]
 
 
+def test_a_failure_has_its_reason_and_consumer(client: RespClient, topic: str) -> None:
+    """REASON of DL.NACK and CONSUMER of DL.RECEIVE are what DL.GET shows of the attempt."""
+    client.call("DL.SEND", topic, 0, "x", "ID", "a")
+    ((_, receipt, *_),) = received(client, topic, "CONSUMER", "r-1")
+    assert client.call("DL.NACK", topic, "REASON", "no route", "DELAY", 0, receipt) == 1
+    found = client.call("DL.GET", topic, "a")
+    members = dict(zip(found[::2], found[1::2], strict=True))
+    assert members[b"reason"] == b"no route"
+    (failure,) = (dict(zip(f[::2], f[1::2], strict=True)) for f in members[b"failures"])
+    assert (failure[b"cause"], failure[b"consumer"]) == (b"nack", b"r-1")
+    assert failure[b"address"] == b"127.0.0.1"
+
+
 @pytest.mark.parametrize("backoff", ["700", '{"first_ms": 700, "factor": 1.5}'])
 def test_a_send_may_say_its_backoff_and_headers(
     client: RespClient, topic: str, backoff: str
@@ -227,6 +240,8 @@ def test_an_absolute_time_and_a_namespace(
         (("DL.ACK", "t", "receipt"), "ERR a receipt is 32 hex digits"),
         (("DL.ACK", "t", "z" * 32), "ERR a receipt is 32 hex digits"),
         (("DL.NACK", "t", "DELAY", 5), "ERR syntax error: write DELAY ms receipt"),
+        (("DL.NACK", "t", "REASON", "x" * 1_025, "0" * 32), "ERR reason "),
+        (("DL.RECEIVE", "t", 1, "CONSUMER", "x" * 256), "ERR consumer "),
         (("DL.EXTEND", "t", "x", "0" * 32), "ERR lease-ms must be"),
         (("DL.CANCEL", "t"), "ERR wrong number of arguments"),
     ],

@@ -56,6 +56,7 @@ def test_every_legal_id(broker: Any, topic: str, text: str) -> None:
         "state": "waiting",
         "cause": None,
         "reason": None,
+        "failures": [],
         "expires_at_ms": None,
         "attempts": 0,
         "max_retry": 10,
@@ -188,6 +189,7 @@ def test_stats(broker: Any, topic: str) -> None:
     assert rates == {}
     assert stats.pop("now_ms") > 0
     assert sum(bucket["count"] for bucket in stats.pop("delay_buckets")) == 2
+    assert stats.pop("bounded_by") is None
     assert stats == {
         "topic": topic,
         "group": "default",

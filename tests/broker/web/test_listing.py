@@ -242,7 +242,10 @@ def test_dead_letters(broker: Any, topic: str) -> None:
     path = f"/v1/topics/{topic}"
     broker.post(f"{path}/messages", [{"body": "x", "id": "a"}, LATER | {"id": "b"}])
     for reason in ("busy", "gone"):
-        (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+        asked = {"wait_ms": 20_000, "consumer": "w"}
+        (got,) = broker.post(f"{path}/receive", asked)["messages"]
+        held = get(broker, f"{path}/messages/a")
+        assert (held["consumer"], held["address"]) == ("w", "127.0.0.1")
         broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "reason": reason})
     (dead,) = get(broker, f"{path}/dead")["messages"]
     assert (dead["id"], dead["state"], dead["cause"], dead["attempts"]) == (
@@ -261,6 +264,26 @@ def test_dead_letters(broker: Any, topic: str) -> None:
     assert (dead["body"], dead["reason"]) == ("x", "gone")
     assert get(broker, f"{path}/messages/a")["reason"] == "gone"
     assert get(broker, f"{path}/messages/b")["reason"] is None
+    failures = get(broker, f"{path}/messages/a")["failures"]
+    assert failures == dead["failures"]
+    assert [
+        (each["attempt"], each["cause"], each["reason"], each["consumer"], each["address"])
+        for each in failures
+    ] == [(1, "nack", "busy", "w", "127.0.0.1"), (2, "nack", "gone", "w", "127.0.0.1")]
+    counted = get(broker, f"{path}/dead/reasons")
+    at_ms = failures[1]["at_ms"]
+    assert counted["reasons"] == [
+        {
+            "cause": "nack",
+            "reason": "gone",
+            "count": 1,
+            "consumers": 1,
+            "first_ms": at_ms,
+            "last_ms": at_ms,
+            "last_id": "a",
+        }
+    ]
+    assert counted["other"] == 0
 
 
 def test_life_line(broker: Any, topic: str) -> None:
@@ -275,6 +298,7 @@ def test_life_line(broker: Any, topic: str) -> None:
     shown = get(broker, f"{path}/messages/a", life="true")
     life = shown.pop("life")
     assert shown.pop("life_complete") is True
+    assert all(wait["cause"] != "unknown" for wait in shown.pop("waits"))
     assert shown == plain
     assert [step["event"] for step in life] == ["sent", "rescheduled", "ready", "leased", "acked"]
     assert all(step["epoch"] == 1 for step in life if step["event"] != "ready")

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
-from delaylog.storage.ids import id_filter, id_index
+from delaylog.storage.ids import id_filter, id_index, run_set
 from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN, IdFilter
 from delaylog.storage.ids.id_forgetting import owned_ids
 from delaylog.storage.ids.id_hash import Hashes
-from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex, read_stored
+from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex
 from delaylog.storage.ids.id_merge import keys_of
 from delaylog.storage.ids.id_run import IdRun
 from delaylog.storage.ids.recent_ids import KeyArray
@@ -49,7 +49,7 @@ def found(ids: IdIndex, topic: int, hashes: list[int]) -> list[int | None]:
 
 def run_counts(folder: Path) -> list[int]:
     """How many ids each run has, by the file `index`."""
-    return [count for _, count in read_stored(FS, str(folder)).runs]
+    return [count for _, count in run_set.read_stored(FS, str(folder)).runs]
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Many flushes: few runs are left, every id leads to its newest ref, and no file is left over;
     what is forgotten takes no place once all runs are merged.
     """
-    monkeypatch.setattr(id_index, "SIZE_MIN", 256)
+    monkeypatch.setattr(run_set, "SIZE_MIN", 256)
     monkeypatch.setattr(id_index, "SLICE_IDS", 300)
     ids = IdIndex(FS, str(tmp_path))
     everything = fresh_hashes(200 * 130, 1)
@@ -210,7 +210,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         merge(ids)
     assert len(run_counts(tmp_path)) <= 12
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["index", *(f"{number}.ids" for number, _ in read_stored(FS, str(tmp_path)).runs)]
+        ["index", *(f"{number}.ids" for number, _ in run_set.read_stored(FS, str(tmp_path)).runs)]
     )
     assert (ids.get_column(1, everything) == model).all()
     assert not ids.get_column(2, everything).any()
@@ -220,7 +220,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     forget(ids, rows)
     model[gone] = 0
     assert (ids.get_column(1, everything) == model).all()
-    monkeypatch.setattr(id_index, "SIZE_MIN", 1 << 20)
+    monkeypatch.setattr(run_set, "SIZE_MIN", 1 << 20)
     for number in range(4):
         put(ids, 3, number + 1, 1)
         flush(ids, number)
@@ -235,7 +235,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_small_runs_do_not_hide_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is forgotten after each flush is a small run, behind which the large ones are merged."""
-    monkeypatch.setattr(id_index, "SIZE_MIN", 16)
+    monkeypatch.setattr(run_set, "SIZE_MIN", 16)
     ids = IdIndex(FS, str(tmp_path))
     for number in range(100):
         hashes = fresh_hashes(1_000, number)
@@ -252,7 +252,7 @@ def test_what_was_forgotten_takes_little(
 ) -> None:
     """However often ids come and go; and nothing is left when all of them have gone."""
     monkeypatch.setattr(id_filter, "COUNT_MIN", 1)
-    monkeypatch.setattr(id_index, "SIZE_MIN", 1)
+    monkeypatch.setattr(run_set, "SIZE_MIN", 1)
     ids = IdIndex(FS, str(tmp_path))
     living: list[Hashes] = []
     rows = 500
@@ -487,7 +487,7 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
 def test_a_merge_on_a_full_disk_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(id_index, "SIZE_MIN", 1)
+    monkeypatch.setattr(run_set, "SIZE_MIN", 1)
     disk = SmallDisk(str(tmp_path), 1 << 20)
     ids = IdIndex(disk, str(tmp_path / "ids"))
     hashes = [fresh_hashes(1_000, number) for number in range(2)]

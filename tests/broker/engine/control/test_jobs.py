@@ -106,7 +106,7 @@ def test_filters(varied) -> None:
         expected = {f"{h}.{k}" for h in range(3) for k in range(40) if match(h, k)} - gone
         job = run(host, "cancel", wanted)
         assert (job.matched, job.done, job.too_late) == (len(expected), len(expected), 0), wanted
-        assert job.scanned >= 120
+        assert job.scanned >= 120 or wanted.names_texts
         gone |= expected
         assert names(host, S.DELETED) == gone
     assert names(host, S.WAITING) == every - gone

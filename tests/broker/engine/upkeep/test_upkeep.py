@@ -14,7 +14,7 @@ import pytest
 from delaylog.broker.engine.upkeep import checkpoints, id_rebuild
 from delaylog.broker.engine.upkeep.saved_state import saved_epochs
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.ids import id_index
+from delaylog.storage.ids import id_index, run_set
 from delaylog.storage.ids.id_run import RunWriter
 from delaylog.storage.ids.recent_ids import KeyArray
 from delaylog.storage.layout import Int64Array, MessageState
@@ -338,7 +338,7 @@ def test_a_merge_of_ids_and_a_checkpoint_due_at_once(host, lead: int) -> None:
         elif callable(step):
             step()
     assert not engine.housekeeping.ids_due()
-    stored = id_index.read_stored(host.fs, f"{host.folder}/ids")
+    stored = run_set.read_stored(host.fs, f"{host.folder}/ids")
     assert sum(count for _, count in stored.runs) == 100
     assert len(list((host.folder / "ids").glob("*.ids"))) == len(stored.runs)
     host.send(100, delay=HOUR, ids=names)

@@ -1,0 +1,48 @@
+"""Puts the keys and tags of new rows into the index of texts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns.questions import some
+from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.ids.recent_ids import FEW
+from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.messages.batch import MessageBatch
+from delaylog.storage.messages.rows import PlacedRows, heads_of
+from delaylog.storage.texts.text_keys import entries_of_few, entries_of_keys, entries_of_tags
+
+
+def index_sent(
+    state: EngineState, topic: int, batch: MessageBatch, placed: PlacedRows, refs: Int64Array
+) -> None:
+    """Add the rows of a batch, which were given these refs."""
+    if len(refs) <= FEW and placed.order is None:
+        key_hash = [] if batch.key.empty else placed.rows["key_hash"].tolist()
+        few = [] if batch.tags.empty else list(batch.tags.values(batch.n))
+        state.texts.put_few(*entries_of_few(topic, key_hash, few, refs.tolist()))
+        return
+    if not batch.key.empty:
+        state.texts.put(*entries_of_keys(topic, placed.rows["key_hash"], refs))
+    if not batch.tags.empty and len(refs):
+        tags = list(batch.tags.values(batch.n))
+        if placed.order is not None:
+            tags = [tags[row] for row in placed.order.tolist()]
+        state.texts.put(*entries_of_tags(topic, tags, refs))
+
+
+def index_stored(state: EngineState, refs: Int64Array, rows: RowArray) -> None:
+    """Add the messages of stored rows of one topic."""
+    topic, origins = int(rows["topic"][0]), rows["origin"].astype(np.int64)
+    if some(rows["key_hash"]):
+        state.texts.put(*entries_of_keys(topic, rows["key_hash"], origins))
+    at = np.flatnonzero(rows["tags_size"])
+    if len(at):
+        tagged = take_rows(rows, at)
+        names = ("id_size", "key_size", "tags_size")
+        data = state.hours.records(refs[at], heads_of(tagged, *names))
+        sizes = [tagged[name].astype(np.int64) for name in names]
+        ends = np.cumsum(np.stack(sizes, axis=1)).reshape(-1, 3)
+        tags = [data[start:end] for start, end in ends[:, 1:].tolist()]
+        state.texts.put(*entries_of_tags(topic, tags, origins[at]))

@@ -1,0 +1,32 @@
+"""What bounds a group's deliveries now."""
+
+from __future__ import annotations
+
+from delaylog.broker.engine.late.timeline import Timeline
+from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
+
+
+def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
+    """The cause that keeps ready messages of a group waiting now; None = none is ready.
+
+    One of paused, key, rate_limit, leased_max, no_consumers and slow_consumers.
+    """
+    place = topic.number, group.number
+    timeline: Timeline = state.timeline
+    leased = state.leases.leased(*place)
+    if group.counts.living <= leased or not group.ready_count:
+        return None
+    if topic.paused:
+        return "paused"
+    if leased >= state.limits.leased_max:
+        return "leased_max"
+    if place in state.marks.rate_limited:
+        return "rate_limit"
+    if timeline.asking((topic.namespace, topic.name, group.name)):
+        # Consumers wait although messages are ready: their keys are locked, or they wait for the
+        # end of another message with their id.
+        gate = group.made_gate
+        return "key" if gate is not None and gate.in_use else "slow_consumers"
+    return "slow_consumers" if leased else "no_consumers"

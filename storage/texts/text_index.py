@@ -1,0 +1,222 @@
+"""Text index: ordering keys and tags -> origins of the messages that have them, on disk.
+
+An entry is a hint, as in the id index: whoever finds it checks the row, its texts and where the
+message is now. Entries are put when rows are created, whose keys and tags never change, and they
+are not removed when messages end; a merge drops those whose hour is gone. Recent entries are in
+memory, others in sorted runs (`run_set.py`). Look-ups are calls of operators, so the runs have no
+filter in memory: each is searched in microseconds.
+
+Of a key with very many messages the entries would cost more than they help: a list of all messages
+is as fast for it. A run then has one entry instead, with the negative of the last hour it covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.ids.id_merge import add_all
+from delaylog.storage.ids.id_run import SLICE_IDS, IdRun, RunWriter
+from delaylog.storage.ids.recent_ids import KeyArray
+from delaylog.storage.ids.run_set import Jobs, RunSet
+from delaylog.storage.layout import HOUR_SHIFT, Int64Array
+from delaylog.storage.texts.text_keys import Entries
+
+COMMON: Final = 16_384
+"""Entries of one key in a run, at most: with more of them a list goes through all messages."""
+RECENT_MAX: Final = 262_144
+"""Entries in memory at which they are written: 4 MiB."""
+FEW_MAX: Final = 1_024
+"""Entries of small sends that wait to become a column."""
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class _Batch(NamedTuple):
+    """Entries in memory, in the order of their puts."""
+
+    keys: list[KeyArray]
+    refs: list[Int64Array]
+
+    def columns(self) -> Entries:
+        if not self.keys:
+            return np.zeros(0, np.uint64), _NONE
+        return np.concatenate(self.keys), np.concatenate(self.refs)
+
+
+class TextIndex(RunSet):
+    """(topic, key or tag) -> origins. Look-ups answer None while `whole` is False."""
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._recent = _Batch([], [])
+        self._flushing: list[_Batch] = []
+        """Entries set aside for a flush: several after a flush that failed."""
+        self._few_keys: list[int] = []
+        self._few_refs: list[int] = []
+        self.recent_count = 0
+        self.whole = False
+        """Whether every message has its entries; its owner sets it."""
+        super().__init__(fs, path)
+
+    @property
+    def count(self) -> int:
+        """Entries of its runs, at 16 bytes each."""
+        return sum(run.count for run in self._runs)
+
+    # ------------------------------------------------------------------ look-ups and puts
+
+    def put(self, keys: KeyArray, refs: Int64Array) -> None:
+        """Add entries."""
+        if len(keys):
+            self._recent.keys.append(keys)
+            self._recent.refs.append(refs)
+            self.recent_count += len(keys)
+
+    def put_few(self, keys: list[int], refs: list[int]) -> None:
+        """Add a few entries; they become columns together with later ones."""
+        self._few_keys += keys
+        self._few_refs += refs
+        self.recent_count += len(keys)
+        if len(self._few_keys) >= FEW_MAX:
+            self._join_few()
+
+    def _join_few(self) -> None:
+        if self._few_keys:
+            self._recent.keys.append(np.array(self._few_keys, np.uint64))
+            self._recent.refs.append(np.array(self._few_refs, np.int64))
+            self._few_keys, self._few_refs = [], []
+
+    def look_up(self, key: int, first_hour: int) -> Int64Array | None:
+        """Refs that may have a key, ascending; None = too many, or not every message is indexed.
+
+        `first_hour` = the first hour that still exists.
+        """
+        if not self.whole:
+            return None
+        self._join_few()
+        found: list[Int64Array] = []
+        wanted = np.uint64(key)
+        for run in self._runs:
+            start = int(np.searchsorted(run.keys, wanted))
+            stop = int(np.searchsorted(run.keys, wanted, side="right"))
+            if start < stop:
+                found.append(run.refs[start:stop].copy())
+            run.rest()
+        for batch in (*self._flushing, self._recent):
+            found += [
+                refs[keys == wanted] for keys, refs in zip(batch.keys, batch.refs, strict=True)
+            ]
+        if not found:
+            return _NONE
+        refs = np.unique(np.concatenate(found))
+        common, refs = refs[refs < 0], refs[refs >= 0]
+        if len(common) and -int(common.min()) >= first_hour:
+            return None
+        return refs if len(refs) <= COMMON else None
+
+    # ------------------------------------------------------------------ storing
+
+    def begin_flush(self) -> None:
+        """Set the recent entries aside for `flush_jobs`; look-ups still find them."""
+        self._join_few()
+        if self.recent_count:
+            self._flushing.append(self._recent)
+            self._recent, self.recent_count = _Batch([], []), 0
+
+    def flush_jobs(self, position: int) -> Jobs:
+        """Store the entries set aside, durably. `position` = up to where they are complete then;
+        it counts only if the index is whole."""
+        box: list[Entries] = []
+        batches = list(self._flushing)
+
+        def order() -> None:
+            columns = [batch.columns() for batch in batches]
+            if columns:
+                keys, refs = (np.concatenate(each) for each in zip(*columns, strict=True))
+                box.append(collapsed(keys, refs))
+
+        yield order
+        runs = list(self._runs)
+        if box and len(box[0][0]):
+            keys, refs = box.pop()
+            parts = [slice(at, at + SLICE_IDS) for at in range(0, len(keys), SLICE_IDS)]
+            jobs = [partial(add_all, keys[part], refs[part]) for part in parts]
+            yield from self._write(len(keys), jobs, runs)
+        yield from self._keep(runs, position if self.whole else 0)
+        del self._flushing[: len(batches)]
+
+    def merge_jobs(self, hours: npt.NDArray[np.int64]) -> Jobs:
+        """Merge runs of similar sizes; entries of hours that are not among `hours` are dropped."""
+        while (start := self._crowded()) is not None:
+            old = self._runs[start:]
+            room = sum(run.count for run in old)
+            pieces = room // SLICE_IDS + 1
+            bounds = [(piece << 64) // pieces for piece in range(pieces + 1)]
+            jobs = [
+                partial(_merge, old, first, stop - 1, hours) for first, stop in pairwise(bounds)
+            ]
+            runs = self._runs[:start]
+            yield from self._write(room, jobs, runs)
+            yield from self._keep(runs, self.position)
+
+    def check_jobs(self) -> Jobs:
+        """Verify the runs. A job raises CorruptionError if one is damaged."""
+        for run in self._runs:
+            parts, ended = run.check(self._fs), [False]
+            while not ended[0]:
+                yield partial(_check_part, parts, ended)
+
+    def clear(self) -> None:
+        """Empty the runs before a rebuild; entries in memory stay."""
+        self.whole = False
+        for job in self._keep([], 0):
+            job()
+
+
+def _check_part(parts: Iterator[KeyArray], ended: list[bool]) -> None:
+    ended[0] = next(parts, None) is None
+
+
+def collapsed(keys: KeyArray, refs: Int64Array) -> Entries:
+    """Entries in order, each once; the entries of each common key are replaced by one."""
+    order = np.lexsort((refs, keys))
+    keys, refs = keys[order], refs[order]
+    fresh = np.ones(len(keys), np.bool_)
+    fresh[1:] = (keys[1:] != keys[:-1]) | (refs[1:] != refs[:-1])
+    keys, refs = keys[fresh], refs[fresh]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    counts = np.diff(np.append(starts, len(keys)))
+    hidden = np.flatnonzero((counts > COMMON) | (refs[starts] < 0))
+    if len(keys) == 0 or len(hidden) == 0:
+        return keys, refs
+    kept = np.ones(len(keys), np.bool_)
+    for first, count in zip(starts[hidden].tolist(), counts[hidden].tolist(), strict=True):
+        mine = refs[first : first + count]
+        # The hours of entries, and those that earlier entries of this kind cover.
+        last = max(int(mine[-1]) >> HOUR_SHIFT if mine[-1] >= 0 else 0, -int(mine[0]))
+        kept[first + 1 : first + count] = False
+        refs[first] = -last
+    return keys[kept], refs[kept]
+
+
+def _merge(
+    runs: Sequence[IdRun], first: int, last: int, hours: npt.NDArray[np.int64], writer: RunWriter
+) -> None:
+    """Merge the entries with keys from `first` to `last`, both included."""
+    parts = []
+    for run in runs:
+        start = int(np.searchsorted(run.keys, np.uint64(first)))
+        stop = int(np.searchsorted(run.keys, np.uint64(last), side="right"))
+        parts.append((run.keys[start:stop], run.refs[start:stop]))
+    keys = np.concatenate([part[0] for part in parts])
+    refs = np.concatenate([part[1] for part in parts])
+    for run in runs:
+        run.rest()
+    first_hour = int(hours.min()) if len(hours) else 0
+    there = np.where(refs < 0, -refs >= first_hour, np.isin(refs >> HOUR_SHIFT, hours))
+    writer.add(*collapsed(keys[there], refs[there]))

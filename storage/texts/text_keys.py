@@ -1,0 +1,81 @@
+"""Index keys of ordering keys and tags: 64-bit numbers that also depend on the topic.
+
+The key of an entry mixes the topic with the hash that rows have (`hash_u64`), so that an index of
+all topics is one sorted list. A tag and an ordering key with the same text have different keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from delaylog.storage.columns.questions import every
+from delaylog.storage.ids.id_merge import TOPIC_FACTOR, keys_of
+from delaylog.storage.ids.recent_ids import KeyArray
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.messages.rows import hash_u64
+
+_TAG: Final = 0xA076_1D64_78BD_642F
+"""Keeps tags apart from ordering keys."""
+_ALL: Final = (1 << 64) - 1
+Entries = tuple[KeyArray, Int64Array]
+"""Index keys and refs."""
+
+
+def key_of_key(topic: int, text: bytes) -> int:
+    """The index key of an ordering key."""
+    return _one(topic, hash_u64(text))
+
+
+def key_of_tag(topic: int, text: bytes) -> int:
+    """The index key of a tag."""
+    return _one(topic, hash_u64(text) ^ _TAG)
+
+
+def _one(topic: int, hashed: int) -> int:
+    return int(keys_of(topic, np.array([hashed], np.uint64))[0])
+
+
+@lru_cache(maxsize=8_192)
+def _tag_hashes(joined: bytes) -> tuple[int, ...]:
+    """Hashes of the tags of a message, which are joined by newlines."""
+    return tuple(hash_u64(tag) ^ _TAG for tag in joined.split(b"\n") if tag)
+
+
+def entries_of_few(
+    topic: int, key_hash: Sequence[int], tags: Sequence[bytes], refs: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Entries for a few rows, without the fixed cost of numpy. `tags` may be empty for all."""
+    salt = topic * TOPIC_FACTOR & _ALL
+    keys = [hashed ^ salt or 1 for hashed in key_hash if hashed]
+    owners = [ref for hashed, ref in zip(key_hash, refs, strict=False) if hashed]
+    for joined, ref in zip(tags, refs, strict=False):
+        found = _tag_hashes(joined)
+        keys += [hashed ^ salt or 1 for hashed in found]
+        owners += [ref] * len(found)
+    return keys, owners
+
+
+def entries_of_keys(topic: int, key_hash: KeyArray, refs: Int64Array) -> Entries:
+    """Entries for rows by their hashes of keys, 0 = no key."""
+    if not every(key_hash):
+        there = np.flatnonzero(key_hash)
+        key_hash, refs = key_hash[there], refs[there]
+    return keys_of(topic, key_hash.astype(np.uint64)), refs.astype(np.int64)
+
+
+def entries_of_tags(topic: int, tags: Sequence[bytes], refs: Int64Array) -> Entries:
+    """Entries for rows by their tags, joined by newlines; b"" = no tags."""
+    first = tags[0]
+    if tags.count(first) == len(tags):
+        found = _tag_hashes(first)
+        hashes = np.tile(np.array(found, np.uint64), len(tags))
+        owners = np.repeat(refs, len(found))
+    else:
+        each = list(map(_tag_hashes, tags))
+        hashes = np.array([hashed for found in each for hashed in found], np.uint64)
+        owners = np.repeat(refs, list(map(len, each)))
+    return keys_of(topic, hashes), owners.astype(np.int64)

@@ -1,0 +1,173 @@
+"""Failed attempts keep their reason, consumer and time, whatever happens to the log.
+
+A host fails attempts in every way there is; the table is compared before and after restarts from
+the log, from a checkpoint, and from a checkpoint whose log has been removed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delaylog.broker.engine.deliver import receiving, settling
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.failures import failure_table
+from delaylog.broker.engine.failures.grouping import DeadReasons
+from delaylog.broker.engine.failures.tidying import tidy
+from delaylog.storage.layout import MessageState
+from tests.broker.engine.host import Host, Message
+
+
+@pytest.fixture
+def host(tmp_path):
+    host = Host(tmp_path)
+    host.configure(max_retry=2)
+    yield host
+    host.close()
+
+
+def take(host: Host, name: str = "w-1", address: str = "10.0.0.7", lease: int = 30_000) -> Message:
+    """Receive one message as a named consumer."""
+    asked = ReceiveRequest(1, host.now_ms, consumers=[name], addresses=[address])
+    found = receiving.receive(
+        host.engine.state, host.topic, host.topic.default, asked, lease_ms=lease
+    )
+    assert found is not None
+    host.turn()
+    origin, attempts = int(found.origins[0]), int(found.attempts[0])
+    due = int(found.rows["deliver_at"][0])
+    return Message(origin, found.lease, "", b"", attempts, due, host.now_ms)
+
+
+def nack(host: Host, message: Message, reason: str, delay: int = 0) -> None:
+    """Return a message with a reason."""
+    receipts = settling.Receipts(message.lease, np.array([message.origin]))
+    how = {"delay_ms": delay, "reason": reason}
+    assert settling.nack(host.engine.state, host.topic, receipts, host.now_ms, **how).done == 1
+    host.turn()
+
+
+def told(host: Host, origin: int) -> list[tuple[int, str, str, str, str]]:
+    """(attempt, how, reason, consumer, address) of each failure of a message."""
+    kept = host.engine.state.failures.of(*host.place, np.array([origin]))
+    return [
+        (each.attempt, each.how, each.reason, each.consumer, each.address)
+        for each in kept.get(origin, [])
+    ]
+
+
+def test_each_way_to_fail(host):
+    """A nack at once, a nack after a delay (a new row), and the last one, which is a lease that
+    expires, are three failures of one message in this order."""
+    host.send(1)
+    first = take(host, "a")
+    nack(host, first, "E1: boom")
+    nack(host, take(host, "b"), "E2: bang", delay=5_000)
+    host.advance(5_000)
+    take(host, "c", lease=1_000)
+    host.advance(2_000)
+    assert told(host, first.origin) == [
+        (1, "nack", "E1: boom", "a", "10.0.0.7"),
+        (2, "nack", "E2: bang", "b", "10.0.0.7"),
+        (3, "lease_expired", "", "c", "10.0.0.7"),
+    ]
+    assert host.topic.default.counts.dead == 1
+
+
+def test_rejected_and_untried(host):
+    """A rejection is a failure of its own kind; a lease given back before its attempt is none."""
+    host.send(1)
+    message = take(host)
+    host.extend([message], 0)
+    assert told(host, message.origin) == []
+    again = take(host)
+    receipts = settling.Receipts(again.lease, np.array([again.origin]))
+    settling.reject(host.engine.state, host.topic, receipts, host.now_ms, reason="bad address")
+    host.turn()
+    assert [each[1:3] for each in told(host, message.origin)] == [("rejected", "bad address")]
+
+
+def test_failures_outlive_the_log(host):
+    """The failures are the same after a replay, and from checkpoints when the log is removed."""
+    host.send(3)
+    origins = []
+    for number in range(3):
+        message = take(host, f"w-{number}")
+        origins.append(message.origin)
+        nack(host, message, f"reason {number}", delay=60_000)
+    before = [told(host, origin) for origin in origins]
+    assert all(before)
+    host.restart()
+    assert [told(host, origin) for origin in origins] == before
+    host.checkpoint(3)
+    host.engine.state.log.roll()
+    host.send(1)
+    host.checkpoint(3)
+    host.restart()
+    assert host.engine.state.log.first_position > 0
+    assert [told(host, origin) for origin in origins] == before
+
+
+def test_counted_by_reason(host):
+    """Only dead letters count, each by its last failure; others that died are `other`."""
+    host.configure(max_retry=0, dead_expired=True)
+    host.send(5)
+    for reason in ("a", "b", "a", "a"):
+        nack(host, take(host), reason)
+    host.send(1, ttl_ms=1_000, delay=10_000)
+    host.advance(12_000)
+    host.receive(10)
+    state, topic = host.engine.state, host.topic
+    counted = DeadReasons(state, topic, topic.default)
+    host.engine.run_inline(counted.work())
+    most = [(each["reason"], each["count"]) for each, _ in counted.most(10)]
+    assert most == [("a", 3), ("b", 1)]
+    assert counted.other == topic.default.counts.dead - 4 == 1
+
+
+def test_tidied(host, monkeypatch):
+    """Failures of messages that were successful in the end are forgotten, others stay."""
+    monkeypatch.setattr("delaylog.broker.engine.failures.tidying.TIDY_MIN", 1)
+    host.send(2)
+    first, second = take(host), take(host)
+    nack(host, first, "once")
+    nack(host, second, "twice", delay=3_600_000)
+    host.ack([take(host)])
+    host.engine.run_inline(tidy(host.engine.state))
+    assert told(host, first.origin) == []
+    assert [each[2] for each in told(host, second.origin)] == ["twice"]
+
+
+def test_bounded(host, monkeypatch):
+    """A full table forgets its oldest failures, and texts that nothing names any more."""
+    monkeypatch.setattr(failure_table, "FAILURES_MAX", 8)
+    host.configure(max_retry=100)
+    host.send(1)
+    for number in range(12):
+        nack(host, take(host), f"reason {number}")
+    table = host.engine.state.failures
+    assert len(table) <= 8
+    reasons = [table.text(int(number)) for number in table.rows["reason"]]
+    assert reasons[-1] == "reason 11"
+    assert len(table.saved()["failure_texts"]) <= 8 + 3
+
+
+def test_dropped_with_topic_group_and_erasure(host):
+    """Nothing of a dropped group or an erased topic stays, since reasons may quote messages."""
+    host.send(1)
+    message = take(host)
+    nack(host, message, "secret")
+    host.purge(force=True, erase=True)
+    assert told(host, message.origin) == []
+    assert "secret" not in host.engine.state.failures.saved()["failure_texts"]
+    host.send(1)
+    nack(host, take(host), "again")
+    host.drop_topic()
+    assert len(host.engine.state.failures) == 0
+
+
+def test_state_shown_is_unchanged(host):
+    """Noting failures changes no message: a nacked one is ready again at once."""
+    host.send(1, ids=["x"])
+    nack(host, take(host), "r")
+    assert host.state_of("x") is MessageState.READY

@@ -1,0 +1,190 @@
+"""Lists and jobs by key or tag find the same messages with the index as without it.
+
+Random traffic of sends, moves, settles, restarts and checkpoints, with near and far hours, is
+listed twice: with the index, and by going through all messages. What a send answered is always
+found, also after power cuts, a lost or damaged index, compaction, and while a rebuild is under way.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.broker.engine.find.candidates import candidates
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.views.list_filter import ListQuery
+from delaylog.storage.ids import run_set
+from delaylog.storage.layout import HOUR_MS, MessageState
+from delaylog.storage.texts import text_index
+from tests.broker.engine.host import Host
+from tests.broker.engine.views.test_listing import Traffic, ids_of, listed, pages, with_limit
+from tests.effort import tries
+from tests.storage.fake_disk import SURVIVALS, FakeDisk
+
+WANTED = [
+    ListQuery(key=b"red"),
+    ListQuery(tag=b"b"),
+    ListQuery(tag=b"a", key=b"blue"),
+    ListQuery(key=b"blue", states=frozenset([MessageState.WAITING, MessageState.READY])),
+    ListQuery(tag=b"none"),
+]
+
+
+@pytest.fixture
+def host(tmp_path: Any) -> Any:
+    host = Host(tmp_path)
+    yield host
+    host.close()
+
+
+def whole(host: Host) -> None:
+    """Finish the background work on the index."""
+    host.engine.run_inline(host.engine.housekeeping.texts_work())
+    assert host.engine.state.texts.whole
+
+
+def both(host: Host, query: ListQuery, limit: int = 3) -> tuple[list[str], list[str]]:
+    """Ids with the index and without it."""
+    texts, query = host.engine.state.texts, with_limit(query, limit)
+    found = ids_of(listed(host, query))
+    texts.whole = False
+    plain = ids_of(listed(host, query))
+    texts.whole = True
+    return found, plain
+
+
+@settings(max_examples=tries(25), deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_the_index_lists_what_a_scan_lists(tmp_path_factory: Any, seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_set, "SIZE_MIN", 8)
+        random = Random(seed)
+        patch.setattr(text_index, "COMMON", random.choice([5, 10_000]))
+        host = Host(tmp_path_factory.mktemp("find"))
+        traffic = Traffic(host, random)
+        for _ in range(5):
+            traffic.run(12)
+            if random.random() < 0.3:
+                # The index is lost: a start notices it.
+                host.engine.state.texts.clear()
+                host.restart()
+            whole(host)
+            for query in WANTED:
+                found, plain = both(host, query)
+                assert found == plain, (seed, query)
+                assert sorted(found) == sorted(traffic.expected(query))
+        host.close()
+
+
+def test_pages_go_on_in_either_way(host: Any) -> None:
+    """A cursor of one way is one of the other: half of the pages come from the index."""
+    host.send(
+        40,
+        delay=[HOUR_MS * (k % 3) + k // 6 for k in range(40)],
+        keys=["red" if k % 2 else "blue" for k in range(40)],
+    )
+    host.flush()
+    wanted = ListQuery(key=b"red", limit=3)
+    flips = iter(range(100))
+
+    def flip() -> None:
+        host.engine.state.texts.whole = bool(next(flips) % 2)
+
+    found = [m for page in pages(host, wanted, flip) for m in page.messages]
+    assert len({m.origin for m in found}) == len(found) == 20
+
+
+def test_an_answered_send_is_found_at_once(host: Any) -> None:
+    """In the tail, in the files, after a restart without a checkpoint, and after one with it."""
+    host.send(3, ids=["a", "b", "c"], keys=["k", "", "k"], tags=["x,y", "y", ""], delay=HOUR_MS)
+    topic = host.topic.number
+    for step in ("turn", "flush", "restart", "checkpoint", "restart"):
+        getattr(host, step)()
+        whole(host)
+        assert len(candidates(host.engine.state, topic, MessageFilter(key=b"k"))) == 2
+        assert len(candidates(host.engine.state, topic, MessageFilter(tag=b"y"))) == 2
+        assert len(candidates(host.engine.state, topic, MessageFilter(key=b"k", tag=b"x"))) <= 2
+        assert candidates(host.engine.state, topic, MessageFilter(tag=b"z")).tolist() == []
+        assert candidates(host.engine.state, topic, MessageFilter(key=b"")) is None
+
+
+def test_common_texts_go_through_all(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many messages have the tag: no candidates, and the list is whole all the same."""
+    monkeypatch.setattr(text_index, "COMMON", 10)
+    host.send(30, tags=["t"] * 30, keys=[f"{k % 15}" for k in range(30)], delay=HOUR_MS)
+    host.checkpoint()
+    state, topic = host.engine.state, host.topic.number
+    assert candidates(state, topic, MessageFilter(tag=b"t")) is None
+    assert len(listed(host, ListQuery(tag=b"t"))) == 30
+    # A rare key narrows a common tag.
+    assert len(candidates(state, topic, MessageFilter(tag=b"t", key=b"3"))) == 2
+
+
+@pytest.mark.parametrize("action", ["cancel", "reschedule"])
+def test_jobs_act_on_the_same_messages(host: Any, action: str) -> None:
+    """A job by key changes exactly the messages with that key, hour by hour, and stops there."""
+    keys = ["k" if k % 10 == 0 else f"other-{k}" for k in range(60)]
+    host.send(60, keys=keys, delay=[HOUR_MS * (k % 4) + 60_000 for k in range(60)])
+    host.checkpoint()
+    host.send(5, keys=["k"] * 5, delay=2 * HOUR_MS)
+    due = host.now_ms + 9 * HOUR_MS if action == "reschedule" else None
+    job = host.run_job(action, MessageFilter(key=b"k"), deliver_at_ms=due)
+    assert (job.state, job.matched, job.done) == ("done", 11, 11)
+    left = listed(host, ListQuery(states=frozenset([MessageState.WAITING])))
+    changed = [m for m in left if m.head.key == b"k"]
+    if action == "cancel":
+        assert (len(left), changed) == (54, [])
+    else:
+        assert {int(m.row["deliver_at"]) for m in changed} == {due}
+
+
+def test_compaction_and_removed_hours(host: Any) -> None:
+    """What ended is not found when its rows are gone, what moved is found at its new place."""
+    host.configure(ended_keep_ms=0)
+    host.send(20, tags=["t,u"] * 20, delay=1_000)
+    host.advance(2_000)
+    taken = host.receive(20)
+    host.ack(taken[:18])
+    host.nack(taken[18:], 5 * HOUR_MS)
+    host.advance(3 * HOUR_MS)
+    host.checkpoint(3)
+    for step in ("turn", "restart"):
+        getattr(host, step)()
+        whole(host)
+        for query in (ListQuery(tag=b"u"), ListQuery(tag=b"t")):
+            found, plain = both(host, query)
+            assert found == plain
+            assert len(found) == 2
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_power_cuts(survival: Any) -> None:
+    """After any cut every message that a GET finds is found by its key and its tag."""
+    for seed in range(3):
+        random = Random(seed)
+        host = Host("/d", fs=FakeDisk())
+        for number in range(30):
+            host.send(
+                1,
+                ids=[f"m{number}"],
+                keys=[f"k{number % 3}"],
+                tags=[f"t{number % 4}"],
+                delay=random.choice([1_000, HOUR_MS, 60 * HOUR_MS]),
+            )
+            act = random.choice(["turn", "flush", "checkpoint", "cut", "turn"])
+            if act == "cut":
+                host.lose_power(survival, seed * 100 + number, loses_ids=False)
+            else:
+                getattr(host, act)()
+        whole(host)
+        names = [f"m{number}" for number in range(30)]
+        stored = [n for n in names if host.state_of(n) is not None]
+        for number in range(3):
+            found, plain = both(host, ListQuery(key=b"k%d" % number))
+            assert sorted(found) == sorted(plain)
+            assert sorted(found) == sorted(n for n in stored if int(n[1:]) % 3 == number)
+        host.close()

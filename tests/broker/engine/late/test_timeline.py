@@ -1,0 +1,69 @@
+"""The timeline tells gaps between consumers, joins spans, and stays small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delaylog.broker.engine.late import timeline as module
+from delaylog.broker.engine.late.timeline import Span, Timeline
+
+KEY, PLACE = ("default", "t", "default"), (1, 1)
+
+
+def spans(timeline: Timeline, now_ms: int, leased: int = 0) -> list[Span]:
+    return timeline.spans(KEY, PLACE, leased, now_ms)
+
+
+def test_nobody_ever_asked() -> None:
+    assert spans(Timeline(1_000), 5_000) == [Span(1_000, 5_000, "no_consumers")]
+
+
+def test_a_gap_between_two_calls() -> None:
+    """Busy until their leases ended, then gone; a call that lasts is no gap."""
+    timeline = Timeline(0)
+    timeline.begin_asking(KEY, PLACE, 0, 1_000)
+    timeline.begin_asking(KEY, PLACE, 0, 1_500)
+    timeline.end_asking(KEY, 2_000)
+    assert [span.cause for span in spans(timeline, 4_000)] == ["no_consumers"]
+    timeline.end_asking(KEY, 5_000)
+    timeline.settled(PLACE, 6_000)
+    timeline.begin_asking(KEY, PLACE, 0, 9_000)
+    assert spans(timeline, 9_500) == [
+        Span(0, 1_000, "no_consumers"),
+        Span(5_000, 6_000, "slow_consumers"),
+        Span(6_000, 9_000, "no_consumers"),
+    ]
+    timeline.end_asking(KEY, 9_500)
+    assert spans(timeline, 9_900, leased=1)[-1] == Span(9_500, 9_900, "slow_consumers")
+    assert timeline.asking(KEY) == 0
+
+
+def test_spans_are_joined_and_short_ones_left_out() -> None:
+    timeline = Timeline(0)
+    timeline.begin_asking(KEY, PLACE, 0, 0)
+    timeline.node("stall", 10, 15)
+    timeline.group(KEY, "rate_limit", 100, 200)
+    timeline.group(KEY, "rate_limit", 210, 300)
+    timeline.group(KEY, "paused", 300, None)
+    timeline.group(KEY, "paused", 350, None)
+    assert spans(timeline, 400) == [Span(100, 300, "rate_limit"), Span(300, None, "paused")]
+    timeline.end(KEY, "paused", 390)
+    timeline.end(KEY, "paused", 500)
+    assert spans(timeline, 600)[-1] == Span(300, 390, "paused")
+
+
+def test_bounded(monkeypatch: Any) -> None:
+    """The newest spans and groups stay."""
+    monkeypatch.setattr(module, "GROUPS_MAX", 5)
+    timeline = Timeline(0)
+    for number in range(2_000):
+        timeline.node("stall", number * 1_000, number * 1_000 + 50)
+        timeline.group(("n", f"{number}", "g"), "paused", 0, 100)
+        timeline.group(KEY, "rate_limit", number * 1_000, number * 1_000 + 50)
+    node, groups = timeline.saved()
+    assert (len(node), len(groups)) == (module.NODE_SPANS_MAX, 5)
+    assert node[-1][0] == 1_999_000
+    again = Timeline(0)
+    again.restore(timeline.saved())
+    assert again.saved() == timeline.saved()
+    assert len({tuple(each[:3]): each[3] for each in groups}[KEY]) == module.GROUP_SPANS_MAX

@@ -1,0 +1,161 @@
+"""Each cause that is injected is named in the life line, and none is `unknown`.
+
+A host without network runs on a clock of its own, so the parts are known to the millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.topics.settings import RateLimit
+from tests.broker.engine.host import Host
+from tests.broker.engine.views.test_life import lives
+
+
+@pytest.fixture
+def host(tmp_path: Any) -> Any:
+    host = Host(tmp_path)
+    yield host
+    host.close()
+
+
+@contextmanager
+def asking(host: Host) -> Iterator[None]:
+    """A consumer asks meanwhile, as a long poll does."""
+    key, timeline = ("default", "t", "default"), host.engine.state.timeline
+    leased = host.engine.state.leases.leased(*host.place)
+    timeline.begin_asking(key, host.place, leased, host.now_ms)
+    yield
+    timeline.end_asking(key, host.now_ms)
+
+
+def causes(host: Host, id: str) -> list[tuple[str, int]]:
+    """(cause, ms) of each part of the waits of a message."""
+    (life,) = lives(host, [id])
+    return [(wait.cause, wait.until_ms - wait.from_ms) for wait in life.waits]
+
+
+def bound(host: Host) -> str | None:
+    return bounded_by(host.engine.state, host.topic, host.topic.default)
+
+
+def test_no_consumer(host: Any) -> None:
+    """While it waits, and afterwards."""
+    host.send(1, ids=["a"], delay=1_000)
+    host.advance(6_000)
+    assert causes(host, "a") == [("no_consumers", 5_000)]
+    assert bound(host) == "no_consumers"
+    with asking(host):
+        host.ack(host.receive())
+    assert causes(host, "a") == [("no_consumers", 5_000)]
+    assert bound(host) is None
+
+
+def test_slow_consumer(host: Any) -> None:
+    """One consumer works for three seconds on the message before."""
+    with asking(host):
+        host.send(2, ids=["a", "b"])
+        taken = host.receive(1)
+    host.advance(3_000)
+    assert bound(host) == "slow_consumers"
+    host.ack(taken)
+    with asking(host):
+        host.receive(1)
+    assert causes(host, "b") == [("slow_consumers", 3_000)]
+
+
+def test_a_stuck_key(host: Any) -> None:
+    """The holder is named, also while its key waits for its retry."""
+    with asking(host):
+        host.send(2, ids=["a", "b"], keys=["k", "k"])
+        first = host.receive(5)
+        assert [message.id for message in first] == ["a"]
+        host.advance(2_000)
+        host.nack(first, 3_000)
+        assert bound(host) == "key"
+        host.advance(3_000)
+        again = host.receive(5)
+        assert [message.id for message in again] == ["a"]
+        host.advance(500)
+        host.ack(again)
+        host.ack(host.receive(5))
+    (life,) = lives(host, ["b"])
+    assert [(w.cause, w.until_ms - w.from_ms, w.origin) for w in life.waits] == [
+        ("key", 5_500, first[0].origin)
+    ]
+
+
+def test_a_paused_topic(host: Any) -> None:
+    """A pause counts before the lack of consumers, and ends when it is resumed."""
+    host.send(1, ids=["a"])
+    host.pause()
+    assert bound(host) == "paused"
+    host.advance(4_000)
+    host.pause(paused=False)
+    host.advance(1_000)
+    with asking(host):
+        host.receive()
+    assert causes(host, "a") == [("paused", 4_000), ("no_consumers", 1_000)]
+
+
+def test_a_rate_limit(host: Any) -> None:
+    """One message a second: the third waits for two seconds for it."""
+    host.configure(rate_limit=RateLimit(1.0, 1))
+    with asking(host):
+        host.send(3, ids=["a", "b", "c"])
+        got: list[str] = []
+        while len(got) < 3:
+            got += [message.id for message in host.receive(1)]
+            if len(got) == 1:
+                host.receive(1)
+                assert bound(host) == "rate_limit"
+            host.advance(100)
+    waits = dict(causes(host, "c"))
+    assert waits.pop("rate_limit") >= 1_800
+    assert sum(waits.values()) <= 200
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_node_that_was_down(host: Any, checkpoint: bool) -> None:
+    """Due while the process did not run; told the same after another restart."""
+    host.send(1, ids=["a"], delay=1_000)
+    if checkpoint:
+        host.checkpoint(2)
+    host.restart(pause_ms=60_000)
+    host.advance(500)
+    with asking(host):
+        host.receive()
+    parts = causes(host, "a")
+    assert parts[0] == ("down", 59_000)
+    assert [cause for cause, _ in parts[1:]] in ([], ["no_consumers"])
+    host.checkpoint()
+    host.restart(pause_ms=10_000)
+    assert causes(host, "a") == parts
+
+
+def test_a_note_in_the_log(host: Any) -> None:
+    """A crash loses the timeline; the LEASE frame of the late message still tells."""
+    host.send(1, ids=["a"])
+    host.pause()
+    host.advance(5_000)
+    host.pause(paused=False)
+    host.advance(5_000)
+    with asking(host):
+        host.ack(host.receive())
+    before = causes(host, "a")
+    assert before == [("paused", 5_000), ("no_consumers", 5_000)]
+    host.restart(pause_ms=1_000)
+    assert causes(host, "a") == before
+
+
+def test_messages_in_time_have_no_waits(host: Any) -> None:
+    with asking(host):
+        host.send(1, ids=["a"], delay=1_000)
+        host.advance(1_000)
+        host.ack(host.receive())
+    assert causes(host, "a") == []

@@ -1,0 +1,115 @@
+"""A real broker tells why messages were late: each cause is injected, and named over HTTP.
+
+The parts of the waits cover the time from due to handed out, and none of them is `unknown`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.slow_disk import SYNC_SECONDS
+
+PROGRAM = Path(__file__).with_name("slow_disk.py")
+
+
+def waits_of(broker: Any, topic: str, id: str) -> dict[str, int]:
+    """Milliseconds of each cause."""
+    message = broker.call("GET", f"/v1/topics/{topic}/messages/{id}?life=true").json
+    out: dict[str, int] = {}
+    for wait in message["waits"]:
+        out[wait["cause"]] = out.get(wait["cause"], 0) + wait["until_ms"] - wait["from_ms"]
+    assert "unknown" not in out, message
+    return out
+
+
+def receive(broker: Any, topic: str, wait_ms: int = 5_000) -> list[Any]:
+    found: list[Any] = broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": wait_ms})["messages"]
+    return found
+
+
+def test_a_process_that_was_stopped(broker: Any, topic: str) -> None:
+    """SIGSTOP over the due time, while a consumer waits: the loop stalled."""
+    asked = broker.later("POST", f"/v1/topics/{topic}/receive", {"wait_ms": 20_000})
+    broker.await_waiting(1)
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "a", "delay_ms": 500})
+    os.kill(broker.pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    os.kill(broker.pid, signal.SIGCONT)
+    assert asked.result(20).json["messages"]
+    waits = waits_of(broker, topic, "a")
+    assert max(waits, key=lambda cause: waits[cause]) == "stall", waits
+    assert waits["stall"] >= 1_000
+
+
+def test_nobody_asked(broker: Any, topic: str) -> None:
+    """No consumer at all, then one: the message and the topic say so."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "a"})
+    time.sleep(1.0)
+    stats = broker.call("GET", f"/v1/topics/{topic}/stats").json
+    assert stats["bounded_by"] == "no_consumers"
+    assert receive(broker, topic)
+    waits = waits_of(broker, topic, "a")
+    assert max(waits, key=lambda cause: waits[cause]) == "no_consumers", waits
+    assert broker.call("GET", f"/v1/topics/{topic}/stats").json["bounded_by"] is None
+
+
+def test_a_paused_topic_and_a_stuck_key(broker: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}"
+    both = [{"body": "x", "id": "a", "key": "k"}, {"body": "x", "id": "b", "key": "k"}]
+    broker.post(f"{path}/messages", both)
+    broker.post(f"{path}/pause")
+    asked = broker.later("POST", f"{path}/receive", {"wait_ms": 20_000})
+    time.sleep(0.8)
+    broker.post(f"{path}/resume")
+    (first,) = asked.result(20).json["messages"]
+    waits = waits_of(broker, topic, "a")
+    assert max(waits, key=lambda cause: waits[cause]) == "paused", waits
+    asked = broker.later("POST", f"{path}/receive", {"wait_ms": 20_000})
+    time.sleep(0.8)
+    assert broker.call("GET", f"{path}/stats").json["bounded_by"] == "key"
+    broker.post(f"{path}/ack", {"receipts": [first["receipt"]]})
+    assert asked.result(20).json["messages"]
+    message = broker.call("GET", f"{path}/messages/b?life=true").json
+    (held,) = [wait for wait in message["waits"] if wait["cause"] == "key"]
+    assert held["held_by"] == "a"
+    assert held["until_ms"] - held["from_ms"] >= 500
+
+
+def test_a_slow_disk(start_broker: Callable[..., Any], tmp_path: Path) -> None:
+    """The send is not durable yet when its message is due."""
+    armed = tmp_path / "armed"
+    broker = start_broker(program=[sys.executable, str(PROGRAM), str(armed)])
+    broker.post("/v1/topics/t/messages", {"body": "x"})
+    assert receive(broker, "t")
+    asked = broker.later("POST", "/v1/topics/t/receive", {"wait_ms": 20_000})
+    broker.await_waiting(1)
+    armed.touch()
+    broker.post("/v1/topics/t/messages", {"body": "x", "id": "a", "delay_ms": 50})
+    armed.unlink()
+    assert asked.result(20).json["messages"]
+    waits = waits_of(broker, "t", "a")
+    assert max(waits, key=lambda cause: waits[cause]) == "slow_disk", waits
+    assert waits["slow_disk"] >= SYNC_SECONDS * 500
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_broker_that_was_down(start_broker: Callable[..., Any], crash: bool) -> None:
+    broker = start_broker()
+    broker.post("/v1/topics/t/messages", {"body": "x", "id": "a", "delay_ms": 300})
+    if crash:
+        broker.crash()
+    else:
+        broker.stop()
+    time.sleep(1.5)
+    broker.start()
+    assert receive(broker, "t")
+    waits = waits_of(broker, "t", "a")
+    assert max(waits, key=lambda cause: waits[cause]) == "down", waits
