@@ -105,11 +105,7 @@ class Engine:
             freed=self.refill_reserve,
             make_snapshot=setup.make_snapshot,
         )
-        self.compactor = Compactor(
-            self.state,
-            self.upkeep,
-            freed=self.refill_reserve,
-        )
+        self.compactor = Compactor(self.state, self.upkeep, freed=self.refill_reserve)
         self.housekeeping = Housekeeping(self.state, self.reserve, self.upkeep, self.compactor)
         self.jobs = JobRunner(self.state, self.housekeeping.flush_work)
         self.publisher = Publisher(self.state, self.housekeeping.flush_work)

@@ -367,10 +367,7 @@ class Node:
     # ------------------------------------------------------------------ admission
 
     def free_bytes(self) -> int:
-        """Free space of the data folder, minus what committed transactions still need.
-
-        0 while the disk is full or the reserve is not completely allocated.
-        """
+        """Free bytes that no committed transaction needs; 0 while the reserve is not complete."""
         return max(self.space.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
 
     @property
