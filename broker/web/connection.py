@@ -58,6 +58,7 @@ class Connection(RequestHandler):
         "_theirs",
         "caller",
         "flow",
+        "is_deaf",
         "session",
         "unframed_bytes",
     )
@@ -82,6 +83,8 @@ class Connection(RequestHandler):
         """The session by which the last call came, or its ticket was made."""
         self.flow: Flow | None = None
         """The stream that the connection carries, from its call on."""
+        self.is_deaf = False
+        """Whether what a WebSocket receives is discarded: it is being closed for a flood."""
         self.unframed_bytes = 0
         """Bytes of a WebSocket that have arrived since its last message was read."""
 
@@ -145,8 +148,9 @@ class Connection(RequestHandler):
         if self._upgraded and self.flow is not None:
             self.unframed_bytes += len(data)
             if self.unframed_bytes > UNFRAMED_BYTES_MAX:
-                # What follows is not parsed any more.
+                self.is_deaf = True
                 self.flow.end(Problem("bad_request", _UNFRAMED))
+            if self.is_deaf:
                 return
         if self._theirs:
             if self._left:

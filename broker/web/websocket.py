@@ -118,6 +118,8 @@ class Socket(web.WebSocketResponse):
         """Answer a ping; a pong has done its work by arriving. Raises a Problem."""
         self._connection.unframed_bytes -= CONTROL_HEAD_BYTES + len(message.data)
         if not self._controls.take(self._now_ms(), 1):
+            # The closing handshake would read the rest of the flood.
+            self._connection.is_deaf = True
             raise Problem("quota", f"a stream takes {CONTROLS_PER_S} pings or pongs a second")
         if message.type is WSMsgType.PING:
             await self.pong(message.data)

@@ -16,7 +16,7 @@ from delaylog.client.calls.call import (
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
 from delaylog.client.keywords import SettleKeywords, TimeLimit
-from delaylog.client.models import Delivered, Received, Sent
+from delaylog.client.models import Sent
 from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Verb
 from delaylog.client.wire.bulk import (
@@ -42,6 +42,7 @@ from delaylog.client.wire.columns import Numbers
 from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
 from delaylog.client.wire.json_bodies import with_body
 from delaylog.client.wire.process_name import process_name
+from delaylog.client.wire.received import Delivered, Received
 
 VERBS: Final = get_args(Verb)
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")

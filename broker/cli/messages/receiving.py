@@ -15,8 +15,8 @@ from delaylog.broker.cli.connection import call, client_of, given, say_if_absent
 from delaylog.broker.cli.failing import DONE, NOTHING, UsageError
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import plain_text, time_text
-from delaylog.client.models import Delivered
 from delaylog.client.wire.json_bodies import body_of, with_body
+from delaylog.client.wire.received import Delivered
 from delaylog.storage.calls import shapes
 
 FOLLOW_WAIT_MS: Final = 20_000

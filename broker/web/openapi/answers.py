@@ -11,22 +11,53 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
-from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
-from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
+from delaylog.broker.web.openapi.camellia_answers import camellia_schemas
 from delaylog.broker.web.openapi.looking_answers import FORECAST, TAIL
+from delaylog.broker.web.openapi.schemas import (
+    COUNT as _COUNT,
+)
+from delaylog.broker.web.openapi.schemas import (
+    FLAG as _FLAG,
+)
+from delaylog.broker.web.openapi.schemas import (
+    FLAG_OR_NULL as _FLAG_OR_NULL,
+)
+from delaylog.broker.web.openapi.schemas import (
+    INT as _INT,
+)
+from delaylog.broker.web.openapi.schemas import (
+    INT_OR_NULL as _INT_OR_NULL,
+)
+from delaylog.broker.web.openapi.schemas import (
+    TEXT as _TEXT,
+)
+from delaylog.broker.web.openapi.schemas import (
+    TEXT_OR_NULL as _TEXT_OR_NULL,
+)
+from delaylog.broker.web.openapi.schemas import (
+    each as _each,
+)
+from delaylog.broker.web.openapi.schemas import (
+    list_of as _list,
+)
+from delaylog.broker.web.openapi.schemas import (
+    object_of as _object,
+)
+from delaylog.broker.web.openapi.schemas import (
+    or_null as _or_null,
+)
+from delaylog.broker.web.openapi.schemas import (
+    ref as _ref,
+)
+from delaylog.broker.web.openapi.schemas import (
+    words as _words,
+)
 from delaylog.broker.web.openapi.target_answer import TARGET
 from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import Cause, MessageState
 from delaylog.storage.log.transaction_frames import RESULTS
 from delaylog.storage.messages.members import Schema
 
-_INT: Final[Schema] = {"type": "integer"}
-_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-_TEXT: Final[Schema] = {"type": "string"}
-_FLAG: Final[Schema] = {"type": "boolean"}
-_INT_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
-_TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
-_FLAG_OR_NULL: Final[Schema] = {"type": ["boolean", "null"]}
 _DONE: Final[Schema] = {"const": "done"}
 _REPEATED: Final[Schema] = {"enum": ["done", "already"]}
 _STATES: Final = [
@@ -34,38 +65,6 @@ _STATES: Final = [
     for state in MessageState
     if state not in (MessageState.NONE, MessageState.MOVED)
 ]
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def _object(optional: dict[str, Schema] | None = None, /, **members: Schema) -> Schema:
-    """An object that may get more members in a later release: a generated client has to let them
-    pass.
-    """
-    return {
-        "type": "object",
-        "properties": {**members, **(optional or {})},
-        "required": list(members),
-    }
-
-
-def _each(kind: Schema, *names: str) -> dict[str, Schema]:
-    """Members of the same kind."""
-    return dict.fromkeys(names, kind)
-
-
-def _words(*words: str | None) -> Schema:
-    return {"enum": list(words)}
-
-
-def _or_null(shape: Schema) -> Schema:
-    return {"anyOf": [shape, {"type": "null"}]}
 
 
 _BASE64: Final[Schema] = {"type": "string", "contentEncoding": "base64"}
@@ -123,7 +122,7 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         **_of_changes(),
         **_of_transactions(),
         **_of_node(),
-        **_camellia(),
+        **camellia_schemas(),
     }
 
 
@@ -375,26 +374,3 @@ def _cluster() -> Schema:
         connections_refused={"type": "object", "additionalProperties": _COUNT},
         members=_list(member),
     )
-
-
-def _camellia() -> dict[str, Schema]:
-    gaps = _list(_object(topic=_TEXT, **_each(_COUNT, "count", "max"), avg={"type": "number"}))
-    return {
-        "CamelliaMessage": _object(
-            **_each(_TEXT, "topic", "msgId", "msg"),
-            **_each(_INT, "produceTime", "triggerTime", "expireTime"),
-            **_each(_COUNT, "maxRetry", "retry"),
-            status={"type": "integer", "minimum": 1, "maximum": 7},
-        ),
-        "CamelliaTopicInfo": _object(
-            topic=_TEXT,
-            waitingQueueInfo=_object(**_each(_COUNT, *STRETCH_NAMES)),
-            **_each(_COUNT, "waitingQueueSize", "readyQueueSize", "ackQueueSize"),
-        ),
-        "CamelliaRequests": _object(topic=_TEXT, **_each(_COUNT, *REQUEST_KINDS)),
-        "CamelliaMonitorData": _object(
-            requestStatsList=_list(_ref("CamelliaRequests")),
-            **_each(gaps, "pullMsgTimeGapStatsList", "readyQueueTimeGapStatsList"),
-        ),
-        "CamelliaHealth": _object(code={"enum": [200, 500]}),
-    }

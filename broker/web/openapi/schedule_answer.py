@@ -2,71 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from delaylog.broker.schedules.local_time import MARKS
+from delaylog.broker.web.openapi.schemas import COUNT, TEXT, TEXT_OR_NULL, object_of
 from delaylog.storage.calls.of_schedules import MESSAGE_FIELDS
 from delaylog.storage.calls.schedule_members import CATCH_UPS, FOLDS, GAPS, OVERLAPS
 from delaylog.storage.messages.members import Schema
 
-_TEXT: Final[Schema] = {"type": "string"}
-_TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
-_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _COUNT_OR_NULL: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
-_PLACE: Final[dict[str, Schema]] = {"topic": _TEXT, "namespace": _TEXT, "schedule": _TEXT}
+_PLACE: Final[dict[str, Schema]] = {"topic": TEXT, "namespace": TEXT, "schedule": TEXT}
 _MESSAGE: Final = {member.name: member.schema(None) for member in MESSAGE_FIELDS}
 
 
-def _object(optional: dict[str, Schema] | None = None, /, **members: Any) -> Schema:
-    return {
-        "type": "object",
-        "properties": {**members, **(optional or {})},
-        "required": list(members),
-    }
-
-
-SCHEDULE: Final[Schema] = _object(
-    {"body": _TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}},
+SCHEDULE: Final[Schema] = object_of(
+    {"body": TEXT, "body_base64": {"type": "string", "contentEncoding": "base64"}},
     **_PLACE,
     state={"enum": ["running", "paused", "ended"]},
-    note=_TEXT_OR_NULL,
-    cron=_TEXT_OR_NULL,
+    note=TEXT_OR_NULL,
+    cron=TEXT_OR_NULL,
     interval_ms=_COUNT_OR_NULL,
-    rrule=_TEXT_OR_NULL,
-    zone=_TEXT,
+    rrule=TEXT_OR_NULL,
+    zone=TEXT,
     gap={"enum": list(GAPS)},
     fold={"enum": list(FOLDS)},
     start_ms=_COUNT_OR_NULL,
     end_ms=_COUNT_OR_NULL,
     count=_COUNT_OR_NULL,
-    jitter_ms=_COUNT,
+    jitter_ms=COUNT,
     catch_up={"enum": list(CATCH_UPS)},
-    catch_up_window_ms=_COUNT,
+    catch_up_window_ms=COUNT,
     overlap={"enum": list(OVERLAPS)},
     **_MESSAGE,
-    explain=_TEXT,
+    explain=TEXT,
     next_ms=_COUNT_OR_NULL,
     due_ms=_COUNT_OR_NULL,
-    n=_COUNT,
+    n=COUNT,
     fired_ms=_COUNT_OR_NULL,
     buffered_ms=_COUNT_OR_NULL,
-    skipped=_COUNT,
+    skipped=COUNT,
 )
 """Without the right for bodies, `body` is absent and `headers` are null."""
-_FIRING: Final = _object(
-    instant_ms=_COUNT, due_ms=_COUNT, local=_TEXT, change={"enum": [*MARKS, None]}
+_FIRING: Final = object_of(
+    instant_ms=COUNT, due_ms=COUNT, local=TEXT, change={"enum": [*MARKS, None]}
 )
 OF_SCHEDULES: Final[dict[str, Schema]] = {
     "Schedule": SCHEDULE,
-    "Schedules": _object(
+    "Schedules": object_of(
         schedules={"type": "array", "items": {"$ref": "#/components/schemas/Schedule"}},
-        cursor=_TEXT_OR_NULL,
+        cursor=TEXT_OR_NULL,
     ),
-    "Fired": _object(**_PLACE, id=_TEXT, n=_COUNT),
-    "Backfilled": _object(
-        **_PLACE, instants=_COUNT, next_from_ms=_COUNT_OR_NULL, last_due_ms=_COUNT_OR_NULL
+    "Fired": object_of(**_PLACE, id=TEXT, n=COUNT),
+    "Backfilled": object_of(
+        **_PLACE, instants=COUNT, next_from_ms=_COUNT_OR_NULL, last_due_ms=_COUNT_OR_NULL
     ),
-    "Coming": _object(
-        **_PLACE, zone=_TEXT, explain=_TEXT, firings={"type": "array", "items": _FIRING}
+    "Coming": object_of(
+        **_PLACE, zone=TEXT, explain=TEXT, firings={"type": "array", "items": _FIRING}
     ),
 }

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.web.openapi.schemas import COUNT, TEXT, TEXT_OR_NULL, list_of, object_of
 from delaylog.storage.calls.of_targets import MODES
 from delaylog.storage.messages.members import Schema
 
-_TEXT: Final[Schema] = {"type": "string"}
-_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _PROPERTIES: Final[dict[str, Schema]] = {
-    "topic": _TEXT,
-    "namespace": _TEXT,
-    "group": _TEXT,
-    "url": _TEXT,
+    "topic": TEXT,
+    "namespace": TEXT,
+    "group": TEXT,
+    "url": TEXT,
     "mode": {"enum": list(MODES)},
-    "timeout_ms": _COUNT,
-    "concurrency": _COUNT,
+    "timeout_ms": COUNT,
+    "concurrency": COUNT,
     "per_second": {"type": ["number", "null"]},
-    "digests": {"type": "array", "items": _TEXT},
-    "secret": {"type": ["string", "null"]},
+    "digests": list_of(TEXT),
+    "secret": TEXT_OR_NULL,
     "state": {"enum": ["closed", "open", "half-open", "throttled", "disabled"]},
-    "disabled": _TEXT,
-    "reason": _TEXT,
-    "open_until_ms": _COUNT,
-    "turns": _COUNT,
-    "throttled_until_ms": _COUNT,
-    "failing_since_ms": _COUNT,
+    "disabled": TEXT,
+    "reason": TEXT,
+    "open_until_ms": COUNT,
+    "turns": COUNT,
+    "throttled_until_ms": COUNT,
+    "failing_since_ms": COUNT,
 }
-TARGET: Final[Schema] = {
-    "type": "object",
-    "properties": _PROPERTIES,
-    "required": list(_PROPERTIES),
-}
+TARGET: Final = object_of(**_PROPERTIES)
