@@ -4,50 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.broker.web.openapi.schemas import COUNT, FLAG, INT, TEXT, list_of, object_of
 from delaylog.storage.calls.shapes import TAIL_MAX
-from delaylog.storage.messages.members import Schema
 
-_TEXT: Final[Schema] = {"type": "string"}
-_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-
-
-def _object(members: dict[str, Schema]) -> Schema:
-    return {"type": "object", "properties": members, "required": list(members)}
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-_MESSAGE: Final = _object(
-    {
-        "id": _TEXT,
-        "group": _TEXT,
-        "consumer": _TEXT,
-        "handed_out_ms": _COUNT,
-        "deliver_at_ms": _COUNT,
-        "attempts": _COUNT,
-        "size": _COUNT,
-    }
+_MESSAGE: Final = object_of(
+    id=TEXT,
+    group=TEXT,
+    consumer=TEXT,
+    handed_out_ms=INT,
+    deliver_at_ms=INT,
+    attempts=COUNT,
+    size=COUNT,
 )
-TAIL: Final = _object(
-    {
-        "messages": {**_list(_MESSAGE), "maxItems": TAIL_MAX},
-        "next": _COUNT,
-        "complete": {"type": "boolean"},
-        "now_ms": _COUNT,
-    }
+TAIL: Final = object_of(
+    messages={**list_of(_MESSAGE), "maxItems": TAIL_MAX}, next=COUNT, complete=FLAG, now_ms=INT
 )
-_SLOTS: Final = _list(_object({"from_ms": _COUNT, "count": _COUNT, "firings": _COUNT}))
-FORECAST: Final = _object(
-    {
-        "topic": _TEXT,
-        "now_ms": _COUNT,
-        "minutes": _SLOTS,
-        "hours": _SLOTS,
-        "later": _COUNT,
-        "schedules": _COUNT,
-        "schedules_left": {"type": "boolean"},
-        "firings_until_ms": _COUNT,
-    }
+_SLOTS: Final = list_of(object_of(from_ms=INT, count=COUNT, firings=COUNT))
+FORECAST: Final = object_of(
+    topic=TEXT,
+    now_ms=INT,
+    minutes=_SLOTS,
+    hours=_SLOTS,
+    later=COUNT,
+    schedules=COUNT,
+    schedules_left=FLAG,
+    firings_until_ms=INT,
 )
