@@ -62,22 +62,25 @@ class TextUpkeep:
                 yield from self._read_rows()
             self._rebuild, self._checked = False, True
             texts.whole = True
-        # A full disk leaves entries in memory, where look-ups find them too.
-        with suppress(DiskFullError):
-            if texts.recent_count >= RECENT_MAX:
-                yield from self._apart(self.flush())
-            if texts.crowded:
-                hours = np.array(sorted(self._state.hours.counts), np.int64)
-                yield from self._apart(texts.merge_jobs(hours))
+        if texts.recent_count >= RECENT_MAX:
+            yield from self._apart(self.flush())
+        if texts.crowded:
+            hours = np.array(sorted(self._state.hours.counts), np.int64)
+            yield from self._apart(texts.merge_jobs(hours))
 
     def flush(self) -> Work:
-        """Write recent entries; the index is complete up to the same position as before."""
+        """Write recent entries; the index is complete up to the same position as before.
+
+        Raises DiskFullError: the entries stay in memory, where look-ups find them too.
+        """
         texts = self._state.texts
         texts.begin_flush()
         yield from texts.flush_jobs(texts.position)
 
     def checkpoint(self, position: int) -> Work:
-        """Write what `begin_flush` set aside at the position of a checkpoint."""
+        """Write what `begin_flush` set aside at the position of a checkpoint, which needs no index:
+        if the disk is full, the entries stay in memory, and a later start rebuilds the index.
+        """
         with suppress(DiskFullError):
             yield from self._state.texts.flush_jobs(position)
 

@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delaylog.broker.engine.find import upkeep
 from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.views.list_filter import ListQuery
+from delaylog.storage.errors import DiskFullError
 from delaylog.storage.ids import run_set
+from delaylog.storage.ids.id_run import RunWriter
 from delaylog.storage.layout import HOUR_MS, MessageState
 from delaylog.storage.texts import text_index
 from tests.broker.engine.host import Host
@@ -159,6 +162,28 @@ def test_compaction_and_removed_hours(host: Any) -> None:
             found, plain = both(host, query)
             assert found == plain
             assert len(found) == 2
+
+
+def test_a_full_disk_loses_no_entry(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that fails is told to the host, which tries again later; look-ups find everything."""
+
+    def full(*_: Any) -> Any:
+        raise DiskFullError("no space left")
+
+    monkeypatch.setattr(upkeep, "RECENT_MAX", 2)
+    host.send(5, keys=["k"] * 5, delay=HOUR_MS)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunWriter, "add", full)
+        with pytest.raises(DiskFullError):
+            host.engine.run_inline(host.engine.upkeep.texts.work())
+        host.send(2, keys=["k"] * 2, delay=HOUR_MS)
+        assert len(listed(host, ListQuery(key=b"k"))) == 7
+    host.engine.run_inline(host.engine.upkeep.texts.work())
+    assert len(listed(host, ListQuery(key=b"k"))) == 7
+    host.checkpoint()
+    host.restart()
+    whole(host)
+    assert both(host, ListQuery(key=b"k"))[0] == ids_of(listed(host, ListQuery()))
 
 
 @pytest.mark.parametrize("survival", SURVIVALS)
