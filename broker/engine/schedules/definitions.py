@@ -129,10 +129,25 @@ class Definitions:
             path = f"{self._folder}/{file_name(number)}"
             if not self._fs.exists(path):
                 raise CorruptionError("definitions of schedules are missing", path=path, position=0)
-            found = self._open[number] = self._fs.open(path)
+            # Another thread may have opened it meanwhile.
+            made = self._fs.open(path)
+            found = self._open.setdefault(number, made)
+            if found is not made:
+                made.close()
         return found
 
     # ------------------------------------------------------------------ writing
+
+    def restore(self, newest: Extent, next_file: int) -> None:
+        """Go on from a checkpoint, behind everything that is in the folder.
+
+        A newer checkpoint that cannot be read at the moment may name it. Raises CorruptionError.
+        """
+        names = self._fs.listdir(self._folder) if self._fs.exists(self._folder) else []
+        numbers = [int(name) for name in (each.split(".")[0] for each in names) if name.isdigit()]
+        self.next_file = max([next_file, *(number + 1 for number in numbers)])
+        size = self._file(newest.file).size() if newest.file else 0
+        self.newest = Extent(newest.file, max(newest.end, size))
 
     def take_file(self) -> int:
         """A number for a new file."""

@@ -246,8 +246,7 @@ class ScheduleTable:
         columns, self._rows = self._columns, RowsFile(*saved["rows"])
         self._serial, columns.free = saved["serial"], saved["free"]
         self.zones, self.mixed = saved["zones"], saved["mixed"]
-        self._definitions.newest = Extent(*saved["definitions"])
-        self._definitions.next_file = saved["next_file"]
+        self._definitions.restore(Extent(*saved["definitions"]), saved["next_file"])
         for block in read_rows(self._fs, self._folder, self._rows):
             used = np.flatnonzero(block[Column.NUMBER])
             self._names.put(block[Column.NAME, used], columns.top + used)

@@ -16,7 +16,7 @@ from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.work import Work
 from tests.broker.engine.schedules.tables import Rig, a_schedule, run
 from tests.effort import tries
-from tests.storage.fake_disk import SURVIVALS, DiskCrashed, Survival
+from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeFile, Survival
 
 
 def test_a_record_has_these_bytes() -> None:
@@ -127,6 +127,61 @@ def test_a_frame_that_is_not_there_is_damage() -> None:
     rig.frames[0] = rig.frames[0].replace(b"put", b"pux")
     with pytest.raises(CorruptionError, match="missing"):
         rig.table.get(number)
+
+
+def test_two_threads_open_a_file_once() -> None:
+    """A second thread opens it while the first one does: one handle is closed at once."""
+    rig = Rig()
+    number = rig.add("a", 10)
+    rig.checkpoint()
+    row = rig.table._columns.row(0)
+    rig.table.close()
+    real, opened = rig.disk.open, list[FakeFile]()
+
+    def read() -> None:
+        rig.table._definitions.read(number, row[Column.PLACE], row[Column.SIZE])
+
+    def open_slowly(path: str) -> FakeFile:
+        file: FakeFile = real(path)
+        opened.append(file)
+        if len(opened) == 1:
+            read()
+        return file
+
+    rig.disk.open = open_slowly
+    read()
+    assert [file._closed for file in opened] == [True, False]
+    read()
+    rig.table.close()
+    assert [file._closed for file in opened] == [True, True]
+
+
+def test_a_start_from_the_older_checkpoint_overwrites_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newer one may only be unreadable at the moment: later it gives its contents again."""
+    monkeypatch.setattr(module, "SPARE_BYTES", 300)
+    for rewritten in (False, True):
+        rig = Rig()
+        numbers = [rig.add(f"s{at}", 10, body=b"x" * 200) for at in range(4)]
+        older, end = rig.checkpoint(), len(rig.frames)
+        if rewritten:
+            for number in numbers[:3]:
+                rig.drop(number)
+        later = rig.add("later", 20, body=b"y" * 200)
+        newer, wanted = rig.checkpoint(), rig.contents()
+        assert (older["definitions"][0] != newer["definitions"][0]) is rewritten
+        rig.table.close()
+        rig.table = rig.empty()
+        rig.table.restore(older)
+        for position in sorted(rig.frames)[end:]:
+            rig.table.apply(msgpack.unpackb(rig.frames[position]), position)
+        rig.drop(later)
+        rig.add("other", 30, body=b"z" * 300)
+        rig.checkpoint()
+        again = rig.empty()
+        again.restore(newer)
+        assert rig.contents(again) == wanted
 
 
 class Stopped(Exception):
