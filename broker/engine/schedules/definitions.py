@@ -98,6 +98,8 @@ class Definitions:
         self.newest = Extent(0, 0)
         self.next_file = 1
         """Number of the next file of this folder, of whatever kind."""
+        self._unsynced = False
+        """Whether a copy may still be lost, though rows already name its place in the file."""
 
     # ------------------------------------------------------------------ reading
 
@@ -127,10 +129,25 @@ class Definitions:
             path = f"{self._folder}/{file_name(number)}"
             if not self._fs.exists(path):
                 raise CorruptionError("definitions of schedules are missing", path=path, position=0)
-            found = self._open[number] = self._fs.open(path)
+            # Another thread may have opened it meanwhile.
+            made = self._fs.open(path)
+            found = self._open.setdefault(number, made)
+            if found is not made:
+                made.close()
         return found
 
     # ------------------------------------------------------------------ writing
+
+    def restore(self, newest: Extent, next_file: int) -> None:
+        """Go on from a checkpoint, behind everything that is in the folder.
+
+        A newer checkpoint that cannot be read at the moment may name it. Raises CorruptionError.
+        """
+        names = self._fs.listdir(self._folder) if self._fs.exists(self._folder) else []
+        numbers = [int(name) for name in (each.split(".")[0] for each in names) if name.isdigit()]
+        self.next_file = max([next_file, *(number + 1 for number in numbers)])
+        size = self._file(newest.file).size() if newest.file else 0
+        self.newest = Extent(newest.file, max(newest.end, size))
 
     def take_file(self) -> int:
         """A number for a new file."""
@@ -155,44 +172,47 @@ class Definitions:
             self.newest = Extent(file, 0)
         # Also what an earlier attempt to rewrite has left behind.
         slots = columns.where(lambda block: block[Column.PLACE] >> _OFFSET_BITS != file)
-        if len(slots) == 0:
+        if len(slots) == 0 and not self._unsynced:
             return
         while len(slots):
             sizes = columns.column(Column.SIZE, slots[:STEP_RECORDS])
             count = max(int(np.searchsorted(np.cumsum(sizes), STEP_BYTES)), 1)
             yield from self._copy(slots[:count])
             slots = slots[count:]
+        # Also if all is copied: an earlier attempt may have failed before its sync.
         yield self._file(file).fdatasync
+        self._unsynced = False
 
     def _begin(self, file: int) -> None:
         begin_folder(self._fs, self._folder)
         path = f"{self._folder}/{file_name(file)}"
-        made = self._fs.open(path, create=True)
+        made = self._open[file] = self._fs.open(path, create=True)
         # An attempt that no checkpoint names may have left something.
         made.truncate(0)
         self._fs.sync_folder(self._folder)
-        self._open[file] = made
 
     def _copy(self, slots: Int64Array) -> Work:
         columns, (file, end) = self._columns, self.newest
         names = (Column.NUMBER, Column.PLACE, Column.SIZE)
-        rows = np.array([columns.column(name, slots) for name in names]).T.tolist()
-        box: list[bytes] = []
+        lists = [slots.tolist(), *(columns.column(name, slots).tolist() for name in names)]
+        # Without the slots of schedules that were dropped since the slots were listed.
+        rows = [row for row in zip(*lists, strict=True) if row[1]]
+        records: list[bytes] = []
 
         def copy() -> None:
-            box.extend(encode(number, self.read(*row)) for row in rows if (number := row[0]))
-            self._file(file).pwritev(box, end)
+            for _, number, place, size in rows:
+                records.append(encode(number, self.read(number, place, size)))
+            self._file(file).pwritev(records, end)
 
         yield copy
-        at, kept = end, iter(box)
-        for slot, (number, place, _) in zip(slots.tolist(), rows, strict=True):
-            if number:
-                # A definition that was replaced meanwhile stays where it is.
-                row = columns.row(slot)
-                if (row[Column.NUMBER], row[Column.PLACE]) == (number, place):
-                    columns.set(slot, Column.PLACE, [file << _OFFSET_BITS | at])
-                at += len(next(kept))
-        self.newest = Extent(file, at)
+        self._unsynced = True
+        for (slot, number, place, _), record in zip(rows, records, strict=True):
+            row = columns.row(slot)
+            # A definition that was replaced meanwhile stays where it is.
+            if (row[Column.NUMBER], row[Column.PLACE]) == (number, place):
+                columns.set(slot, Column.PLACE, [file << _OFFSET_BITS | end])
+            end += len(record)
+        self.newest = Extent(file, end)
 
     def log_from(self, position: int) -> int:
         """The first position of the log that definitions need; `position` if they need none."""

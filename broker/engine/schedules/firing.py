@@ -158,6 +158,7 @@ class ScheduleRunner:
         kept = self._after_outage(one, instant)
         if kept != instant:
             wait_for(one, progress, kept, self._zones)
+            self._await(one, progress, open_last)
             return
         buffered = progress.buffered_ms != 0
         action = decide_overlap(rules.overlap, open_last=bool(open_last), buffered=buffered)
@@ -190,7 +191,7 @@ class ScheduleRunner:
         """Have a buffered firing looked at when the message before it ends."""
         if progress.buffered_ms:
             for found in open_last:
-                self._state.schedules.awaited[int(found.origins[0])] = one.number
+                self._state.schedules.awaited.add(int(found.origins[0]), one.number)
 
     def _recompute_some(self, left: Recomputing, now_ms: int) -> int:
         """Compute next instants by this node's zone data, for a slice of schedules.

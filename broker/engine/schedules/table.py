@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.broker.engine.schedules.awaited import AwaitedMessages
 from delaylog.broker.engine.schedules.cache import DefinitionCache
 from delaylog.broker.engine.schedules.columns import AHEAD, PAUSED, Column, Columns
 from delaylog.broker.engine.schedules.definitions import Definitions, Extent, begin_folder
@@ -70,8 +71,7 @@ class ScheduleTable:
         """The tzdata release of the next instants; "" before the first schedule."""
         self.mixed = False
         """Whether a node with an older release has computed some of them since."""
-        self.awaited: dict[int, int] = {}
-        """Schedules with a buffered firing, by the origin of the message it waits for; a hint."""
+        self.awaited = AwaitedMessages()
 
     def __len__(self) -> int:
         return self._columns.count
@@ -194,6 +194,7 @@ class ScheduleTable:
         columns = self._columns
         for number in columns.column(Column.NUMBER, slots).tolist():
             self._cache.drop(number)
+            self.awaited.forget(number)
         self._names.forget(columns.column(Column.NAME, slots))
         self._topics.subtract(columns.column(Column.TOPIC, slots).tolist())
         self._topics = +self._topics
@@ -262,8 +263,7 @@ class ScheduleTable:
         columns, self._rows = self._columns, RowsFile(*saved["rows"])
         self._serial, columns.free = saved["serial"], saved["free"]
         self.zones, self.mixed = saved["zones"], saved["mixed"]
-        self._definitions.newest = Extent(*saved["definitions"])
-        self._definitions.next_file = saved["next_file"]
+        self._definitions.restore(Extent(*saved["definitions"]), saved["next_file"])
         for block in read_rows(self._fs, self._folder, self._rows):
             used = np.flatnonzero(block[Column.NUMBER])
             self._names.put(block[Column.NAME, used], columns.top + used)
@@ -295,18 +295,15 @@ class ScheduleTable:
 
     def ended(self, origins: Sequence[int]) -> None:
         """Messages that buffered firings wait for may have ended: look at those at once."""
-        for origin in self.awaited.keys() & set(origins):
-            self._wakes.enter(self.awaited.pop(origin) & _SLOT_MASK, AT_ONCE_MS)
+        for number in self.awaited.ended(origins):
+            self._wakes.enter(number & _SLOT_MASK, AT_ONCE_MS)
 
     def purged(self, topic: int) -> None:
         """Messages of a topic have ended at once."""
-        waiting = list(self.awaited.items())
-        self.ended([origin for origin, number in waiting if self._topic_of(number) == topic])
-
-    def _topic_of(self, number: int) -> int:
-        slot = number & _SLOT_MASK
-        there = self._columns.number_at(slot) == number
-        return self._columns.row(slot)[Column.TOPIC] if there else 0
+        for number in self.awaited.schedules():
+            if self._columns.row(number & _SLOT_MASK)[Column.TOPIC] == topic:
+                self.awaited.forget(number)
+                self._wakes.enter(number & _SLOT_MASK, AT_ONCE_MS)
 
     def next_wake_ms(self) -> int | None:
         """When something may be due; never later than it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,8 @@ class Rig:
     frames: dict[int, bytes] = field(default_factory=dict)
     by: str = "2026a"
     folder: str = "data"
+    log_from: int = 0
+    """The log below this position was dropped."""
 
     def __post_init__(self) -> None:
         self.disk.mkdir(self.folder)
@@ -59,6 +62,7 @@ class Rig:
         return ScheduleTable(self.disk, self.folder, self._frame_at, UNKEYED.one)
 
     def _frame_at(self, position: int) -> Frame:
+        assert position >= self.log_from, "the log was dropped"
         payload = self.frames[position]
         header = FrameHeader(*[0] * len(FrameHeader._fields))._replace(
             kind=FrameKind.SCHEDULE, position=position, payload_size=len(payload)
@@ -93,12 +97,14 @@ class Rig:
         assert len(found) == len(table)
         return {number: one.pack() for number, one in found.items() if one is not None}
 
-    def checkpoint(self) -> dict[str, Any]:
-        """What a checkpoint stores."""
-        run(self.table.store_definitions())
-        saved = self.table.snapshot(len(self.frames) * 100)
-        run(self.table.store_rows(saved))
-        self.table.end_snapshot()
+    def checkpoint(self, definitions: Callable[[Work], None] = run) -> dict[str, Any]:
+        """What a checkpoint stores. `definitions` runs the part that stores definitions."""
+        try:
+            definitions(self.table.store_definitions())
+            saved = self.table.snapshot(len(self.frames) * 100)
+            run(self.table.store_rows(saved))
+        finally:
+            self.table.end_snapshot()
         return through_disk(saved)
 
 

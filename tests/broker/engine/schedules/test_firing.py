@@ -145,6 +145,19 @@ def test_a_buffered_firing_survives_a_restart(host: ScheduleHost) -> None:
     assert host.take() == [f"b@{waiting}"]
 
 
+def test_a_buffered_firing_follows_its_message_after_an_outage(host: ScheduleHost) -> None:
+    """The instants of the outage are passed over; what waited before it fires at the ack."""
+    host.put("b", cron="0 * * * *", overlap="buffer_one", catch_up="none")
+    host.advance(HOUR)
+    (message,) = host.receive(lease=10 * HOUR)
+    host.advance(HOUR)
+    waiting = host.one("b").progress.buffered_ms
+    host.restart(3 * HOUR + 30 * MINUTE)
+    assert host.take() == []
+    host.ack([message])
+    assert host.take() == [f"b@{waiting}"]
+
+
 def test_a_buffered_firing_counts(host: ScheduleHost) -> None:
     """A firing by hand was the last one of the count: what waits is given up."""
     host.put("b", cron="0 * * * *", overlap="buffer_one", count=2)

@@ -89,21 +89,34 @@ def test_a_message_that_ended_wakes_its_schedule_once() -> None:
     rig, (a, b) = table_of(100, 100)
     waits = Progress(100, 100, buffered_ms=5)
     rig.move(a, waits)
-    rig.table.awaited[77] = a
+    rig.table.awaited.add(77, a)
     rig.table.ended([5, 6])
     assert popped(rig.table, 50) == []
     rig.table.ended([5, 77])
     assert popped(rig.table, 50) == [a]
     rig.table.ended([77])
     assert popped(rig.table, 50) == []
-    rig.table.awaited[78] = b
+    rig.table.awaited.add(78, b)
     rig.table.ended([78])
     assert popped(rig.table, 50) == []
-    rig.table.awaited[79] = a
+    rig.table.awaited.add(79, a)
     rig.table.purged(2)
     assert popped(rig.table, 50) == []
     rig.table.purged(1)
     assert popped(rig.table, 50) == [a]
+
+
+def test_a_dropped_schedule_awaits_nothing() -> None:
+    """Though the message lives on: the hint would grow by schedules that come and go."""
+    rig, (a, b) = table_of(100, 100)
+    other = rig.add("s0", 100, topic=2)
+    for origin, number in ((77, a), (78, b), (79, b), (80, other)):
+        rig.table.awaited.add(origin, number)
+    rig.drop(a)
+    assert rig.table.awaited.schedules() == [b, other]
+    rig.table.drop_topic(1)
+    assert rig.table.awaited.schedules() == [other]
+    assert len(rig.table.awaited) == 1
 
 
 def test_the_release_of_the_zones() -> None:
