@@ -31,7 +31,8 @@ def recall_ahead(
     """
     progress = one.progress.copy()
     instants: list[int] = []
-    if one.spec.rules.overlap == "allow":
+    # Without its zone nobody knows what was sent ahead; a take-over takes longer than a second.
+    if one.spec.rules.overlap == "allow" and one.spec.timing.zone in zones.names:
         at = next_instant(one.spec.timing, now_ms, zones)
         while at is not None and at <= progress.last_ms:
             instants.append(at)
