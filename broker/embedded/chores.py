@@ -98,6 +98,8 @@ class ChoreRunner:
         node, engine = self._node, self._node.engine
         engine.write_changed_tick(now_ms)
         node.space.check()
+        while engine.schedules.warnings:
+            log.warning(engine.schedules.warnings.pop())
         # Only the monitor of a served broker reads these. Taking them keeps the list short.
         engine.state.take_activities()
         if self._chores.retire_due(now_ms):

@@ -7,6 +7,7 @@ work (`chores`). On a leader they also retire unused topics and groups.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ from delaylog.broker.host.chores import CHECK_MS
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
+
+
+log = logging.getLogger("delaylog.node")
 
 
 class PeriodicChecks:
@@ -63,6 +67,8 @@ class PeriodicChecks:
 
     def _check_as_leader(self, engine: Engine, now_ms: int) -> None:
         node = self._node
+        while engine.schedules.warnings:
+            log.warning(engine.schedules.warnings.pop())
         wake = engine.next_wake_ms()
         if wake is not None and wake <= now_ms:
             # The timer of releases measures elapsed time, so it misses that the clock was set

@@ -78,17 +78,35 @@ def _newest_or_fresh(timing: Timing, late_ms: int, now_ms: int, grace_ms: int, z
     fresh = next_instant(timing, now_ms - grace_ms - 1, zones)
     if fresh is not None and fresh <= now_ms:
         return fresh
-    newest, high = late_ms, now_ms
-    # Invariant: `newest` is a late instant, and none is after `high`. The first guess looks one
-    # period back from now, which finds the newest of a regular timing; then the range is halved.
+    return _newest(timing, late_ms, now_ms, zones)
+
+
+def newest_instant(timing: Timing, upto_ms: int, zones: Zones = PACKAGED) -> int:
+    """The newest instant up to a time; 0 if there is none."""
+    back_ms = 1
+    while back_ms < upto_ms - (timing.start_ms or 0):
+        found = next_instant(timing, upto_ms - back_ms, zones)
+        if found is not None and found <= upto_ms:
+            return _newest(timing, found, upto_ms, zones)
+        back_ms *= 2
+    found = next_instant(timing, 0, zones)
+    return 0 if found is None or found > upto_ms else _newest(timing, found, upto_ms, zones)
+
+
+def _newest(timing: Timing, known_ms: int, upto_ms: int, zones: Zones) -> int:
+    """The newest instant up to a time, from an earlier instant."""
+    newest, high = known_ms, upto_ms
+    # Invariant: `newest` is an instant, and none is after `high`. The first guess looks one
+    # period back from the end, which finds the newest of a regular timing; then the range is
+    # halved.
     following = next_instant(timing, newest, zones)
-    guess = None if following is None else now_ms - (following - newest)
-    while following is not None and following <= now_ms:
+    guess = None if following is None else upto_ms - (following - newest)
+    while following is not None and following <= upto_ms:
         newest = following
         middle = (newest + high) // 2 if guess is None else max(guess, newest)
         guess = None
         found = next_instant(timing, middle, zones)
-        if found is not None and found <= now_ms:
+        if found is not None and found <= upto_ms:
             newest = found
         else:
             high = middle

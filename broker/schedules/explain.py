@@ -41,7 +41,12 @@ _ELAPSED: Final = (
 
 
 def explain(timing: Timing, zones: Zones = PACKAGED) -> str:
-    """Sentences about when it fires. The timing has passed `check_timing`."""
+    """Sentences about when it fires. The timing passed `check_timing` when it was put.
+
+    The release of tzdata may be another one now: a zone that it lacks is all that is said then.
+    """
+    if timing.zone not in zones.names:
+        return f"{zones.lack(timing.zone)}."
     if timing.interval_ms is not None:
         sentences = [f"Every {_duration(timing.interval_ms)}, by elapsed time."]
     else:

@@ -27,7 +27,7 @@ def next_instant(
 ) -> int | None:
     """The first instant after `after_ms`, or None: past the end, or nothing matches in 50 years.
 
-    Raises KeyError if the zones do not have the timing's zone. `bounded`: raises MemberError if the
+    Raises MemberError if the zones do not have the timing's zone, and with `bounded` also if the
     search takes too long (`rarity.py`).
     """
     start_ms = 0 if timing.start_ms is None else timing.start_ms

@@ -13,6 +13,8 @@ from zoneinfo import ZoneInfo
 
 import tzdata
 
+from delaylog.storage.errors import MemberError
+
 
 class Zones:
     """Zones by name, of one release."""
@@ -25,13 +27,21 @@ class Zones:
         self._loaded: dict[str, ZoneInfo] = {}
 
     def zone(self, name: str) -> ZoneInfo:
-        """The zone. Raises KeyError for a name that this release does not have."""
+        """The zone. Raises MemberError for a name that this release does not have."""
         found = self._loaded.get(name)
         if found is None:
             if name not in self.names:
-                raise KeyError(name)
+                raise MemberError(self.lack(name), field="zone")
             found = self._loaded[name] = self._load(name)
         return found
+
+    def lack(self, name: str) -> str:
+        """What is wrong with a stored schedule whose zone this release does not have."""
+        return (
+            f"tzdata {self.version} of this broker has no zone {name!r}: such a schedule waits, "
+            "and fires once a broker with the zone leads. Install a tzdata that has it, or change "
+            "the zone"
+        )
 
 
 def _load(name: str) -> ZoneInfo:

@@ -22,6 +22,7 @@ from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfi
 from delaylog.broker.engine.schedules.commands import (
     anchored,
     drop_schedule,
+    instant_by_hand,
     list_schedules,
     patch_schedule,
     pause_schedule,
@@ -111,11 +112,6 @@ async def put_schedule_(ctx: Context) -> Answer:
         planned_schedule(state, state.blank_topic(*key), name, members, body or b"", now_ms)
         topic = node.engine.make_topic(key[1], now_ms, key[0])
     known = state.schedules.find(topic.number, name)
-    if known is not None:
-        planned = planned_schedule(state, topic, name, members, body or b"", now_ms)
-        # An equal put changes nothing.
-        if planned.spec != known.spec:
-            recall_ahead(state, topic, known, now_ms)
     one = put_schedule(state, topic, name, members, body or b"", now_ms)
     return await _changed(ctx, topic, one, status=200 if known else 201)
 
@@ -126,7 +122,6 @@ async def update_schedule(ctx: Context) -> Answer:
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
-    one = recall_ahead(state, topic, one, now_ms)
     return await _changed(ctx, topic, patch_schedule(state, topic, one, members, now_ms, body=body))
 
 
@@ -161,6 +156,8 @@ async def run_schedule(ctx: Context) -> Answer:
     topic, one = _the_schedule(ctx)
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_room(state, ctx.node.free_bytes())
+    # A refused run takes nothing from the limit.
+    instant_by_hand(one, now_ms)
     ctx.caller.take_messages(1, now_ms)
     message_id = run_now(state, one, now_ms)
     ctx.count = 1

@@ -23,6 +23,7 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.firing import append_firings, append_schedule
 from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpack_message
+from delaylog.broker.engine.schedules.recall import plan_recall, recall_ahead
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.schedules.catch_up import check_window
@@ -31,7 +32,7 @@ from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
 from delaylog.broker.schedules.timing import FORMS, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.calls.schedule_members import NAME, NOTE, RULES, TIMING
+from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
 from delaylog.storage.log.levels import SCHEDULES
 from delaylog.storage.messages.message_fields import BY_NAME, check_id
 
@@ -86,7 +87,7 @@ def put_schedule(
     member, ConflictError and QuotaRefusal.
     """
     one = planned_schedule(state, topic, name, members, body, now_ms, zones)
-    return _put(state, one, now_ms, by=zones.version)
+    return _put_changed(state, topic, one, now_ms, zones)
 
 
 def planned_schedule(
@@ -162,8 +163,8 @@ def patch_schedule(
     body: bytes | None = None,
     zones: Zones = PACKAGED,
 ) -> Schedule:
-    """Change members; None takes one away. Another form of timing replaces the present one, and
-    counts from now, or from a start that is to come.
+    """Change members; None takes one away, and no change writes nothing. Another form of timing
+    replaces the present one, and counts from now, or from a start that is to come.
     """
     members = {**members_of(one), **changes}
     for form in FORMS:
@@ -179,7 +180,7 @@ def patch_schedule(
     old_body, _ = unpack_message(one.spec.message)
     spec = spec_of(state, one.name, members, old_body if body is None else body, zones)
     changed = _changed(state, topic, one.name, spec, now_ms, zones)
-    return _put(state, changed, now_ms, by=zones.version)
+    return _put_changed(state, topic, changed, now_ms, zones)
 
 
 def members_of(one: Schedule) -> dict[str, Any]:
@@ -225,10 +226,7 @@ def run_now(state: EngineState, one: Schedule, now_ms: int, zones: Zones = PACKA
     It is a firing like any other. Its instant is the present, or the first millisecond from then on
     that no other firing has; the next instant stays.
     """
-    if is_spent(one, one.progress):
-        times = one.progress.n
-        raise ConflictError(f"schedule {one.name!r} has fired {times} times, which is its count")
-    instant_ms = _free_instant(one, max(now_ms, one.progress.fired_ms + 1), zones)
+    instant_ms = instant_by_hand(one, now_ms, zones)
     progress = replace(one.progress, n=one.progress.n + 1, fired_ms=instant_ms)
     if progress.next_ms:
         wait_for(one, progress, progress.next_ms, zones)
@@ -237,8 +235,15 @@ def run_now(state: EngineState, one: Schedule, now_ms: int, zones: Zones = PACKA
     return one.id_at(instant_ms)
 
 
-def _free_instant(one: Schedule, first_ms: int, zones: Zones) -> int:
-    """The first millisecond that is no instant of the timing."""
+def instant_by_hand(one: Schedule, now_ms: int, zones: Zones = PACKAGED) -> int:
+    """The instant of `run_now`: the first millisecond that is no instant of the timing.
+
+    Raises ConflictError if `run_now` would.
+    """
+    if is_spent(one, one.progress):
+        times = one.progress.n
+        raise ConflictError(f"schedule {one.name!r} has fired {times} times, which is its count")
+    first_ms = max(now_ms, one.progress.fired_ms + 1)
     for at in range(first_ms, first_ms + _TRIES):
         if next_instant(one.spec.timing, at - 1, zones) != at:
             return at
@@ -300,19 +305,26 @@ def spec_of(
 def _changed(
     state: EngineState, topic: Topic, name: str, spec: Spec, now_ms: int, zones: Zones
 ) -> Schedule:
-    """A schedule with this spec, with its next instant."""
+    """A schedule with this spec, with its next instant; what was sent ahead is taken back."""
     known = state.schedules.find(topic.number, name)
-    if known is not None and known.spec == spec:
-        return known
+    if known is not None:
+        if known.spec == spec:
+            return known
+        known = plan_recall(state, topic, known, now_ms, zones).one
     number = state.schedules.next_number if known is None else known.number
     note = None if known is None else known.note
     one = Schedule(number, topic.number, name, spec, note)
     progress = Progress() if known is None else known.progress.copy()
     old = None if known is None else known.spec
     if old is None or (old.timing, old.rules.jitter_ms) != (spec.timing, spec.rules.jitter_ms):
-        after_ms = max(now_ms - 1, _newest(progress))
-        next_instant(spec.timing, after_ms, zones, bounded=True)
-        begin_after(one, progress, after_ms, zones)
+        if old is not None and progress.next_ms and not one.paused and _recurs_as(old, spec):
+            # Instants that have not fired yet stay, also those of before now.
+            in_time = progress.next_ms < (spec.timing.end_ms or INSTANT_MS_MAX)
+            wait_for(one, progress, progress.next_ms if in_time else None, zones)
+        else:
+            after_ms = max(now_ms - 1, _newest(progress))
+            next_instant(spec.timing, after_ms, zones, bounded=True)
+            begin_after(one, progress, after_ms, zones)
         if is_spent(one, progress):
             raise BadRequestError(
                 f"count {spec.timing.count} is used up: the schedule has fired {progress.n} times; "
@@ -329,12 +341,30 @@ def _changed(
     return one.at(progress)
 
 
+def _recurs_as(old: Spec, new: Spec) -> bool:
+    """Whether the instants are the same but for their end."""
+    parts = [replace(each.timing, end_ms=None, count=None) for each in (old, new)]
+    return parts[0] == parts[1]
+
+
 def _newest(progress: Progress) -> int:
-    """The newest instant that has fired or was skipped: a change goes on behind it.
+    """The newest instant that has fired or was skipped: another recurrence goes on behind it.
 
     It may lie a second ahead, since messages are sent ahead of their due times.
     """
     return progress.last_ms if progress.n or progress.skipped else 0
+
+
+def _put_changed(
+    state: EngineState, topic: Topic, one: Schedule, now_ms: int, zones: Zones
+) -> Schedule:
+    """Store what `_changed` made; nothing if the caller said nothing new."""
+    known = state.schedules.get(one.number)
+    if known is not None:
+        if known.spec == one.spec:
+            return known
+        recall_ahead(state, topic, known, now_ms, zones)
+    return _put(state, one, now_ms, by=zones.version)
 
 
 def _put(state: EngineState, one: Schedule, now_ms: int, *, by: str = PACKAGED.version) -> Schedule:

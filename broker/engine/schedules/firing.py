@@ -59,6 +59,10 @@ class ScheduleRunner:
         self._held_until_ms = 0
         self._due = DueByTopic()
         self._recomputing: Recomputing | None = None
+        self._lacking: set[str] = set()
+        """Zones of due schedules that this node's tzdata does not have."""
+        self.warnings: list[str] = []
+        """What the host has yet to log; it removes them."""
 
     def start(self, now_ms: int) -> None:
         """Lead from now on: the outage that may have been ends here."""
@@ -134,6 +138,14 @@ class ScheduleRunner:
         before = one_slice.moved.get(one.number, one.progress)
         progress = before.copy()
         one_slice.steps += 1
+        zone = one.spec.timing.zone
+        if zone not in self._zones.names:
+            # It stays as it is, and nothing wakes it in this leadership. For the next leader with
+            # the zone the time until then is an outage.
+            if zone not in self._lacking:
+                self._lacking.add(zone)
+                self.warnings.append(self._zones.lack(zone))
+            return
         self._judge(one, progress, one_slice, now_ms)
         if progress != before:
             one_slice.moved[one.number] = progress

@@ -40,9 +40,9 @@ def wait_for(one: Schedule, progress: Progress, instant_ms: int | None, zones: Z
 
 
 def recomputed(one: Schedule, zones: Zones) -> Progress:
-    """The progress by other zone data; the same if that changes nothing."""
+    """The progress by other zone data; the same if that changes nothing, or lacks its zone."""
     progress, timing = one.progress.copy(), one.spec.timing
-    if progress.next_ms and timing.interval_ms is None:
+    if progress.next_ms and timing.interval_ms is None and timing.zone in zones.names:
         found = next_instant_after_change(timing, progress.last_ms, progress.wall_s, zones)
         wait_for(one, progress, found, zones)
     return progress

@@ -1,43 +1,60 @@
 """Recall: takes back firings that were sent ahead of their instants.
 
 A schedule that lets its messages overlap sends each up to a second ahead, so that the wheel
-releases it on time. Who pauses, changes or deletes the schedule in that second expects no message
-any more. Afterwards the schedule waits for the first of those instants again, as if none had been
+releases it on time. A pause, a change or a deletion of the schedule in that second cancels such a
+message. Afterwards the schedule waits for the first of those instants again, as if none had been
 sent ahead, so a resume or a change before that instant loses nothing.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from delaylog.broker.engine.control.changes import cancel
 from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.firing import append_firings
 from delaylog.broker.engine.schedules.instants import begin_after
-from delaylog.broker.engine.schedules.schedule import Schedule
+from delaylog.broker.engine.schedules.schedule import AHEAD_MS, Schedule
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.schedules.catch_up import newest_instant
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.layout import MessageState
 
 
-def recall_ahead(
+class Recall(NamedTuple):
+    """What a recall does."""
+
+    one: Schedule
+    """The schedule as it is afterwards."""
+    messages: list[FoundMessages]
+    """Its messages that are cancelled, in each group."""
+
+
+def plan_recall(
     state: EngineState, topic: Topic, one: Schedule, now_ms: int, zones: Zones = PACKAGED
-) -> Schedule:
-    """Cancel the messages of instants after `now_ms`; returns the schedule as it is now.
+) -> Recall:
+    """What `recall_ahead` would do; nothing changes.
 
     An instant whose message somebody has cancelled has fired, and so have those before it.
     """
-    progress = one.progress.copy()
+    progress, timing = one.progress.copy(), one.spec.timing
     instants: list[int] = []
-    if one.spec.rules.overlap == "allow":
-        at = next_instant(one.spec.timing, now_ms, zones)
+    # The newest was sent at most AHEAD_MS before it was due, so older ones were due then. After
+    # the clock was set back, those between now and then have fired.
+    from_ms = max(now_ms, progress.last_ms - AHEAD_MS)
+    # Without its zone nobody knows what was sent ahead; a take-over takes longer than a second.
+    if one.spec.rules.overlap == "allow" and timing.zone in zones.names:
+        at = next_instant(timing, from_ms, zones)
         while at is not None and at <= progress.last_ms:
             instants.append(at)
-            at = next_instant(one.spec.timing, at, zones)
+            at = next_instant(timing, at, zones)
     if not instants:
-        return one
+        return Recall(one, [])
     ids = [one.id_at(at) for at in instants]
     seen = [find_ids(state, topic, ids, group=group) for group in topic.groups.values()]
     wait = [
@@ -46,14 +63,29 @@ def recall_ahead(
     ]
     kept = len(ids) - wait[::-1].index(False) if False in wait else 0
     if kept == len(ids):
+        return Recall(one, [])
+    progress.n -= len(ids) - kept
+    before_ms = instants[kept - 1] if kept else from_ms
+    # A firing by hand is behind those that were sent ahead, and stays the newest.
+    if progress.fired_ms in instants:
+        # What fired before is not stored: it is the instant before, unless that was in a pause,
+        # whose message does not exist then.
+        progress.fired_ms = newest_instant(timing, before_ms, zones) if progress.n else 0
+    begin_after(one, progress, before_ms, zones)
+    return Recall(one.at(progress), [found.take(np.arange(kept, len(ids))) for found in seen])
+
+
+def recall_ahead(
+    state: EngineState, topic: Topic, one: Schedule, now_ms: int, zones: Zones = PACKAGED
+) -> Schedule:
+    """Cancel the messages of instants after `now_ms`; returns the schedule as it is now."""
+    after, messages = plan_recall(state, topic, one, now_ms, zones)
+    if after is one:
         return one
     # The schedule before the messages: if a crash comes between the two, an instant whose message
     # still lives is not sent again.
-    progress.n -= len(ids) - kept
-    progress.fired_ms = instants[kept - 1] if kept else 0
-    begin_after(one, progress, instants[kept - 1] if kept else now_ms, zones)
-    append_firings(state, [], {one.number: progress}, now_ms, by=zones.version)
-    state.schedules.wake(one, progress)
-    for found in seen:
-        cancel(state, topic, found.take(np.arange(kept, len(ids))), now_ms)
-    return one.at(progress)
+    append_firings(state, [], {one.number: after.progress}, now_ms, by=zones.version)
+    state.schedules.wake(one, after.progress)
+    for found in messages:
+        cancel(state, topic, found, now_ms)
+    return after

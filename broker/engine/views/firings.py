@@ -65,7 +65,7 @@ class Firings:
             page = list(list_schedules(self._state, self._topic, after=after, limit=_PAGE + 1))
             for one in page[:_PAGE]:
                 after, progress, timing = one.number, one.progress, one.spec.timing
-                if one.paused or not progress.next_ms:
+                if one.paused or not progress.next_ms or timing.zone not in zones.names:
                     continue
                 self.schedules += 1
                 left = -1 if timing.count is None else timing.count - progress.n

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine.schedules import schedule
 from delaylog.broker.history import (
     CheckReport,
     CheckSettings,
@@ -19,6 +20,7 @@ from delaylog.broker.history import (
     HistoryError,
     read_items,
 )
+from delaylog.broker.history.schedule_spans import AHEAD_MS
 from delaylog.broker.history.schedules import GRACE_MS, UnknownTiming
 from delaylog.broker.schedules import catch_up, instants_of
 
@@ -319,3 +321,4 @@ def test_wrong_lines_are_refused() -> None:
 
 def test_an_outage_is_what_the_broker_calls_one() -> None:
     assert GRACE_MS == catch_up.GRACE_MS
+    assert AHEAD_MS == schedule.AHEAD_MS

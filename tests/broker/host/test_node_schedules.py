@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from delaylog.broker.engine.deliver import receiving, settling
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.schedules.commands import pause_schedule, put_schedule, the_schedule
 from tests.broker.host.running_node import RunningNode, running
+from tests.broker.schedules.test_instants import zones_without
 
 STEP_MS = 50
 
@@ -64,3 +67,20 @@ async def test_the_clock_fires_each_instant_of_two_lives(tmp_path: Path) -> None
     # What fired late has the time of its frame; in order and one for each instant all the same.
     assert dues == sorted(dues)
     assert all(due >= start_ms + k * STEP_MS for k, due in enumerate(dues))
+
+
+async def test_a_zone_that_the_release_lacks_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two schedules need it. The node lives on, and fires another one."""
+    async with running(tmp_path / "folder") as it:
+        for name in ("a", "b"):
+            put(it, name, cron="* * * * * *", zone="Europe/Berlin")
+        with caplog.at_level(logging.WARNING, "delaylog.node"):
+            it.engine.schedules._zones = zones_without("Europe/Berlin")
+            it.engine.schedules.start(it.clock.now_ms())
+            await it.until(lambda: bool(caplog.records))
+            put(it, "s", interval_ms=STEP_MS)
+            await it.until(lambda: bool(received(it)))
+    (record,) = [each for each in caplog.records if "tzdata" in each.getMessage()]
+    assert "tzdata 2099a of this broker has no zone 'Europe/Berlin'" in record.getMessage()

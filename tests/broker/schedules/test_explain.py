@@ -6,6 +6,7 @@ import pytest
 
 from delaylog.broker.schedules.explain import explain
 from delaylog.broker.schedules.timing import check_timing
+from tests.broker.schedules.test_instants import zones_without
 
 BERLIN = {"zone": "Europe/Berlin"}
 AT = {"start_ms": 1_798_707_600_000}
@@ -77,3 +78,15 @@ BOTH = "a time that they repeat fires at both passes."
 def test_a_timing_in_english(members: dict[str, object], text: str) -> None:
     """The whole text."""
     assert explain(check_timing(members)) == text
+
+
+def test_a_zone_that_the_release_lacks_is_named() -> None:
+    """The schedule was put where there was one; an interval has no zone."""
+    zones = zones_without("Europe/Berlin")
+    for form in ({"cron": "0 9 * * *"}, {"rrule": "FREQ=DAILY", "start_ms": 0}):
+        text = explain(check_timing({**form, "zone": "Europe/Berlin"}), zones)
+        assert text.startswith("tzdata 2099a of this broker has no zone 'Europe/Berlin': ")
+        assert text.endswith("change the zone.")
+    assert explain(check_timing({"interval_ms": 1_000, "start_ms": 0}), zones).startswith(
+        "Every second"
+    )

@@ -329,6 +329,19 @@ def test_the_limit_of_messages_of_a_principal(
     assert secured.call("PUT", url_of(topic), fast).status == 200
 
 
+def test_a_refused_run_takes_nothing_from_the_limit(
+    secured: Any, topic: str, assert_problem: Any
+) -> None:
+    token = secured.token(f"admin:{topic}", messages_per_s=1)
+    assert secured.call("PUT", url_of(topic), {**DAILY, "count": 1}).status == 201
+    assert secured.call("PUT", url_of(topic, "other"), DAILY).status == 201
+    run = url_of(topic, verb="/run")
+    assert secured.call("POST", run).status == 200
+    for _ in range(3):
+        assert_problem(secured.call("POST", run, None, token), 409, "conflict")
+    assert secured.call("POST", url_of(topic, "other", "/run"), None, token).status == 200
+
+
 def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:
     """At 4 MiB of messages, whatever the limit: five of a megabyte take two pages."""
     for number in range(5):

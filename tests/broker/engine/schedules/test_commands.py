@@ -286,3 +286,43 @@ def test_an_interval_has_no_zone(host: ScheduleHost, member: dict[str, str]) -> 
     with pytest.raises(BadRequestError, match="means nothing"):
         host.patch("s", **member)
     host.patch("s", cron="0 9 * * *", **member)
+
+
+@pytest.mark.parametrize("changes", [{"jitter_ms": 600_001}, {"count": 9}, {"end_ms": 10**13}])
+def test_a_change_around_the_recurrence_keeps_an_instant_that_is_not_due(
+    host: ScheduleHost, changes: dict[str, int]
+) -> None:
+    """Jitter makes it due minutes after its instant, and the change comes in between."""
+    host.put("s", cron="0 * * * *", jitter_ms=600_000)
+    progress = host.one("s").progress
+    assert progress.due_ms > progress.next_ms + 2_000, "choose another name"
+    host.advance(progress.next_ms + 1 - host.now_ms)
+    one = host.patch("s", **changes)
+    assert one.progress.next_ms == progress.next_ms
+    host.advance(HOUR // 2)
+    assert host.take() == [f"s@{progress.next_ms}"]
+
+
+@pytest.mark.parametrize(("changes", "left"), [({"count": 200}, 180), ({"interval_ms": 61_000}, 0)])
+def test_a_change_keeps_a_backlog_unless_it_changes_the_recurrence(
+    host: ScheduleHost, changes: dict[str, int], left: int
+) -> None:
+    """Three hours in which nothing could fire, as on a full disk."""
+    host.put("s", interval_ms=60_000, start_ms=host.now_ms + 60_000)
+    host.now_ms += 3 * HOUR
+    host.patch("s", **changes)
+    host.turn()
+    # One more is sent ahead where it is a second before it.
+    assert len(host.take()) == left
+
+
+def test_an_end_before_the_next_instant_is_refused(host: ScheduleHost) -> None:
+    """Also where the recurrence stays; a later one that had ended counts from now."""
+    one = host.put("s", cron="* * * * *", count=1)
+    with pytest.raises(BadRequestError, match="never fires from now on"):
+        host.patch("s", end_ms=one.progress.next_ms)
+    host.advance(HOUR)
+    assert len(host.take()) == 1
+    assert host.patch("s", count=9).progress.next_ms > host.now_ms
+    host.advance(60_000)
+    assert len(host.take()) == 1

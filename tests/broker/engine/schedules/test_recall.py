@@ -6,7 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
+from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.schedules.recall import recall_ahead
+from delaylog.broker.schedules.instants import next_instant
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 
@@ -126,3 +128,70 @@ def test_the_last_of_a_count_comes_back(host: ScheduleHost) -> None:
     assert host.one("s").progress.next_ms == instant
     host.advance(HOUR)
     assert host.take() == [f"s@{instant}"]
+
+
+@pytest.mark.parametrize("form", [{"cron": "0 * * * *"}, {"interval_ms": HOUR}])
+def test_what_fired_before_is_known_after_a_recall(
+    host: ScheduleHost, form: dict[str, object]
+) -> None:
+    """Its message is open, so the instant is skipped by the new overlap."""
+    host.put("s", **form, start_ms=0)
+    first = near(host, 0)
+    near(host, 500)
+    assert host.one("s").progress.n == 2
+    host.patch("s", overlap="skip")
+    assert (host.one("s").progress.n, host.one("s").progress.fired_ms) == (1, first)
+    host.advance(HOUR)
+    assert host.take() == [f"s@{first}"]
+    assert (host.one("s").progress.n, host.one("s").progress.skipped) == (1, 1)
+
+
+def test_a_firing_by_hand_stays_the_newest(host: ScheduleHost) -> None:
+    host.put("s", cron="0 * * * *")
+    instant = near(host, 500)
+    host.run_now("s")
+    recall(host)
+    assert host.one("s").progress.fired_ms == instant + 1
+    assert host.one("s").progress.n == 1
+
+
+def test_a_clock_that_was_set_back_takes_back_what_was_ahead_only(host: ScheduleHost) -> None:
+    """A day of seconds has fired; a recall computes those of the last second, and takes one."""
+    host.put("s", cron="* * * * * *")
+    host.advance(20_000)
+    assert len(host.take()) == 20
+    fired = host.one("s").progress
+    with patch(
+        "delaylog.broker.engine.schedules.recall.next_instant", wraps=next_instant
+    ) as computed:
+        recall_ahead(host.engine.state, host.topic, host.one("s"), host.now_ms - 86_400_000)
+    assert computed.call_count <= 2
+    after = host.one("s").progress
+    assert (after.n, after.next_ms) == (fired.n - 1, fired.last_ms)
+    assert after.fired_ms == fired.last_ms - SECOND
+
+
+@pytest.mark.parametrize("changes", [{}, {"overlap": "allow"}, {"count": 0}, {"zone": "Mars"}])
+def test_an_equal_or_refused_change_takes_nothing_back(
+    host: ScheduleHost, changes: dict[str, object]
+) -> None:
+    host.put("s", cron="0 * * * *")
+    near(host, 500)
+    end = host.engine.state.log.end_position
+    try:
+        host.patch("s", **changes)
+    except ValueError:
+        assert changes.keys() & {"count", "zone"}
+    assert host.one("s").progress.n == 1
+    assert host.engine.state.log.end_position == end
+
+
+def test_a_count_is_judged_after_the_recall(host: ScheduleHost) -> None:
+    """The only firing was sent ahead, and comes by the new definition."""
+    host.put("s", cron="0 * * * *")
+    instant = near(host, 500)
+    host.put("s", b"new", cron="0 * * * *", count=1)
+    host.advance(HOUR)
+    assert host.take() == [f"s@{instant}"]
+    with pytest.raises(BadRequestError, match="is used up"):
+        host.put("s", cron="1 * * * *", count=1)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from delaylog.broker.engine.schedules import commands
+from delaylog.broker.engine.schedules.backfill import plan_backfill
+from delaylog.broker.engine.schedules.recall import recall_ahead
+from delaylog.broker.engine.views.firings import Firings
+from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.storage.errors import MemberError
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
-from tests.broker.schedules.test_instants import zones_where
+from tests.broker.schedules.test_instants import zones_where, zones_without
 
 DAY = 24 * HOUR
 
@@ -109,3 +118,62 @@ def test_what_is_computed_fires_before_the_rest_is(host: ScheduleHost) -> None:
     host.turn()
     assert host.engine.state.schedules.zones == "2099a"
     assert len({host.one(f"s{n}").progress.next_ms for n in range(200)}) == 1
+
+
+OLDER, NEWER = (zones_without("Europe/Berlin", version=each) for each in ("2000a", "2099a"))
+"""Before the zone came, and after it went."""
+
+
+@pytest.mark.parametrize("zones", [OLDER, NEWER])
+@pytest.mark.parametrize("form", [{"cron": "0 * * * *"}, {"rrule": "FREQ=DAILY;BYHOUR=9"}])
+def test_a_release_without_a_zone_waits_with_its_schedules(
+    host: ScheduleHost, zones: Zones, form: dict[str, str]
+) -> None:
+    """The others fire. The leader is idle between their instants, and says once what it lacks."""
+    for n in range(3):
+        host.put(f"s{n}", **form, zone="Europe/Berlin", catch_up="all")
+    host.put("held", cron="0 * * * *", zone="Europe/Berlin", overlap="buffer_one", jitter_ms=9)
+    host.put("other", cron="0 * * * *")
+    host.use_zones(zones)
+    before = {name: host.one(name).progress for name in ("s0", "s1", "s2", "held")}
+    missed = [each.instant_ms for each in commands.preview(host.one("s0"), 200, host.now_ms)]
+    host.advance(DAY)
+    assert {each.partition("@")[0] for each in host.take()} == {"other"}
+    assert {name: host.one(name).progress for name in before} == before
+    wake_ms = host.engine.schedules.next_wake_ms()
+    assert wake_ms is not None
+    assert wake_ms > host.now_ms
+    assert host.engine.schedules.warnings == [zones.lack("Europe/Berlin")]
+    # With the zone the time without it was an outage.
+    host.use_zones(PACKAGED)
+    ids = set(host.take())
+    assert {f"s0@{at}" for at in missed if at <= host.now_ms} <= ids
+    assert any(each.startswith("held@") for each in ids)
+    host.advance(DAY)
+    assert any(each.startswith("s0@") for each in host.take())
+
+
+def test_calls_name_the_zone_that_lacks(host: ScheduleHost) -> None:
+    """What needs its instants is refused; a pause, a deletion and a forecast are not."""
+    state, zones = host.engine.state, NEWER
+    host.put("s", cron="0 9 * * *", zone="Europe/Berlin", jitter_ms=5)
+    one = host.one("s")
+    for call in (
+        lambda: commands.run_now(state, one, host.now_ms, zones),
+        lambda: commands.preview(one, 2, host.now_ms, zones),
+        lambda: plan_backfill(
+            state, one, from_ms=0, until_ms=9, rate=None, now_ms=host.now_ms, zones=zones
+        ),
+    ):
+        with pytest.raises(MemberError, match="2099a of this broker has no zone 'Europe/Berlin'"):
+            call()
+    assert recall_ahead(state, host.topic, one, host.now_ms, zones) is one
+    host.pause_one("s")
+    with pytest.raises(MemberError, match="has no zone"):
+        commands.resume_schedule(state, host.one("s"), host.now_ms, zones)
+    host.resume_one("s")
+    edges = np.array([host.now_ms, host.now_ms + DAY])
+    counted = Firings(state, host.topic, edges, host.now_ms)
+    for _ in counted.work(zones):
+        pass
+    assert (counted.schedules, counted.counts.sum()) == (0, 0)
