@@ -131,7 +131,7 @@ class Turns:
 
     async def next(self) -> None:
         """Wait for a turn. A loop that was late does not make up for turns: overdue ones would come
-        together. The pace rises with the wait, so that no wait is longer than `WAIT_SECONDS_MAX`.
+        together. Waits of more than half of `WAIT_SECONDS_MAX` raise the pace, so that none is longer.
         """
         loop = asyncio.get_running_loop()
         called_s = loop.time()
@@ -140,4 +140,4 @@ class Turns:
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             waited = (loop.time() - called_s) / WAIT_SECONDS_MAX
-            self._next_s = loop.time() + self._seconds * max(1 - waited, 0)
+            self._next_s = loop.time() + self._seconds * min(max(2 - 2 * waited, 0), 1)

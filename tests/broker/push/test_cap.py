@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from delaylog.broker.engine.push.commands import drop_target
 from delaylog.broker.push.share import Share
 from tests.broker.push.receivers import Receiver, answer, hang
 from tests.broker.push.test_pusher import Pushing, pushing
@@ -100,8 +101,30 @@ async def test_pumps_without_a_slot_are_woken_by_ends_alone(
         assert asked <= 10
         # Messages that may not be attempted are not leased.
         assert sum(push.group(name).counts.leased for name in NAMES) == 2
-        for name in NAMES:
-            push.target(hanging, name, timeout_ms=1_000)
+
+
+async def test_a_target_that_is_replaced_while_it_waits_for_a_slot_loses_none(
+    tmp_path: Path,
+) -> None:
+    async with (
+        Receiver(hang) as hanging,
+        Receiver(answer(200)) as receiver,
+        pushing(tmp_path, hanging, receiver, attempts_max=1) as push,
+    ):
+        bad = push.topic("bad")
+        push.target(hanging, "bad", timeout_ms=1_000)
+        push.it.send(topic="bad")
+        await hanging.arrived.wait()
+        # The attempt goes on until its timeout.
+        drop_target(push.it.engine.state, bad, bad.default, push.it.clock.now_ms())
+        push.topic()
+        push.it.send(3)
+        push.target(receiver)
+        await asyncio.sleep(0.3)
+        assert not receiver.requests
+        push.target(receiver, concurrency=2)
+        await push.counts(acked=3)
+        await push.it.until(lambda: push.pusher.share.in_flight == 0)
 
 
 async def test_failed_attempts_of_one_target_take_one_turn(
