@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     reason: str = ""
     """Why it failed, at most 1 KiB; empty if it did not."""
     retry_after_ms: int | None = None
-    """The wait that the receiver asked for, in ms, capped; None: it named none."""
+    """THROTTLED: the pause that the receiver asked for, in ms, capped; None: it named none."""
     unwell: bool = False
     """Whether the attempt is evidence that the target does not work at present."""
 
@@ -69,12 +69,12 @@ def judge(status: int, headers: Mapping[str, str], excerpt: bytes, now_ms: int) 
         return Outcome(Verdict.REFUSED, reason)
     if status == HTTPStatus.GONE:
         return Outcome(Verdict.GONE, reason)
-    wait_ms = retry_after_ms(headers.get("retry-after", ""), now_ms)
     if status in _THROTTLING:
+        wait_ms = retry_after_ms(headers.get("retry-after", ""), now_ms)
         return Outcome(Verdict.THROTTLED, reason, wait_ms, unwell=status != 429)
     # What a receiver dislikes about one message says nothing about the next one.
     unwell = status >= 500 or status < 400 or status in (401, 403, 404, 405, 407, 408)
-    return Outcome(Verdict.FAILED, reason, wait_ms, unwell=unwell)
+    return Outcome(Verdict.FAILED, reason, unwell=unwell)
 
 
 def fault(error: BaseException, timeout_ms: int) -> Outcome:

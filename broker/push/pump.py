@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import Breaker
 from delaylog.broker.push.outcomes import Outcome, Verdict, fault, without_excerpt
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
-from delaylog.broker.push.share import FIRST_SECONDS, Share
+from delaylog.broker.push.share import Share
 from delaylog.broker.push.signing import make_signers, signature_headers
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.layout import ref_to_id
@@ -42,6 +43,9 @@ WAIT_MS: Final = 20_000
 """How long one receive waits for messages."""
 LEASE_SLACK_MS: Final = 30_000
 """A lease is longer than an attempt: the end of a failed one may wait for its turn."""
+FULL_SECONDS: Final = 1.0
+"""A pump with attempts in flight, of which the share permits no more, looks again after this time,
+or when an attempt of its own ends."""
 ROOM_SECONDS: Final = 0.02
 """A busy target waits this long at most for a quarter of its attempts to end, so that one receive
 leases several messages, and one settle acks as many."""
@@ -90,7 +94,8 @@ class Pump:
         """By lease: origins of messages that are to be acked."""
         self._acks_wait = False
         """Whether acks wait for the next receive, so that both are one write of the log."""
-        self._failing = asyncio.Lock()
+        self._turn: asyncio.Event | None = None
+        """Set at the turn for which a failed attempt waits; None if none waits."""
         self._room = asyncio.Event()
         self._wake_at = 0
         """The event is set when at most this number of attempts is in flight."""
@@ -137,31 +142,38 @@ class Pump:
         """Lease and attempt until the target is not current any more."""
         while True:
             now_ms = self._node.clock.now_ms()
-            count = self.breaker.permitted(now_ms, self._share.room(self.breaker.in_flight))
+            in_flight = self.breaker.in_flight
+            # A target that has none in flight waits for its slot below.
+            wanted = max(self._share.room(in_flight), int(in_flight == 0))
+            count = self.breaker.permitted(now_ms, wanted)
             if count == 0:
                 wait_s = (self.breaker.ready_at_ms(now_ms) - now_ms) / 1_000
-                wait_s = min(max(wait_s, ROOM_SECONDS), LOOK_SECONDS)
-                await self._until_ended(self.breaker.in_flight - 1, wait_s)
+                wait_s = min(max(wait_s, ROOM_SECONDS if wanted else FULL_SECONDS), LOOK_SECONDS)
+                await self._until_ended(in_flight - 1, wait_s)
                 continue
-            found = 0
+            begun = 0
             try:
                 if self.breaker.health.failing_since_ms:
-                    await self._share.turn()
+                    await self._share.failing.next()
                 elif not self._is_known:
-                    await self._share.turn(FIRST_SECONDS)
-                delivery = await self._receive(count)
+                    await self._share.unknown.next()
+                delivery = await self._receive_in_slot() if self._share.is_full else None
+                has_slot = delivery is not None
+                if delivery is None:
+                    delivery = await self._receive(count, WAIT_MS)
                 if delivery is not None:
-                    found = delivery.count
+                    in_flight = self.breaker.in_flight - count
+                    begun = self._begin(delivery, in_flight, has_slot=has_slot)
             finally:
-                self.breaker.unused(count - found)
+                self.breaker.unused(count - begun)
             if delivery is None:
                 continue
+            if begun < delivery.count:
+                rest = Receipts(delivery.lease, delivery.origins[begun:])
+                await self._settle(_UNTRIED, [rest])
             if not self.is_current:
-                # The target changed while this receive waited. The next pump gets the messages.
-                await self._settle(_UNTRIED, [Receipts(delivery.lease)])
                 return
-            self._begin(delivery)
-            if found == count:
+            if begun == count:
                 self._acks_wait = True
                 try:
                     await self._until_ended(self.breaker.in_flight * 3 // 4, ROOM_SECONDS)
@@ -169,11 +181,22 @@ class Pump:
                     self._acks_wait = False
                     self._flush_acks()
 
-    async def _receive(self, count: int) -> Delivery | None:
+    async def _receive_in_slot(self) -> Delivery | None:
+        """Wait for a slot, then receive one message that is ready; without one the slot is free."""
+        await self._share.slot()
+        delivery = None
+        try:
+            delivery = await self._receive(1, 0)
+        finally:
+            if delivery is None:
+                self._share.free()
+        return delivery
+
+    async def _receive(self, count: int, wait_ms: int) -> Delivery | None:
         lease_ms = self.target.timeout_ms + LEASE_SLACK_MS
         call = ReceiveCall(
             count,
-            wait_ms=WAIT_MS,
+            wait_ms=wait_ms,
             lease_ms=min(lease_ms, self._state.limits.lease_ms_max),
             group=self._place.group,
             consumer=CONSUMER,
@@ -196,7 +219,15 @@ class Pump:
 
     # ------------------------------------------------------------------ attempts
 
-    def _begin(self, delivery: Delivery) -> None:
+    def _begin(self, delivery: Delivery, in_flight: int, *, has_slot: bool) -> int:
+        """Begin the attempts for which there is room beside `in_flight` of this target; returns how
+        many. There may be less room than before the receive.
+        """
+        if not self.is_current:
+            # The target changed during the receive. The next pump gets the messages.
+            if has_slot:
+                self._share.free()
+            return 0
         at_s = self._node.clock.now_ms() // 1_000
         columns = (
             delivery.origins.tolist(),
@@ -204,8 +235,12 @@ class Pump:
             delivery.rows["deliver_at"].tolist(),
             split_records(delivery.records, delivery.rows),
         )
+        count = delivery.count
+        if not has_slot:
+            count = min(count, self._share.room(in_flight))
+            self._share.take(count)
         # All requests are made at once: code that ran a moment ago runs twice as fast.
-        for origin, attempts, deliver_at_ms, record in zip(*columns, strict=True):
+        for origin, attempts, deliver_at_ms, record in islice(zip(*columns, strict=True), count):
             said = PushedMessage(
                 ref_to_id(origin),
                 record.id,
@@ -216,8 +251,8 @@ class Pump:
                 record.headers,
                 record.body,
             )
-            self._share.in_flight += 1
             self._share.run(self._attempt(self._request(said, at_s), delivery.lease, origin))
+        return count
 
     def _request(self, said: PushedMessage, at_s: int) -> PushRequest | None:
         """None if the broker cannot make it: one message must not end the attempts at others."""
@@ -232,24 +267,18 @@ class Pump:
     async def _attempt(self, request: PushRequest | None, lease: int, origin: int) -> None:
         # If the attempt is cancelled, the broker does not know what the receiver has got.
         outcome = Outcome(Verdict.FAILED, "the broker stopped during the attempt")
-        target = self.target
         try:
-            if request is None:
-                outcome = Outcome(
-                    Verdict.FAILED, "the broker cannot make a request of this message"
-                )
-            else:
-                outcome = await self._attempts.post(target.url, request, target.timeout_ms)
+            try:
+                outcome = await self._post(request)
+            finally:
+                self._share.free()
             if outcome.unwell:
-                # One at a time, so that failures of other targets need not wait for all of these.
-                async with self._failing:
-                    await self._share.turn()
+                await self._failing_turn()
         except asyncio.CancelledError:
             pass
         except Exception as error:
             log.exception("an attempt at a push failed by an error of the broker")
-            outcome = fault(error, target.timeout_ms)
-        self._share.in_flight -= 1
+            outcome = fault(error, self.target.timeout_ms)
         self._share.ended[outcome.verdict] += 1
         self._note(outcome)
         if outcome.verdict is Verdict.ACKED:
@@ -258,6 +287,25 @@ class Pump:
         else:
             receipts = Receipts(lease, np.array([origin], np.int64))
             await self._settle(_settling(outcome), [receipts])
+
+    async def _post(self, request: PushRequest | None) -> Outcome:
+        if request is None:
+            return Outcome(Verdict.FAILED, "the broker cannot make a request of this message")
+        return await self._attempts.post(self.target.url, request, self.target.timeout_ms)
+
+    async def _failing_turn(self) -> None:
+        """Wait for a turn, or for the one of this target that is waited for. If each failed attempt
+        took a turn, the last ones would wait longer than their leases last.
+        """
+        if self._turn is not None:
+            await self._turn.wait()
+            return
+        self._turn = turn = asyncio.Event()
+        try:
+            await self._share.failing.next()
+        finally:
+            self._turn = None
+            turn.set()
 
     def _ack(self, lease: int, origin: int) -> None:
         """Ack in one call what receivers have taken in this turn of the loop, or until the next

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from enum import Enum
 from threading import Thread
 from typing import Any, Final, TypeAlias
 
@@ -24,31 +25,40 @@ NAMES_MAX: Final = 10_000
 _Found: TypeAlias = "list[tuple[Any, ...]]"
 
 
+class _Name(Enum):
+    """What the last look-up of a name that has ended says of it."""
+
+    GOOD = 1
+    """It had an address."""
+    NEW = 2
+    """None has ended yet."""
+    BAD = 3
+    """It had none."""
+
+
 class Resolver(AbstractResolver):
     """Create it on the event loop."""
 
     def __init__(self) -> None:
         self._room = {
-            True: asyncio.Semaphore(LOOKUPS_MAX // 2),
-            None: asyncio.Semaphore(LOOKUPS_MAX // 4),
-            False: asyncio.Semaphore(LOOKUPS_MAX // 4),
+            _Name.GOOD: asyncio.Semaphore(LOOKUPS_MAX // 2),
+            _Name.NEW: asyncio.Semaphore(LOOKUPS_MAX // 4),
+            _Name.BAD: asyncio.Semaphore(LOOKUPS_MAX // 4),
         }
-        self._found: dict[str, bool] = {}
-        """Whether the last look-up of a name had an address. One under way has none yet."""
+        self._names: dict[str, _Name] = {}
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of a name. Raises OSError."""
-        room = self._room[self._found.get(host)]
+        """The addresses of a name. Raises OSError, or RuntimeError if no thread can start."""
+        room = self._room[self._names.get(host, _Name.NEW)]
         await room.acquire()
-        self._remember(host, found=False)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[_Found] = loop.create_future()
 
         def ended(found: _Found, error: Exception | None) -> None:
             room.release()
-            self._remember(host, found=error is None)
+            self._remember(host, _Name.GOOD if error is None else _Name.BAD)
             if answer.done():
                 # Nobody waits for it any more.
                 return
@@ -70,7 +80,11 @@ class Resolver(AbstractResolver):
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(ended, found, failure)
 
-        Thread(target=look, name="push-resolver", daemon=True).start()
+        try:
+            Thread(target=look, name="push-resolver", daemon=True).start()
+        except BaseException:
+            room.release()
+            raise
         return [
             ResolveResult(
                 hostname=host,
@@ -83,11 +97,11 @@ class Resolver(AbstractResolver):
             for kind, _, protocol, _, address in await answer
         ]
 
-    def _remember(self, host: str, *, found: bool) -> None:
-        self._found.pop(host, None)
-        if len(self._found) >= NAMES_MAX:
-            del self._found[next(iter(self._found))]
-        self._found[host] = found
+    def _remember(self, host: str, name: _Name) -> None:
+        self._names.pop(host, None)
+        if len(self._names) >= NAMES_MAX:
+            del self._names[next(iter(self._names))]
+        self._names[host] = name
 
     async def close(self) -> None:
         """Nothing: lookups under way end by themselves."""

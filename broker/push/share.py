@@ -4,11 +4,15 @@ A failed attempt costs the broker about a millisecond: a connection, a lease, a 
 targets that begin to hang together also time out together. So attempts at targets that fail, and
 the ends of failed attempts, take turns at a fixed pace, and what is left of the loop's time goes
 to targets that work.
+
+At most `most` attempts are in flight. A pump that waits for messages holds no slot: thousands of
+idle targets would use them all up. It takes slots when messages arrive.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine
 from typing import Final, TypeAlias
 
@@ -18,6 +22,8 @@ TURN_SECONDS: Final = 0.010
 """The pace of targets that fail: 100 turns a second."""
 FIRST_SECONDS: Final = 0.003
 """The pace of targets of which nothing is known, as after a start: 333 turns a second."""
+WAIT_SECONDS_MAX: Final = 20.0
+"""The longest wait for a turn, well below the time by which a lease outlasts its attempt."""
 IDLE_MAX: Final = 256
 """Idle tasks that wait for the next attempts, a few KiB each."""
 _Work: TypeAlias = Coroutine[None, None, None]
@@ -34,7 +40,9 @@ class Share:
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[_Work | None]]] = []
         """Tasks that wait for work: a new task for each attempt costs more than its signature."""
         self._closed = False
-        self._turns = {pace: _Turns(pace) for pace in (TURN_SECONDS, FIRST_SECONDS)}
+        self.failing, self.unknown = Turns(TURN_SECONDS), Turns(FIRST_SECONDS)
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Pumps that wait for a slot."""
 
     def room(self, in_flight: int) -> int:
         """How many attempts may begin at a target that has `in_flight`.
@@ -45,6 +53,39 @@ class Share:
         """
         left = self.most - self.in_flight
         return max((left - in_flight) // 2, int(left > in_flight == 0))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further attempt may begin before one ends."""
+        return self.in_flight >= self.most
+
+    def take(self, count: int) -> None:
+        """Count attempts that begin; `room` has permitted them in this turn of the loop."""
+        self.in_flight += count
+        assert self.in_flight <= self.most, "`room` permits no more"
+
+    async def slot(self) -> None:
+        """Take a slot for one attempt, first come, first served; `free` returns it."""
+        if not self.is_full:
+            self.take(1)
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not future.cancelled():
+                self.free()
+            raise
+
+    def free(self) -> None:
+        """Return the slot of an attempt that ended or was not made; the longest wait gets it."""
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+        self.in_flight -= 1
 
     def run(self, work: _Work) -> None:
         """Run it on the loop, in a task that may have done other work before."""
@@ -81,22 +122,22 @@ class Share:
                     lost.close()
                 raise
 
-    async def turn(self, seconds: float = TURN_SECONDS) -> None:
-        """Wait for a turn of this node, which takes so long; each pace has turns of its own."""
-        await self._turns[seconds].next()
 
-
-class _Turns:
+class Turns:
     """Turns at one pace, in the order of calls."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._next_s, self._lock = seconds, 0.0, asyncio.Lock()
 
     async def next(self) -> None:
-        """A loop that was late does not make up for turns: overdue ones would come together."""
+        """Wait for a turn. A loop that was late does not make up for turns: overdue ones would come
+        together. Waits of more than half of `WAIT_SECONDS_MAX` raise the pace, so that none is longer.
+        """
         loop = asyncio.get_running_loop()
+        called_s = loop.time()
         async with self._lock:
             wait_s = self._next_s - loop.time()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            self._next_s = loop.time() + self._seconds
+            waited = (loop.time() - called_s) / WAIT_SECONDS_MAX
+            self._next_s = loop.time() + self._seconds * min(max(2 - 2 * waited, 0), 1)

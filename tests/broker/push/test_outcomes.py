@@ -76,6 +76,9 @@ def test_retry_after(text: str, wait_ms: int | None) -> None:
     assert retry_after_ms(text, NOW_MS) == wait_ms
     made = judge(503, {"retry-after": text}, b"", NOW_MS)
     assert made.retry_after_ms == wait_ms
+    # The message of another answer keeps its backoff, and its target does not pause.
+    for status in (302, 400, 410, 413, 500):
+        assert judge(status, {"retry-after": text}, b"", NOW_MS).retry_after_ms is None
 
 
 @given(st.text(max_size=60))

@@ -74,11 +74,13 @@ class Pushing:
 
 
 @asynccontextmanager
-async def pushing(folder: Path, *receivers: Receiver) -> AsyncGenerator[Pushing]:
+async def pushing(
+    folder: Path, *receivers: Receiver, attempts_max: int = 10_000
+) -> AsyncGenerator[Pushing]:
     async with running(folder) as it:
         rules = AddressRules(LOOPBACK, frozenset(each.port for each in receivers))
         attempts = Attempts(rules, now_ms=it.clock.now_ms)
-        pusher = Pusher(it.node, attempts, it.fatal.append, attempts_max=10_000)
+        pusher = Pusher(it.node, attempts, it.fatal.append, attempts_max=attempts_max)
         pusher.start()
         try:
             yield Pushing(it, pusher)

@@ -6,10 +6,12 @@ import asyncio
 import time
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.push.share import FIRST_SECONDS, IDLE_MAX, TURN_SECONDS, Share
+from delaylog.broker.push.pump import LEASE_SLACK_MS
+from delaylog.broker.push.share import IDLE_MAX, TURN_SECONDS, WAIT_SECONDS_MAX, Share, Turns
 
 
 async def test_turns_come_in_order_at_a_pace() -> None:
@@ -18,7 +20,7 @@ async def test_turns_come_in_order_at_a_pace() -> None:
     began = loop.time()
 
     async def one(number: int) -> None:
-        await share.turn()
+        await share.failing.next()
         ended.append((number, loop.time() - began))
 
     await asyncio.gather(*(one(number) for number in range(20)))
@@ -30,10 +32,10 @@ async def test_turns_come_in_order_at_a_pace() -> None:
 
 async def test_turns_of_one_pace_do_not_wait_for_those_of_another() -> None:
     share, loop = Share(10), asyncio.get_running_loop()
-    waiting = [asyncio.create_task(share.turn()) for _ in range(20)]
+    waiting = [asyncio.create_task(share.failing.next()) for _ in range(20)]
     await asyncio.sleep(0)
     began = loop.time()
-    await share.turn(FIRST_SECONDS)
+    await share.unknown.next()
     assert loop.time() - began < 10 * TURN_SECONDS
     for task in waiting:
         task.cancel()
@@ -63,7 +65,7 @@ async def test_a_loop_that_was_blocked_does_not_make_up_for_turns() -> None:
     ended: list[float] = []
 
     async def one() -> None:
-        await share.turn()
+        await share.failing.next()
         ended.append(loop.time())
 
     tasks = [asyncio.create_task(one()) for _ in range(8)]
@@ -78,9 +80,50 @@ async def test_the_first_turn_after_a_pause_waits_for_nothing() -> None:
     share, loop = Share(10), asyncio.get_running_loop()
     for _ in range(3):
         began = loop.time()
-        await share.turn()
+        await share.failing.next()
         assert loop.time() - began < TURN_SECONDS
         await asyncio.sleep(2 * TURN_SECONDS)
+
+
+async def test_no_wait_for_a_turn_is_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand turns of 10 ms would take 10 s; the limit is 0.2 s here."""
+    monkeypatch.setattr("delaylog.broker.push.share.WAIT_SECONDS_MAX", 0.2)
+    turns, loop = Turns(TURN_SECONDS), asyncio.get_running_loop()
+    began = loop.time()
+    await asyncio.gather(*(turns.next() for _ in range(1_000)))
+    # What is overdue comes at once, as fast as the machine is.
+    assert 0.15 < loop.time() - began < 2
+    assert WAIT_SECONDS_MAX * 1_000 < LEASE_SLACK_MS
+
+
+async def test_slots_go_to_the_longest_wait() -> None:
+    share = Share(2)
+    share.take(2)
+    got: list[int] = []
+
+    async def one(number: int) -> None:
+        await share.slot()
+        got.append(number)
+
+    tasks = [asyncio.create_task(one(number)) for number in range(4)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    assert (share.room(0), got) == (0, [])
+    for _ in range(2):
+        share.free()
+        # A slot that was handed over is in use: nobody overtakes.
+        assert share.is_full
+        await asyncio.sleep(0)
+    assert got == [0, 2]
+    share.free()
+    # It has a slot and is cancelled before it learns that.
+    tasks[3].cancel()
+    await asyncio.sleep(0.01)
+    assert (got, share.in_flight) == ([0, 2], 1)
+    share.free()
+    await share.slot()
+    assert share.in_flight == 1
 
 
 async def test_work_is_known_until_it_ends_and_its_task_is_used_again() -> None:
