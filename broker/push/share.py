@@ -131,7 +131,7 @@ class Turns:
 
     async def next(self) -> None:
         """Wait for a turn. A loop that was late does not make up for turns: overdue ones would come
-        together. Waits of more than half of `WAIT_SECONDS_MAX` raise the pace, so that none is longer.
+        together. Waits of more than half of `WAIT_SECONDS_MAX` raise the pace: none is longer.
         """
         loop = asyncio.get_running_loop()
         called_s = loop.time()

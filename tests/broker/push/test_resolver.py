@@ -19,7 +19,7 @@ class Names:
 
     def __init__(self) -> None:
         self.go_on = Event()
-        self.hangs = ("hangs",)
+        self.hangs: tuple[str, ...] = ("hangs",)
         self.asked: list[str] = []
 
     def look(self, host: str, *_: Any) -> list[Any]:
