@@ -61,7 +61,8 @@ def plan_recall(
         any(each.known[n] and each.states[n] == MessageState.WAITING for each in seen)
         for n in range(len(ids))
     ]
-    kept = len(ids) - wait[::-1].index(False) if False in wait else 0
+    # Up to the last instant whose message does not wait any more.
+    kept = max((n + 1 for n, waits in enumerate(wait) if not waits), default=0)
     if kept == len(ids):
         return Recall(one, [])
     progress.n -= len(ids) - kept

@@ -1,8 +1,12 @@
 """The order of due times on a leader: a hint, which is made of the columns.
 
-A heap of a million entries would take 60 MB. So only those of the next minute are in order: once
-it is over, or most of it, the columns are scanned for the next one. What is entered for a time
-within the minute goes to a heap. Entries may be stale, and the caller checks each against the
+A heap of a million entries would take 60 MB. So an entry is in one of three places, by its time:
+
+    heap      what comes first, and what was entered for a time that was scanned
+    scanned   sorted arrays of what a scan of the columns has found in the next minute
+    columns   everything behind that, of which only the first time is known
+
+A scan comes when that first time does. Entries may be stale, and the caller checks each against the
 columns.
 """
 
@@ -17,8 +21,10 @@ from delaylog.broker.engine.schedules.columns import Columns, buffered_in, wakes
 from delaylog.storage.layout import NEVER_MS, Int64Array
 
 WINDOW_MS: Final = 60_000
-NEAR_MAX: Final = 65_536
-"""Entries that one scan takes; the minute ends earlier if it has more."""
+SCAN_ENTRIES: Final = 65_536
+"""A scan that finds more ends behind those of one time, so before the minute does. The next scan
+waits until half of this is left.
+"""
 REFILL: Final = 256
 """Entries that go to the heap together."""
 _SLOT_BITS: Final = 32
@@ -35,71 +41,68 @@ class Wakes:
         self._leads = False
         self._heap: list[int] = []
         """(time, slot) in one integer."""
-        self._near: tuple[Int64Array, Int64Array] = _NOTHING
-        """(times, slots) of the minute in order; the first `_taken` are in the heap."""
-        self._taken = 0
-        self._end_ms = AT_ONCE_MS
-        """Everything due before this is in the heap or near."""
-        self._later_ms = NEVER_MS
-        """Nothing else is due before this."""
+        self._times, self._slots = _NOTHING
+        """The scanned entries that are not in the heap yet, in order."""
+        self._scanned_ms = AT_ONCE_MS
+        """Everything due before this is in the heap or scanned."""
+        self._unscanned_ms = NEVER_MS
+        """Nothing that only the columns have is due before this."""
 
     def lead(self) -> None:
         """Begin. Firings that wait for a message are looked at first."""
         self.follow()
         self._leads = True
         if self._columns.count:
-            self._later_ms = AT_ONCE_MS + 1
-            slots = self._columns.where(buffered_in)
-            self._near = np.full(len(slots), AT_ONCE_MS, np.int64), slots
+            # The first scan is due at once, but behind those firings.
+            self._unscanned_ms = AT_ONCE_MS + 1
+            self._slots = self._columns.where(buffered_in)
+            self._times = np.full(len(self._slots), AT_ONCE_MS, np.int64)
 
     def follow(self) -> None:
         """Forget everything: another node leads."""
         self._leads = False
         self._heap.clear()
-        self._near, self._taken = _NOTHING, 0
-        self._end_ms, self._later_ms = AT_ONCE_MS, NEVER_MS
+        self._times, self._slots = _NOTHING
+        self._scanned_ms, self._unscanned_ms = AT_ONCE_MS, NEVER_MS
 
     def enter(self, slot: int, wake_ms: int) -> None:
         """Look at a slot at this time."""
         if not self._leads:
             return
-        if wake_ms < self._end_ms or wake_ms == AT_ONCE_MS:
+        if wake_ms < self._scanned_ms or wake_ms == AT_ONCE_MS:
             heappush(self._heap, wake_ms << _SLOT_BITS | slot)
         else:
-            self._later_ms = min(self._later_ms, wake_ms)
+            self._unscanned_ms = min(self._unscanned_ms, wake_ms)
 
     def next_ms(self) -> int | None:
         """When something may be due; never later than it is."""
-        times = [self._later_ms]
+        self._fill_heap()
+        first = self._unscanned_ms
         if self._heap:
-            times.append(self._heap[0] >> _SLOT_BITS)
-        if self._taken < len(self._near[0]):
-            times.append(int(self._near[0][self._taken]))
-        first = min(times)
+            first = min(first, self._heap[0] >> _SLOT_BITS)
         return None if first == NEVER_MS else first
 
     def look_ahead(self, now_ms: int) -> None:
-        """Take the next minute from the columns if this one is over.
+        """Scan the next minute if something behind the scanned entries may be due.
 
-        What is left of this one does not keep it: some entries may be late for ever.
+        What is left of them does not keep it, unless it is much: some may be late for ever.
         Every entry of a time must be in the columns: nothing that was entered ahead of its frame is
         waiting for this.
         """
-        self._refill()
-        if self._later_ms <= now_ms and len(self._near[0]) - self._taken < NEAR_MAX / 2:
+        self._fill_heap()
+        if self._unscanned_ms <= now_ms and len(self._times) < SCAN_ENTRIES / 2:
             self._scan(now_ms)
-
-    @property
-    def _over(self) -> bool:
-        return not self._heap or self._heap[0] >> _SLOT_BITS >= self._later_ms
 
     def pop(self, now_ms: int) -> tuple[int, int] | None:
         """(slot, time) of the entry that is due first; None if none is, or `look_ahead` is due."""
-        self._refill()
-        if self._over or self._heap[0] >> _SLOT_BITS > now_ms:
+        self._fill_heap()
+        if not self._heap:
             return None
-        entry = heappop(self._heap)
-        return entry & _SLOT_MASK, entry >> _SLOT_BITS
+        wake_ms, slot = self._heap[0] >> _SLOT_BITS, self._heap[0] & _SLOT_MASK
+        if wake_ms > now_ms or wake_ms >= self._unscanned_ms:
+            return None
+        heappop(self._heap)
+        return slot, wake_ms
 
     def all_in_order(self) -> tuple[Int64Array, Int64Array]:
         """(times, slots) of everything that waits for an instant, by time."""
@@ -111,41 +114,37 @@ class Wakes:
             slots.append(start + found)
         return _in_order(np.concatenate(times), np.concatenate(slots))
 
-    def _refill(self) -> None:
-        """Have the first entry of all in the heap."""
-        while self._taken < len(self._near[0]):
-            key = int(self._near[0][self._taken]) << _SLOT_BITS | int(self._near[1][self._taken])
-            if self._heap and self._heap[0] <= key:
+    def _fill_heap(self) -> None:
+        """Move scanned entries to the heap until it has the first entry of all."""
+        while len(self._times):
+            first = int(self._times[0]) << _SLOT_BITS | int(self._slots[0])
+            if self._heap and self._heap[0] <= first:
                 break
-            part = slice(self._taken, self._taken + REFILL)
-            for wake_ms, slot in zip(*(each[part].tolist() for each in self._near), strict=True):
+            times, slots = self._times[:REFILL].tolist(), self._slots[:REFILL].tolist()
+            for wake_ms, slot in zip(times, slots, strict=True):
                 heappush(self._heap, wake_ms << _SLOT_BITS | slot)
-            self._taken += REFILL
+            self._times, self._slots = self._times[REFILL:], self._slots[REFILL:]
 
     def _scan(self, now_ms: int) -> None:
-        """Take the next minute from the columns, behind what is left of the present one."""
-        begin_ms, end_ms, later_ms = self._end_ms, now_ms + WINDOW_MS, NEVER_MS
-        times, slots = list[Int64Array](), list[Int64Array]()
+        """Append what the columns have from the end of the last scan up to a minute from now."""
+        begin_ms, end_ms, unscanned_ms = self._scanned_ms, now_ms + WINDOW_MS, NEVER_MS
+        found_times, found_slots = list[Int64Array](), list[Int64Array]()
         for start, block in self._columns.used():
             wakes = wakes_of(block)
             found = np.flatnonzero((wakes >= begin_ms) & (wakes < end_ms))
-            times.append(wakes[found])
-            slots.append(start + found)
-            later_ms = min(later_ms, int(wakes[wakes >= end_ms].min(initial=NEVER_MS)))
-        self._end_ms, self._later_ms = end_ms, later_ms
-        found_ms, found_slots = _in_order(np.concatenate(times), np.concatenate(slots))
-        if len(found_ms) > NEAR_MAX:
-            # All entries of one time, so that the end lies between two times.
-            cut = int(np.searchsorted(found_ms, found_ms[NEAR_MAX], "right"))
-            if cut < len(found_ms):
-                self._end_ms = self._later_ms = int(found_ms[cut])
-                found_ms, found_slots = found_ms[:cut], found_slots[:cut]
-        left = slice(self._taken, None)
-        self._near = (
-            np.concatenate((self._near[0][left], found_ms)),
-            np.concatenate((self._near[1][left], found_slots)),
-        )
-        self._taken = 0
+            found_times.append(wakes[found])
+            found_slots.append(start + found)
+            unscanned_ms = min(unscanned_ms, int(wakes[wakes >= end_ms].min(initial=NEVER_MS)))
+        times, slots = _in_order(np.concatenate(found_times), np.concatenate(found_slots))
+        if len(times) > SCAN_ENTRIES:
+            # Behind all entries of one time, since the scan must end between two times.
+            count = int(np.searchsorted(times, times[SCAN_ENTRIES], "right"))
+            if count < len(times):
+                end_ms = unscanned_ms = int(times[count])
+                times, slots = times[:count], slots[:count]
+        self._scanned_ms, self._unscanned_ms = end_ms, unscanned_ms
+        self._times = np.concatenate((self._times, times))
+        self._slots = np.concatenate((self._slots, slots))
 
 
 _NOTHING: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64))

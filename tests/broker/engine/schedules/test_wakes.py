@@ -34,10 +34,10 @@ def popped(wakes: Wakes, now_ms: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(tries(30)))
-@pytest.mark.parametrize("near_max", [3, 65_536])
-def test_all_come_in_order(seed: int, near_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scan_entries", [3, 65_536])
+def test_all_come_in_order(seed: int, scan_entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows move on when they have come, within the minute or far ahead; the clock jumps."""
-    monkeypatch.setattr(module, "NEAR_MAX", near_max)
+    monkeypatch.setattr(module, "SCAN_ENTRIES", scan_entries)
     monkeypatch.setattr(module, "REFILL", 2)
     random = Random(seed)
     dues = [1_000 + random.randrange(0, 5 * WINDOW_MS, 10_000) for _ in range(40)]
