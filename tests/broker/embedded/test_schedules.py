@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from delaylog.broker.embedded import ManualClock
+from delaylog.broker.schedules.zones import PACKAGED
+from delaylog.client import BadRequest
 
 
 def test_a_year_on_the_test_clock(open_embedded: Any) -> None:
@@ -56,3 +61,28 @@ def test_a_change_in_the_last_second_reaches_the_message(open_embedded: Any) -> 
     clock.advance(seconds=1)
     assert [message.text for message in broker.receive("t", max=10)] == ["new"]
     assert plain.schedule("t", "s")["n"] == 1
+
+
+def test_a_zone_that_the_release_lacks_is_said_everywhere(
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In answers, refusals and one line of the log."""
+    clock = ManualClock(int(datetime(2027, 1, 1, tzinfo=UTC).timestamp() * 1_000))
+    broker = open_embedded(clock=clock, fsync="never")
+    plain = broker.broker()
+    for name in ("a", "b"):
+        plain.put_schedule("t", name, name, cron="0 9 * * *", zone="Europe/Berlin")
+    with monkeypatch.context() as lacking, caplog.at_level(logging.WARNING, "delaylog.embedded"):
+        lacking.setattr(PACKAGED, "names", PACKAGED.names - {"Europe/Berlin"})
+        lacking.setattr(PACKAGED, "_loaded", {})
+        clock.advance(days=1)
+        clock.advance(days=1)
+        assert broker.receive("t", max=10) == []
+        for one in [*plain.schedules("t")["schedules"], plain.schedule("t", "a")]:
+            assert "has no zone 'Europe/Berlin'" in one["explain"]
+        for call in (plain.run_schedule, plain.preview_schedule):
+            with pytest.raises(BadRequest, match="has no zone 'Europe/Berlin'"):
+                call("t", "a")
+        assert plain.pause_schedule("t", "a")["state"] == "paused"
+        plain.drop_schedule("t", "a")
+    assert len([each for each in caplog.records if "tzdata" in each.getMessage()]) == 1
