@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, Literal
 
 from delaylog.broker.cli.parser import (
@@ -118,7 +119,7 @@ def add_broker(
             help=f"{option.help} (variable {option.variable}{default})",
         )
         if option.name == "token":
-            argument.type = minus
+            argument.type = partial(minus, instead=": use --token-file or DELAYLOG_TOKEN")
         elif argument.metavar == "FILE":
             complete_files(argument)
     group.add_argument(
@@ -129,12 +130,12 @@ def add_broker(
     add_json(parser)
 
 
-def minus(text: str) -> str:
+def minus(text: str, instead: str = "") -> str:
     """Refuse a secret on the command line, without showing it once more."""
     if text != "-":
         raise argparse.ArgumentTypeError(
             "takes only - (standard input), because every user of this machine sees the arguments "
-            "of a command"
+            f"of a command{instead}"
         )
     return text
 

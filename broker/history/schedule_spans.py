@@ -78,10 +78,10 @@ def spans_of(
             last_ms = FOREVER
             until_ms = until_ms if closing["next_ms"] is None else closing["next_ms"]
         elif closing is not None and closing["state"] == "ended":
-            last_ms, until_ms = FOREVER, (closing["fired_ms"] or 0) + 1
+            last_ms, until_ms = FOREVER, (closing.get("fired_ms") or 0) + 1
         # A client may have repeated the call, so the schedule may have fired before the answer. One
         # that is older than the history has.
-        first_ms = min(answer["next_ms"], (answer["fired_ms"] or FOREVER))
+        first_ms = min(answer["next_ms"], (answer.get("fired_ms") or FOREVER))
         if not stepped:
             first_ms = min(answer["next_ms"], call.t0 - slack_ms)
         if index == 0 and (answer["n"] or answer["skipped"]):
@@ -124,7 +124,7 @@ def _caps(lines: Sequence[ScheduleCall], *, stepped: bool, slack_ms: int) -> lis
         elif following is None or timing_of(following) != timing_of(answer):
             cap_ms = lines[index + 1].t0 - slack_ms
             if stepped:
-                cap_ms = (answer["fired_ms"] or 0) - AHEAD_MS + 1
+                cap_ms = (answer.get("fired_ms") or 0) - AHEAD_MS + 1
         caps[index] = cap_ms
     return caps
 

@@ -102,6 +102,8 @@ class Connection(asyncio.Protocol):
         """Release the client's resources."""
         self._transport = None
         self._rest = []
+        # This object may live on in a cycle: what it has received must not.
+        self._parser = self._face.new_parser()
         if self.task is not None:
             self.task.cancel()
         if self.entered:

@@ -73,7 +73,7 @@ class ScheduleRunner:
         newer = self._zones.version > table.zones
         again = newer or (table.mixed and self._zones.version == table.zones)
         # An earlier leadership may have left some, which another leader has computed since.
-        self._recomputing = Recomputing(table) if again else None
+        self._recomputing = Recomputing(table) if again and len(table) else None
 
     def clock_stepped(self, now_ms: int) -> None:
         """The clock jumped ahead, which is an outage, or was set back, after which none was."""
@@ -89,7 +89,8 @@ class ScheduleRunner:
     def run_due(self, now_ms: int) -> None:
         """Fire what is due, one bounded slice."""
         wake = self.next_wake_ms()
-        if wake is None or wake > now_ms or not self._state.may_append():
+        state = self._state
+        if wake is None or wake > now_ms or state.retired or not state.may_append():
             return
         if self._state.short_of_space:
             # As sends are refused then. What is due fires when there is room: it is no outage.

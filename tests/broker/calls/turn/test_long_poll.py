@@ -10,6 +10,7 @@ import pytest
 
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
+from delaylog.broker.engine.late.timeline import Timeline
 from delaylog.broker.host.waiters import Waiters
 
 TOPIC = ("default", "t")
@@ -23,7 +24,7 @@ def closed(waiters: Waiters, gate: asyncio.Future[bool]) -> Any:
         return await gate
 
     return SimpleNamespace(
-        engine=SimpleNamespace(state=object()),
+        engine=SimpleNamespace(state=SimpleNamespace(topics={}, timeline=Timeline(0))),
         waiters=waiters,
         role=SimpleNamespace(until_may_deliver=until_may_deliver),
         clock=SimpleNamespace(now_ms=lambda: 0),

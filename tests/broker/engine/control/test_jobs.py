@@ -75,7 +75,8 @@ def counted(host, wanted: MessageFilter, monkeypatch: pytest.MonkeyPatch) -> tup
 )
 def test_a_count_in_pieces_is_what_a_job_matches(varied, wanted, monkeypatch) -> None:
     count, pieces = counted(varied, wanted, monkeypatch)
-    assert pieces >= 3 * 40 // 7
+    # An index finds those with a key or tag, in fewer pieces.
+    assert pieces >= (3 * 40 // 7 if wanted.key is wanted.tag is None else 1)
     monkeypatch.undo()
     late = 3 if wanted in (MessageFilter(), MessageFilter(key=b"k1", tag=b"red")) else 0
     assert run(varied, "cancel", wanted).matched == count + late
