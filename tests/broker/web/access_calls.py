@@ -16,6 +16,7 @@ from tests.broker.conftest import Secured
 NEEDS = {
     **dict.fromkeys(("getTopic", "listGroups", "listClaims", "getStats", "getForecast"), "read"),
     **dict.fromkeys(("listMessages", "listDead", "getMessage", "getGroup"), "read"),
+    **dict.fromkeys(("getTail", "listDeadReasons"), "read"),
     **dict.fromkeys(("putTopic", "updateTopic", "deleteTopic"), "admin"),
     **dict.fromkeys(("putGroup", "deleteGroup"), "admin"),
     **dict.fromkeys(
