@@ -12,7 +12,7 @@ is as fast for it. A run then has one entry instead, with the negative of the la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -150,10 +150,12 @@ class TextIndex(RunSet):
         yield from self._keep(runs, position if self.whole else 0)
         del self._flushing[: len(batches)]
 
-    def merge_jobs(self, hours: npt.NDArray[np.int64]) -> Jobs:
-        """Merge runs of similar sizes; entries of hours that are not among `hours` are dropped."""
+    def merge_jobs(self, hours_now: Callable[[], Int64Array]) -> Jobs:
+        """Merge runs of similar sizes; entries of hours that `hours_now` does not return are
+        dropped. It is asked when the runs are chosen: a later run may have later hours.
+        """
         while (start := self._crowded()) is not None:
-            old = self._runs[start:]
+            old, hours = self._runs[start:], hours_now()
             room = sum(run.count for run in old)
             pieces = room // SLICE_IDS + 1
             bounds = [(piece << 64) // pieces for piece in range(pieces + 1)]

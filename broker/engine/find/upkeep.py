@@ -18,7 +18,7 @@ from delaylog.broker.engine.views.scanning import walk
 from delaylog.storage.columns.questions import distinct
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
-from delaylog.storage.layout import HOUR_SHIFT, INDEX_BITS, RowArray
+from delaylog.storage.layout import HOUR_SHIFT, INDEX_BITS, Int64Array, RowArray
 from delaylog.storage.texts.text_index import RECENT_MAX
 from delaylog.storage.work import Work
 
@@ -65,8 +65,10 @@ class TextUpkeep:
         if texts.recent_count >= RECENT_MAX:
             yield from self._apart(self.flush())
         if texts.crowded:
-            hours = np.array(sorted(self._state.hours.counts), np.int64)
-            yield from self._apart(texts.merge_jobs(hours))
+            yield from self._apart(texts.merge_jobs(self._hours))
+
+    def _hours(self) -> Int64Array:
+        return np.array(sorted(self._state.hours.counts), np.int64)
 
     def flush(self) -> Work:
         """Write recent entries; the index is complete up to the same position as before.

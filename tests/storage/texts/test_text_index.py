@@ -61,7 +61,7 @@ def check(index: TextIndex) -> None:
 
 
 def merge(index: TextIndex, hours: list[int]) -> None:
-    for job in index.merge_jobs(np.array(hours, np.int64)):
+    for job in index.merge_jobs(lambda: np.array(hours, np.int64)):
         job()
 
 
@@ -109,6 +109,26 @@ def test_against_a_dict(tmp_path_factory: Any, steps: Any, common: int) -> None:
                     assert len(found) <= ever.get(key, 0)
                     assert (np.diff(found) > 0).all()
         index.close()
+
+
+def test_a_merge_keeps_a_run_that_was_written_before_it_began(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge waits for a checkpoint, which writes another run, with entries of a new hour."""
+    monkeypatch.setattr(run_set, "SIZE_MIN", 2)
+    index, hours = opened(FS, str(tmp_path)), [10]
+    jobs = index.merge_jobs(lambda: np.array(hours, np.int64))
+    hours.append(11)
+    for number in range(1, 20):
+        refs = np.array([10 << HOUR_SHIFT | number, 11 << HOUR_SHIFT | number], np.int64)
+        index.put(np.array([1, 2], np.uint64), refs)
+        flush(index, number)
+    for job in jobs:
+        job()
+    found = index.look_up(2, 10)
+    assert found is not None
+    assert len(found) == 19
+    index.close()
 
 
 def test_merges_drop_what_is_gone(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
