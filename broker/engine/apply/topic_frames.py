@@ -103,11 +103,13 @@ def _leave(state: EngineState, topic: Topic, group: Group, end: int) -> None:
     state.claims.drop(topic.number, group.number)
     state.targets.drop(topic.number, group.number)
     state.failures.drop(topic.number, group.number)
+    key = (topic.namespace, topic.name, group.name)
+    state.timeline.drop(key, (topic.number, group.number))
     state.schedules.purged(topic.number)
     state.series.leave_group(group)
     group.forget_ready()
     if not state.replaying:
-        state.marks.dropped.append((topic.namespace, topic.name, group.name))
+        state.marks.dropped.append(key)
 
 
 @whole

@@ -107,6 +107,12 @@ class Timeline:
         """Messages of a group left their leases."""
         self._settled[place] = at_ms
 
+    def drop(self, key: GroupKey, place: tuple[int, int]) -> None:
+        """A group was dropped: what held for it does not hold for another one of its name."""
+        self._groups.pop(key, None)
+        self.noted.pop(place, None)
+        self._settled.pop(place, None)
+
     # ------------------------------------------------------------------ consumers
 
     def begin_asking(self, key: GroupKey, place: tuple[int, int], leased: int, now_ms: int) -> None:

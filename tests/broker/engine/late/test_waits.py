@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.settings import RateLimit
 from tests.broker.engine.host import Host
 from tests.broker.engine.views.test_life import lives
@@ -101,6 +102,16 @@ def test_a_paused_topic(host: Any) -> None:
     with asking(host):
         host.receive()
     assert causes(host, "a") == [("paused", 4_000), ("no_consumers", 1_000)]
+
+
+def test_a_topic_that_is_made_again_is_not_paused(host: Any) -> None:
+    """The pause ended with the topic of before, and nothing of it is remembered."""
+    host.pause()
+    drop_topic(host.engine.state, host.topic, host.now_ms)
+    host.engine.make_topic("t", host.now_ms)
+    host.advance(1_000)
+    timeline, key = host.engine.state.timeline, ("default", "t", "default")
+    assert "paused" not in [span.cause for span in timeline.spans(key, (9, 1), 0, host.now_ms)]
 
 
 def test_a_rate_limit(host: Any) -> None:
