@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delaylog.broker.cli.values import bar
-from delaylog.broker.cli.watching.scrapes import Change
+from delaylog.broker.cli.watching.scrapes import Change, Scrape, by_topic
 
 READY: Final = "delaylog_ready_lateness_seconds"
 HANDED_OUT: Final = "delaylog_lateness_seconds"
@@ -54,12 +54,13 @@ BY_KEY: Final = {key: name for name, (key, _) in COLUMNS.items()}
 
 def rows_of(change: Change, namespace: str, sort: str = "out_per_s") -> list[TopicRow]:
     """The rows of a namespace's topics, and one of all topics without metrics of their own."""
-    topics = {
-        (each["namespace"], each["topic"])
-        for each in map(dict, change.now.samples.get("delaylog_sent_total", {}))
-        if each["namespace"] in (namespace, "")
-    }
-    rows = [_row(change, *each) for each in topics]
+    before, now = by_topic(change.before), by_topic(change.now)
+    none = Scrape(change.before.at_s, {})
+    rows = [
+        _row(Change(before.get(key, none), mine), *key)
+        for key, mine in now.items()
+        if key[0] in (namespace, "") and "delaylog_sent_total" in mine.samples
+    ]
     rows.sort(key=lambda row: row.topic)
     if sort != "topic":
         rows.sort(key=lambda row: getattr(row, sort) or 0, reverse=True)
