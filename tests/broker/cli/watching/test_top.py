@@ -44,7 +44,13 @@ class Screen:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
         self.shown = b""
-        self.process = WarmProcess(*words, stdin=theirs, stdout=theirs, stderr=theirs)
+        # They would be believed before the terminal; pytest-xdist sets them.
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+        }
+        self.process = WarmProcess(
+            *words, stdin=theirs, stdout=theirs, stderr=theirs, environment=environment
+        )
         os.close(theirs)
 
     def until(self, text: bytes) -> None:
