@@ -171,12 +171,7 @@ class Connection(asyncio.Protocol):
     def run(self) -> None:
         """Run one turn's share of the commands that have been parsed."""
         session = self.session
-        if (
-            session.blocked is not None
-            or self.task is not None
-            or self._writer.paused
-            or self._is_owed_much()
-        ):
+        if self._waits() or self._writer.paused or self._is_owed_much():
             self._stopped = True
             self._hold_back()
             return

@@ -57,14 +57,8 @@ def add_all(keys: KeyArray, refs: Int64Array, writer: RunWriter) -> None:
     writer.add(keys, refs)
 
 
-def merge_runs(
-    runs: Sequence[IdRun], first: int, last: int, writer: RunWriter, *, keep_forgotten: bool
-) -> None:
-    """Merge the keys from `first` to `last`, both included, of neighbouring runs, oldest first.
-
-    If several runs have a key, the newest one counts. Without `keep_forgotten`, forgotten ids
-    (ref 0) are dropped. Keys are hashes, so key ranges of one width have about as many keys.
-    """
+def entries_between(runs: Sequence[IdRun], first: int, last: int) -> tuple[KeyArray, Int64Array]:
+    """The keys from `first` to `last`, both included, and their refs, run by run."""
     parts = []
     for run in runs:
         start = int(np.searchsorted(run.keys, np.uint64(first)))
@@ -74,6 +68,18 @@ def merge_runs(
     refs = np.concatenate([part[1] for part in parts])
     for run in runs:
         run.rest()
+    return keys, refs
+
+
+def merge_runs(
+    runs: Sequence[IdRun], first: int, last: int, writer: RunWriter, *, keep_forgotten: bool
+) -> None:
+    """Merge the keys from `first` to `last`, both included, of neighbouring runs, oldest first.
+
+    If several runs have a key, the newest one counts. Without `keep_forgotten`, forgotten ids
+    (ref 0) are dropped. Keys are hashes, so key ranges of one width have about as many keys.
+    """
+    keys, refs = entries_between(runs, first, last)
     order = np.argsort(keys, kind="stable")
     keys, refs = keys[order], refs[order]
     kept = lasts(keys)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.ids.id_merge import add_all
+from delaylog.storage.ids.id_merge import add_all, entries_between
 from delaylog.storage.ids.id_run import SLICE_IDS, IdRun, RunWriter
 from delaylog.storage.ids.recent_ids import KeyArray
 from delaylog.storage.ids.run_set import Jobs, RunSet
@@ -210,15 +210,7 @@ def _merge(
     runs: Sequence[IdRun], first: int, last: int, hours: npt.NDArray[np.int64], writer: RunWriter
 ) -> None:
     """Merge the entries with keys from `first` to `last`, both included."""
-    parts = []
-    for run in runs:
-        start = int(np.searchsorted(run.keys, np.uint64(first)))
-        stop = int(np.searchsorted(run.keys, np.uint64(last), side="right"))
-        parts.append((run.keys[start:stop], run.refs[start:stop]))
-    keys = np.concatenate([part[0] for part in parts])
-    refs = np.concatenate([part[1] for part in parts])
-    for run in runs:
-        run.rest()
+    keys, refs = entries_between(runs, first, last)
     first_hour = int(hours.min()) if len(hours) else 0
     there = np.where(refs < 0, -refs >= first_hour, np.isin(refs >> HOUR_SHIFT, hours))
     writer.add(*collapsed(keys[there], refs[there]))

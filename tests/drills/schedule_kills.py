@@ -19,6 +19,7 @@ import asyncio
 import json
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -105,7 +106,7 @@ class Node:
         return ["env", f"PYTHONPATH={self._link}", *command]
 
 
-class Drill:
+class Drill(ABC):
     """Rounds of kills, and what they wrote down."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
@@ -127,8 +128,8 @@ class Drill:
 
     unclear = frozenset[str]()
 
-    async def _all_rounds(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _all_rounds(self) -> None: ...
 
     def _calls(self, client: AsyncPlainClient) -> RecordedCalls:
         return RecordedCalls(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from delaylog.broker.cli.watching.scrapes import quantile
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow
 from delaylog.broker.host.watch.loop_lag import BOUNDS as LOOP_BOUNDS
@@ -29,21 +30,6 @@ class Incident:
     def covers(self, from_ms: int, to_ms: int) -> bool:
         """Whether it and this time have some time in common."""
         return self.from_minute * MINUTE_MS <= to_ms and from_ms < self.to_minute * MINUTE_MS
-
-
-def quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
-    """The value below which `share` of the values are; None without values.
-
-    Within a bucket values are taken as spread evenly; above the last bound it is that bound.
-    """
-    left, low = share * sum(counts), 0.0
-    if not left:
-        return None
-    for count, bound in zip(counts, bounds, strict=False):
-        if count and left <= count:
-            return low + (bound - low) * left / count
-        left, low = left - count, bound
-    return low
 
 
 def later_than(counts: Sequence[int], late_ms: int) -> int:

@@ -12,10 +12,10 @@ from delaylog.broker.cli.report.analysis import (
     cause_of,
     incidents,
     later_than,
-    quantile,
     summed,
 )
 from delaylog.broker.cli.report.svg import TICKS, line_chart
+from delaylog.broker.cli.watching.scrapes import quantile
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow
 from delaylog.broker.host.watch.timings import DISK_BOUNDS

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final, TypeAlias
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -59,6 +60,21 @@ def _unescape(found: re.Match[str]) -> str:
     return "\n" if found[1] == "n" else found[1]
 
 
+def quantile(counts: Sequence[float], bounds: Sequence[float], share: float) -> float | None:
+    """The value below which `share` of the values are; None without values.
+
+    Within a bucket values are taken as spread evenly; above the last bound it is that bound.
+    """
+    left, low = share * sum(counts), 0.0
+    if left <= 0:
+        return None
+    for count, bound in zip(counts, bounds, strict=False):
+        if count and left <= count:
+            return low + (bound - low) * left / count
+        left, low = left - count, bound
+    return low
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What happened between two scrapes of one broker."""
@@ -104,18 +120,7 @@ class Change:
         yield from sums.items()
 
     def quantile(self, share: float, name: str, **labels: str) -> float | None:
-        """The value below which `share` of the values are, None without values.
-
-        Within a bucket values are taken as spread evenly. Above the last bound it is that bound.
-        """
+        """The value below which `share` of the values are, None without values; see `quantile`."""
         buckets = self.buckets(name, **labels)
-        left = share * sum(count for _, count in buckets)
-        if left <= 0:
-            return None
-        low = 0.0
-        for bound, count in buckets:
-            if count and left <= count:
-                return low if bound == float("inf") else low + (bound - low) * left / count
-            left -= count
-            low = bound
-        return low
+        bounds = [bound for bound, _ in buckets if bound < inf]
+        return quantile([count for _, count in buckets], bounds, share)

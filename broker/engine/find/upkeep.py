@@ -32,8 +32,6 @@ class TextUpkeep:
         self._apart = apart
         self._checked = False
         self._rebuild = False
-        self.rebuilt = 0
-        """Rows that a rebuild has read."""
 
     def restored(self, position: int) -> None:
         """A start has restored a checkpoint at `position`; its log is replayed next."""
@@ -88,11 +86,9 @@ class TextUpkeep:
 
     def _read_rows(self) -> Work:
         state = self._state
-        self.rebuilt = 0
         for hour in sorted(state.hours.counts):
             for rows in walk(state.hours, hour, lambda _, last: [(1, last)] if last else []):
                 self._take(hour, rows)
-                self.rebuilt += len(rows)
                 yield None
                 if state.texts.recent_count >= RECENT_MAX:
                     with suppress(DiskFullError):

@@ -100,7 +100,7 @@ def planned_schedule(
     zones: Zones = PACKAGED,
 ) -> Schedule:
     """What `put_schedule` stores; raises what it raises. The topic may be a blank one."""
-    _check_level(state)
+    state.need_level(SCHEDULES, "schedules")
     check_id(NAME.check(name))
     known = state.schedules.find(topic.number, name)
     if known is None and state.schedules.collides(topic.number, name):
@@ -194,7 +194,7 @@ def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) ->
 
     One that is paused keeps its note unless there is a new one.
     """
-    _check_level(state)
+    state.need_level(SCHEDULES, "schedules")
     NOTE.check(note)
     note = note or one.note or ""
     progress = replace(one.progress, buffered_ms=0)
@@ -216,7 +216,7 @@ def resume_schedule(
 
 def drop_schedule(state: EngineState, one: Schedule, now_ms: int) -> int:
     """Remove a schedule; messages that it has sent stay. Returns the end of the frame."""
-    _check_level(state)
+    state.need_level(SCHEDULES, "schedules")
     return append_schedule(state, {"drop": one.number}, now_ms)
 
 
@@ -272,13 +272,6 @@ def previewed(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -
         due = due_ms(key, at, following, rules.jitter_ms)
         yield Coming(at, due, local_time(timing, at, zones))
         at, left = following, left - 1
-
-
-def _check_level(state: EngineState) -> None:
-    if state.level < SCHEDULES:
-        raise ConflictError(
-            "a member of this cluster runs a release without schedules: upgrade it first"
-        )
 
 
 def spec_of(

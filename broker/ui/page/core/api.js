@@ -17,7 +17,6 @@ const state = { csrf: null, local: false, calls: [], changed: () => {}, onUnauth
 export const setCsrf = (csrf) => void (state.csrf = csrf);
 /** Whether this node follows: it answers reads from its own state, and changes nothing. */
 export const setLocal = (local) => void (state.local = local);
-export const isLocal = () => state.local;
 export const onUnauthorized = (act) => void (state.onUnauthorized = act);
 
 /** The calls since the page was opened, the newest first. */

@@ -1,6 +1,6 @@
 // How single values look: numbers, times, states, links to copy.
 import { html, useState } from "../core/view.js";
-import { isUtc, length, relative, stamp, useZone, ZONE } from "../core/time.js";
+import { isUtc, relative, stamp, useZone, ZONE } from "../core/time.js";
 
 const EXACT = new Intl.NumberFormat("en");
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -77,6 +77,3 @@ export function Copy({ text, label = "Copy" }) {
   return html`<button type="button" class="small" onClick=${act} title=${text}>${label}</button>
     <span class="said" role="status">${done}</span>`;
 }
-
-/** A length of time as text, with the exact number as its tooltip. */
-export const Span = ({ ms }) => ms == null ? "–" : html`<span title=${`${number(ms)} ms`}>${length(ms)}</span>`;

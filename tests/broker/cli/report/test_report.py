@@ -18,11 +18,11 @@ from delaylog.broker.cli.report.analysis import (
     cause_of,
     incidents,
     later_than,
-    quantile,
     summed,
 )
 from delaylog.broker.cli.report.page import page
 from delaylog.broker.cli.report.svg import line_chart
+from delaylog.broker.cli.watching.scrapes import quantile
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow, write_row
