@@ -34,6 +34,7 @@ ANSWER_BYTES_MAX: Final = 65_536
 INTERIM_MAX: Final = 8
 """Interim answers (1xx) before an answer."""
 KEPT_SECONDS: Final = 30.0
+IDLE_MAX: Final = 1_000
 NAMES_KEPT_SECONDS: Final = 30
 
 
@@ -45,10 +46,35 @@ class _Request(aiohttp.ClientRequest):
 
 class _Answers(ResponseHandler):
     """The answers on one connection. aiohttp reads interim ones (1xx) without end, and while many
-    have arrived it does so without a pause for the event loop.
+    have arrived it does so without a pause for the event loop. It keeps any number of idle
+    connections, too.
     """
 
     _interim = 0
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, connected: set[ResponseHandler], connected_max: int
+    ) -> None:
+        super().__init__(loop)
+        self._connected, self._connected_max = connected, connected_max
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connected.add(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connected.discard(self)
+        super().connection_lost(exc)
+
+    def close(self) -> None:
+        # The connection is lost a turn of the loop later. Until then others must not close, too.
+        self._connected.discard(self)
+        super().close()
+
+    @property
+    def should_close(self) -> bool:
+        """aiohttp closes a connection that should close, where it would keep it for later."""
+        return len(self._connected) > self._connected_max or super().should_close
 
     def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
         if self.exception() is not None:
@@ -74,8 +100,11 @@ class Attempts:
         now_ms: Callable[[], int],
         own_ports: Collection[int] = (),
         tls: ssl.SSLContext | None = None,
+        idle_max: int = IDLE_MAX,
     ) -> None:
-        """`own_ports`: ports that this process listens on; no push reaches them here."""
+        """`own_ports`: ports that this process listens on; no push reaches them here. `idle_max`:
+        with more connections than this, none is kept after its attempt.
+        """
         self._rules, self._now_ms, self._own_ports = rules, now_ms, own_ports
         connector = aiohttp.TCPConnector(
             # Targets have limits of their own; a shared one would let dead ones block all.
@@ -86,9 +115,9 @@ class Attempts:
             ttl_dns_cache=NAMES_KEPT_SECONDS,
             socket_factory=self._socket,
         )
-        # aiohttp has no public way to bound interim answers.
+        # aiohttp has no public way to bound interim answers, or idle connections.
         connector._factory = partial(  # type: ignore[assignment]
-            _Answers, loop=asyncio.get_running_loop()
+            _Answers, asyncio.get_running_loop(), set(), idle_max
         )
         self._session = aiohttp.ClientSession(
             connector=connector,

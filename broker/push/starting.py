@@ -28,8 +28,10 @@ def start_pusher(
     HOST:PORT; no push reaches them.
     """
     own = frozenset(int(at.rpartition(":")[2]) for at in listening.values())
-    attempts = Attempts(rules, now_ms=node.clock.now_ms, own_ports=own)
-    pusher = Pusher(node, attempts, on_fatal, attempts_max=descriptors.served().pushes)
+    connections_max = descriptors.served().pushes
+    idle_max = connections_max // 3
+    attempts = Attempts(rules, now_ms=node.clock.now_ms, own_ports=own, idle_max=idle_max)
+    pusher = Pusher(node, attempts, on_fatal, attempts_max=connections_max - idle_max)
     node.push_rules, node.push_health = rules, pusher.health
     registry.register(PushMetrics(pusher, node.clock.now_ms))
     pusher.start()

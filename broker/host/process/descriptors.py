@@ -37,7 +37,7 @@ class Descriptors:
     hours: int
     """Hours whose files may be open."""
     pushes: int = 0
-    """Attempts at push targets that may be in flight."""
+    """Connections to push targets: attempts in flight, and idle ones."""
 
     def limit_hours(self, limits: Limits) -> Limits:
         """`limits` with `open_hours_max` capped by the descriptors for hours."""

@@ -187,6 +187,23 @@ async def test_a_body_is_read_up_to_its_bound() -> None:
     assert sent < 256 * ANSWER_BYTES_MAX
 
 
+async def test_connections_beyond_the_limit_are_not_kept() -> None:
+    """A burst at many targets must not leave more idle connections than there are descriptors."""
+
+    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.2)
+        writer.write(OK)
+
+    async with Receiver(slow) as receiver, client(receiver.port, idle_max=3) as attempts:
+        url = f"http://127.0.0.1:{receiver.port}/hook"
+        for accepted in (10, 10 + 10 - 3):
+            posts = [attempts.post(url, REQUEST, 10_000) for _ in range(10)]
+            assert await asyncio.gather(*posts) == [ACKED] * 10
+            await asyncio.sleep(0.05)
+            assert receiver.accepted == accepted
+            assert len(receiver._tasks) == 3
+
+
 async def test_a_connection_is_used_again_and_no_cookie_comes_back() -> None:
     script = answer(200, "set-cookie: session=1; path=/", body=b"ok")
     async with Receiver(script) as receiver, client(receiver.port) as attempts:
