@@ -14,12 +14,15 @@ from delaylog.broker.cli.arguments import add_examples, add_json, complete_files
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import say
 from delaylog.broker.cli.parser import complete_folders
+from delaylog.broker.cli.report.analysis import Window
 from delaylog.broker.cli.report.page import page
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.minutes import FILE, MINUTE_MS, read_rows
 
 DAY_MS: Final = 86_400_000
 WEEK_MS: Final = 7 * DAY_MS
+WRITTEN_MS: Final = 5_000
+"""Within this time after its end the row of a minute is in the file."""
 
 
 def report_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,15 +61,23 @@ def report_command(args: argparse.Namespace) -> int:
     if not MINUTE_MS <= args.since <= WEEK_MS:
         raise UsageError("--since is from 1m to 7d, for which minutes are kept")
     now_ms = time.time_ns() // 1_000_000
+    # The row of a minute is written when it has ended.
+    end = (now_ms - WRITTEN_MS) // MINUTE_MS
+    first = (now_ms - args.since) // MINUTE_MS
     try:
-        rows = read_rows(args.folder, (now_ms - args.since) // MINUTE_MS, now_ms // MINUTE_MS + 1)
+        known = read_rows(args.folder, 0, now_ms // MINUTE_MS + 1)
     except FileNotFoundError:
         raise UsageError(
             f"{args.folder} has no file {FILE!r}: a broker makes it within a minute"
         ) from None
+    rows = [row for row in known if row.minute >= first]
     if not rows:
         raise UsageError(f"{args.folder}/{FILE} has no figures of that time: give a longer --since")
-    text = page(rows, f"delaylog: {args.folder}", args.late)
+    if rows == known:
+        # Before its first row there was no broker.
+        first = rows[0].minute
+    window = Window(first, max(end, rows[-1].minute + 1))
+    text = page(rows, f"delaylog: {args.folder}", args.late, window)
     Path(args.out).write_text(text, encoding="utf-8")
     members = {"file": args.out, "minutes": len(rows)}
     say(args, members, f"{args.out}: {len(rows)} minutes")
