@@ -162,14 +162,14 @@ def _consumers(broker: Examined) -> Found:
         )
         yield Mark.WARN, text, f"start consumers, or see `delaylog stats {group['topic']}`"
     if len(stuck) > NAMED_MAX:
-        yield Mark.WARN, f"and so it is in {len(stuck) - NAMED_MAX} other groups", ""
+        yield Mark.WARN, f"{len(stuck) - NAMED_MAX} other groups wait in the same way", ""
 
 
 def _push(broker: Examined) -> Found:
     for state in ("open", "disabled"):
         count = broker.now.value("delaylog_push_targets", state=state)
         if count:
-            text = f"{count:.0f} push targets are {state} and get nothing"
+            text = f"{count:.0f} push targets are {state} and receive nothing"
             yield Mark.WARN, text, "`delaylog target show TOPIC GROUP` says why"
 
 

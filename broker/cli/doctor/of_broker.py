@@ -47,7 +47,7 @@ async def _look(transport: AsyncTransport, seconds: float) -> Examined:
     except ApiError as error:
         unready = error.detail
     asked_ms = time.time() * 1000
-    told = await transport.carry(clock())
+    answer = await transport.carry(clock())
     answered_ms = time.time() * 1000
     first = await _scrape(transport)
     await asyncio.sleep(seconds)
@@ -55,7 +55,7 @@ async def _look(transport: AsyncTransport, seconds: float) -> Examined:
         Change(first, await _scrape(transport)),
         unready=unready,
         # By the middle of the call, which is wrong by half of its time at most.
-        clock_ahead_ms=told["wall_ms"] - (asked_ms + answered_ms) / 2,
+        clock_ahead_ms=answer["wall_ms"] - (asked_ms + answered_ms) / 2,
         clock_error_ms=(answered_ms - asked_ms) / 2,
         own_release=__version__,
     )

@@ -26,7 +26,7 @@ _IDLE_CPU_SECONDS: Final = 0.001
 BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the histogram's buckets in seconds; one more bucket is for longer lags."""
 STALL_SECONDS: Final = 0.1
-"""A lag from which on messages are told to be late because of it."""
+"""A lag of at least this is noted as the cause of messages that were late meanwhile."""
 TRACE_SECONDS: Final = 0.020
 _FRAMES_MAX: Final = 12
 
