@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from operator import sub
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from delaylog.broker.engine.late.bound import bounded_by
 from delaylog.broker.engine.late.explaining import Held, Wait, explain
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from delaylog.broker.engine.topics.groups import Group, GroupCounts
     from delaylog.broker.host.node import Node
 
-Place = tuple[int, ...]
+Counts: TypeAlias = tuple[int, ...]
+"""Sent, delivered, ended and dead."""
+Place: TypeAlias = tuple[int, ...]
 """Numbers of a topic and a group; of a topic; or none for all that have no metrics of their own."""
 CAUSES_MAX: Final = 3
 """Causes of a late message that are kept."""
@@ -41,8 +44,8 @@ log = logging.getLogger("delaylog.minutes")
 class _Readings(NamedTuple):
     """Values that only grow, as of some time."""
 
-    counts: dict[Place, tuple[int, ...]]
-    """Sent, delivered, ended and dead. By place, so that a dropped one takes only its own along."""
+    counts: dict[Place, Counts]
+    """By place, so that a dropped one takes only its own along."""
     late: tuple[list[int], ...]
     """Messages by lateness: until ready, and until handed out."""
     host: tuple[list[int], ...]
@@ -71,7 +74,8 @@ class MinuteLog:
         """Write the minute that has begun, and no further one."""
         self._ended.set()
         if self._task is not None:
-            await self._task
+            # An error of it is logged, and must not stop the stop.
+            await asyncio.wait([self._task])
 
     async def _go_on(self) -> None:
         ended = False
@@ -131,12 +135,12 @@ class MinuteLog:
             loop_lags=loop_lags,
             disk_full=node.refusing_sends,
             disk_free=node.space.measured_bytes(),
-            late=_late(state, node.clock.now_ms()),
+            late=_late(state, grown, node.clock.now_ms()),
             untaken=self._untaken(groups, grown) if node.role.leading else [],
         )
 
     def _untaken(
-        self, groups: list[tuple[Topic, Group]], grown: dict[Place, tuple[int, ...]]
+        self, groups: list[tuple[Topic, Group]], grown: Mapping[Place, Counts]
     ) -> list[UntakenGroup]:
         """Groups that had ready messages all the minute, of which none was handed out."""
         ready = {
@@ -160,17 +164,20 @@ class MinuteLog:
         ]
 
 
-def _late(state: EngineState, now_ms: int) -> list[LateMessage]:
+def _late(state: EngineState, grown: Mapping[Place, Counts], now_ms: int) -> list[LateMessage]:
     """The latest messages since the last row, with the causes of their waits."""
     found = []
-    for (number, group_number), one in state.latest.take().items():
-        topic = state.by_number.get(number)
-        group = None if topic is None else topic.groups.get(group_number)
+    for place, one in state.latest.take().items():
+        topic = state.by_number.get(place[0])
+        group = None if topic is None else topic.groups.get(place[1])
         if topic is None or group is None:
             continue
+        # Consumers took other messages of the group: that is why one waited if nothing else is.
+        busy = grown.get(place, _NOTHING)[1] > 1
         causes = Counter[str]()
         for wait in _waits(state, topic, group, one, now_ms):
-            causes[wait.cause] += wait.until_ms - wait.from_ms
+            unknown = wait.cause == UNKNOWN and busy and wait.from_ms >= state.timeline.since_ms
+            causes["slow_consumers" if unknown else wait.cause] += wait.until_ms - wait.from_ms
         found.append(
             LateMessage(
                 topic.name,
@@ -219,7 +226,7 @@ def _groups(node: Node) -> list[tuple[Topic, Group]]:
 
 def _readings(node: Node) -> _Readings:
     series = node.engine.state.series
-    counts: dict[Place, tuple[int, ...]] = {(): (series.sent, *_of(series.counts))}
+    counts: dict[Place, Counts] = {(): (series.sent, *_of(series.counts))}
     counts |= {(number,): (topic.sent, 0, 0, 0) for number, topic in series.topics.items()}
     counts |= {
         (topic.number, group.number): (0, *_of(group.counts)) for topic, group in _groups(node)
