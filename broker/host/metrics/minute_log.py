@@ -61,7 +61,8 @@ class MinuteLog:
         self._engine = node.engine
         self._before = _readings(node)
         self._ready: set[Place] = set()
-        """Groups that had ready messages at the end of the minute before."""
+        """Groups that had ready messages at `_ready_ms`, the end of the minute before."""
+        self._ready_ms = self._run
         self._ended = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
@@ -143,6 +144,11 @@ class MinuteLog:
         self, groups: list[tuple[Topic, Group]], grown: Mapping[Place, Counts]
     ) -> list[UntakenGroup]:
         """Groups that had ready messages all the minute, of which none was handed out."""
+        now_ms = self._node.clock.now_ms()
+        if now_ms - self._ready_ms < MINUTE_MS // 2:
+            # The row is of a part of a minute, as at a stop.
+            return []
+        self._ready_ms = now_ms
         ready = {
             (topic.number, group.number): (topic, group)
             for topic, group in groups

@@ -17,7 +17,7 @@ from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.metrics import minute_log
 from delaylog.broker.host.metrics.minute_log import MinuteLog
-from delaylog.broker.host.metrics.minutes import MinuteRow, UntakenGroup, read_rows
+from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow, UntakenGroup, read_rows
 from delaylog.broker.host.watch.loop_lag import BOUNDS
 from delaylog.broker.host.watch.timings import Timings
 from tests.broker.engine.host import Host
@@ -132,6 +132,17 @@ def test_a_key_that_was_unlocked_before_nobody_asked(host: Host, rows: Rows) -> 
     assert late.causes == [["no_consumers", 3_000], ["key", 2_000]]
 
 
+def test_a_backlog_waits_for_consumers_that_take_others(host: Host, rows: Rows) -> None:
+    """Somebody asks all the time, and takes one message after the other."""
+    with asking(host):
+        host.send(3, ids=["a", "b", "c"])
+        for _ in range(3):
+            host.ack(host.receive(1))
+            host.advance(500)
+    (late,) = rows.next().late
+    assert (late.message_id, late.causes) == ("c", [["slow_consumers", 1_000]])
+
+
 def test_a_message_of_a_dropped_topic_is_left_out(host: Host, rows: Rows) -> None:
     host.send(1)
     host.advance(1_000)
@@ -145,17 +156,23 @@ def test_groups_of_which_nobody_took_ready_messages(host: Host, node: Any, rows:
     a hand-out; a follower.
     """
     place = "default", "t", "default"
+
+    def untaken(ms: int = MINUTE_MS) -> list[UntakenGroup]:
+        host.advance(ms)
+        return rows.next().untaken
+
     host.send(3)
-    assert rows.next().untaken == [], "ready for less than a minute"
-    assert rows.next().untaken == [UntakenGroup(*place, "no_consumers")]
+    assert untaken() == [], "ready for less than a minute"
+    assert untaken(3_000) == [], "a part of a minute"
+    assert untaken() == [UntakenGroup(*place, "no_consumers")]
     host.pause()
-    assert rows.next().untaken == [UntakenGroup(*place, "paused")]
+    assert untaken() == [UntakenGroup(*place, "paused")]
     host.pause(paused=False)
     with asking(host):
         host.receive(1)
-    assert rows.next().untaken == []
+    assert untaken() == []
     node.role.leading = False
-    assert rows.next().untaken == []
+    assert untaken() == []
 
 
 def test_who_wakes_late_writes_the_minute_in_which_it_fell_asleep(
