@@ -73,7 +73,7 @@ def _summary(rows: Sequence[MinuteRow], late_ms: int) -> str:
             continue
         in_time = 1 - later_than(counts, late_ms) / total
         figures = (quantile(counts, BOUNDS_MS, share) or 0 for share in (0.5, 0.99, 0.999))
-        p50, p99, p999 = (f"{each:,.1f} ms" for each in figures)
+        p50, p99, p999 = (seconds_text(each / 1000) for each in figures)
         facts.append((f"{name} within {late_ms} ms", f"{in_time:.3%} of {total:,}"))
         facts.append((f"{name}: p50, p99, p99.9", f"{p50}, {p99}, {p999}"))
     return _table(("", ""), facts)

@@ -149,6 +149,8 @@ def test_charts_are_well_formed() -> None:
     chart = ElementTree.fromstring("<r>" + text.replace("<p class=legend>", "<p>") + "</r>")
     lines = [each for each in chart.iter("polyline") if "24,4" not in (each.get("points") or "")]
     assert [len((each.get("points") or "").split()) for each in lines] == [2, 2]
+    high = line_chart("high", {"x": [(0, 400_000), (1, 0)]}, "ms", [])
+    assert ">300,000 ms</text>" in high
     empty = line_chart("nothing", {"x": []}, "", [])
     assert '<polyline points="0,4' in empty
 
