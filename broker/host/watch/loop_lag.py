@@ -101,15 +101,6 @@ class LoopLag:
         if seconds >= STALL_SECONDS:
             self.on_stall(seconds)
 
-    def quantile(self, share: float) -> float:
-        """Upper bound of the lag of `share` (0 to 1) of all samples; precise to one bucket."""
-        left = share * self.histogram.count
-        for count, bound in zip(self.histogram.counts, BOUNDS, strict=False):
-            left -= count
-            if left <= 0:
-                return min(bound, self.max_seconds)
-        return self.max_seconds
-
 
 class StallTrace:
     """Logs the stack of the loop's thread once for each stall of more than `TRACE_SECONDS`."""
