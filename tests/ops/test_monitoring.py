@@ -13,6 +13,8 @@ import yaml
 
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.table import METRICS
+from delaylog.broker.host.watch.loop_lag import BOUNDS as LOOP_BOUNDS
+from delaylog.broker.host.watch.timings import DISK_BOUNDS
 
 OPS: Final = Path(__file__).parents[2] / "ops"
 RULES: Final = [
@@ -27,6 +29,22 @@ TARGETS: Final = {
     for target in panel.get("targets", ())
 }
 RECORDED: Final = {rule["record"] for rule in RULES if "record" in rule}
+LATE_BOUNDS_S: Final = [bound / 1_000 for bound in BOUNDS_MS]
+BOUNDS_S: Final = {
+    "delaylog_ready_lateness_seconds": LATE_BOUNDS_S,
+    "delaylog_lateness_seconds": LATE_BOUNDS_S,
+    "delaylog_loop_lag_seconds": LOOP_BOUNDS,
+    "delaylog_fsync_seconds": DISK_BOUNDS,
+}
+REPLICATED: Final = {
+    "delivered_total",
+    "ended_total",
+    "leased_messages",
+    "living_messages",
+    "parked_messages",
+    "ready_messages",
+    "sent_total",
+}
 OF_PROCESS: Final = {
     "process_cpu_seconds_total",
     "process_max_fds",
@@ -66,7 +84,7 @@ def check(expression: str) -> None:
         for matcher in selector.matchers.matchers:
             assert matcher.name in (*row.labels, "job", "le"), (name, matcher.name)
             if matcher.name == "le":
-                assert float(matcher.value) * 1_000 in BOUNDS_MS
+                assert float(matcher.value) in BOUNDS_S[plain], (name, matcher.value)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("record") or rule["alert"])
@@ -80,6 +98,13 @@ def test_a_rule(rule: dict[str, Any]) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_panel(target: str) -> None:
     check(TARGETS[target])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_panel_counts_a_cluster_once(target: str) -> None:
+    """Each node has the counts of all messages: the greatest one is taken before sums."""
+    for each in REPLICATED & set(re.findall("delaylog_([a-z_]+)", TARGETS[target])):
+        assert re.search(rf"max by \([^)]*\) \((rate\()?delaylog_{each}", TARGETS[target])
 
 
 def test_an_expression_with_an_unknown_metric_is_refused() -> None:

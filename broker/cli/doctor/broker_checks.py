@@ -1,7 +1,7 @@
 """The checks of `delaylog doctor broker`, on the metrics of one broker.
 
 Pure functions: `of_broker` gathers the facts. A check yields findings; without findings it passes.
-Values of the whole life of the process, such as its syncs, are of the later of the two scrapes.
+Times are of what happened between the two scrapes: a slow start is no fault of today.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ SYNC_S_WARN: Final = 0.05
 SYNC_S_FAIL: Final = 1.0
 LATE_S_WARN: Final = 0.1
 LOOP_S_WARN: Final = 0.05
+STALL_S_WARN: Final = 1.0
+"""A stall of the loop that is told for the whole life of the process."""
 DESCRIPTORS_WARN: Final = 65_536
 USED_SHARE_WARN: Final = 0.8
 IDLE_S_WARN: Final = 300.0
@@ -48,9 +50,10 @@ class Examined:
         """The later scrape."""
         return self.change.now
 
-    def ever(self) -> Change:
-        """Everything since the start of the process."""
-        return Change(Scrape(0.0, {}), self.now)
+    @property
+    def watched(self) -> str:
+        """For how long it was looked at."""
+        return seconds_text(self.now.at_s - self.change.before.at_s)
 
 
 def examine(broker: Examined) -> list[Finding]:
@@ -106,25 +109,30 @@ def _disk(broker: Examined) -> Found:
 
 
 def _syncs(broker: Examined) -> Found:
-    p99_s = broker.ever().quantile(0.99, "delaylog_fsync_seconds")
+    p99_s = broker.change.quantile(0.99, "delaylog_fsync_seconds")
     if p99_s is not None and p99_s > SYNC_S_WARN:
         mark = Mark.FAIL if p99_s > SYNC_S_FAIL else Mark.WARN
-        text = f"one of a hundred syncs of the log takes {seconds_text(p99_s)} or more"
+        text = f"syncs of the log took {seconds_text(p99_s)} or more within {broker.watched}"
         yield mark, text, "give the data folder a disk of its own, or a faster one"
 
 
 def _loop(broker: Examined) -> Found:
-    p99_s = broker.ever().quantile(0.99, "delaylog_loop_lag_seconds")
+    advice = "give it a processor; --log-level debug names the code that blocks"
+    p99_s = broker.change.quantile(0.99, "delaylog_loop_lag_seconds")
     if p99_s is not None and p99_s > LOOP_S_WARN:
-        text = f"its event loop is blocked for {seconds_text(p99_s)} or more, once of a hundred"
-        yield Mark.WARN, text, "give it a processor; --log-level debug names the code that blocks"
+        text = f"its event loop was blocked for {seconds_text(p99_s)} or more within "
+        yield Mark.WARN, text + broker.watched, advice
+    longest_s = broker.now.value("delaylog_loop_lag_max_seconds")
+    if longest_s > STALL_S_WARN:
+        text = f"its event loop was once blocked for {seconds_text(longest_s)} since the start"
+        yield Mark.WARN, text, "`delaylog report` says when; " + advice
 
 
 def _lateness(broker: Examined) -> Found:
-    p99_s = broker.ever().quantile(0.99, READY)
+    p99_s = broker.change.quantile(0.99, READY)
     if p99_s is not None and p99_s > LATE_S_WARN:
-        text = f"one of a hundred messages was ready {seconds_text(p99_s)} or more after its time"
-        yield Mark.WARN, text, "messages that became due while it was down count too"
+        text = f"messages were ready {seconds_text(p99_s)} or more after their time within "
+        yield Mark.WARN, text + broker.watched, "`delaylog show TOPIC ID` says why one was late"
 
 
 def _descriptors(broker: Examined) -> Found:
@@ -154,14 +162,14 @@ def _consumers(broker: Examined) -> Found:
         )
         yield Mark.WARN, text, f"start consumers, or see `delaylog stats {group['topic']}`"
     if len(stuck) > NAMED_MAX:
-        yield Mark.WARN, f"and so it is in {len(stuck) - NAMED_MAX} other groups", ""
+        yield Mark.WARN, f"{len(stuck) - NAMED_MAX} other groups wait in the same way", ""
 
 
 def _push(broker: Examined) -> Found:
     for state in ("open", "disabled"):
         count = broker.now.value("delaylog_push_targets", state=state)
         if count:
-            text = f"{count:.0f} push targets are {state} and get nothing"
+            text = f"{count:.0f} push targets are {state} and receive nothing"
             yield Mark.WARN, text, "`delaylog target show TOPIC GROUP` says why"
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Coroutine
 from typing import Any
 
-from delaylog.broker.cli.arguments import add_broker
+from delaylog.broker.cli.arguments import add_broker, complete_folders, span
 from delaylog.broker.cli.parser import add_action, add_actions
 
 
@@ -20,6 +20,17 @@ def doctor_arguments(parser: argparse.ArgumentParser) -> None:
         "broker",
         "check a running broker: its disk, clock, limits, consumers and cluster",
         "doctor broker --url http://10.0.0.2:8711",
+        "doctor broker --folder /var/lib/delaylog --watch 30s",
+    )
+    broker.add_argument(
+        "--watch", type=span, default=5_000, metavar="TIME", help="how long to look (default 5s)"
+    )
+    complete_folders(
+        broker.add_argument(
+            "--folder",
+            metavar="FOLDER",
+            help="its data folder, if that is on this machine: also checks the machine",
+        )
     )
     add_broker(broker, topic=None, namespace=False)
     tls_arguments(actions)

@@ -1,35 +1,40 @@
-"""What the rows of minutes say: quantiles, the share of late messages, and incidents."""
+"""What the rows of minutes say: the share of late messages, stalls, and incidents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final
+from functools import partial
+from itertools import pairwise, zip_longest
+from typing import Final, NamedTuple
 
-from delaylog.broker.cli.watching.scrapes import quantile
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow
+from delaylog.broker.host.metrics.minutes import MinuteRow, UntakenGroup
 from delaylog.broker.host.watch.loop_lag import BOUNDS as LOOP_BOUNDS
 from delaylog.broker.host.watch.timings import DISK_BOUNDS
 
-SLOW_S: Final = 0.1
-"""99th percentile of syncs, or of the event loop, from which a minute is an incident."""
+STALL_S: Final = 0.1
+"""A sync, or a lag of the event loop, that is longer than this holds messages up."""
+STALLED_S: Final = 0.5
+"""Seconds of a minute in such stalls, from which it is an incident: also in a single one, which no
+percentile of a minute's thousands of samples would show."""
 LATE_SHARE: Final = 0.01
 """Share of messages later than the objective from which a minute is an incident."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(NamedTuple):
     """Something that went wrong from one minute to before another."""
 
     from_minute: int
     to_minute: int
     what: str
 
-    def covers(self, from_ms: int, to_ms: int) -> bool:
-        """Whether it and this time have some time in common."""
-        return self.from_minute * MINUTE_MS <= to_ms and from_ms < self.to_minute * MINUTE_MS
+
+class Window(NamedTuple):
+    """The minutes that a report is about."""
+
+    first: int
+    end: int
+    """The minute after the last one."""
 
 
 def later_than(counts: Sequence[int], late_ms: int) -> int:
@@ -39,22 +44,42 @@ def later_than(counts: Sequence[int], late_ms: int) -> int:
 
 def summed(rows: Sequence[MinuteRow], name: str) -> list[int]:
     """The sum of a list of counts over all rows."""
-    columns = zip(*(getattr(row, name) for row in rows if getattr(row, name)), strict=True)
-    return [sum(column) for column in columns]
+    return [
+        sum(column) for column in zip_longest(*(getattr(row, name) for row in rows), fillvalue=0)
+    ]
 
 
-def incidents(rows: Sequence[MinuteRow], late_ms: int) -> list[Incident]:
-    """The incidents of these rows, by time. Neighbouring minutes with one cause are one."""
-    found = [*_absences(rows)]
+def stalled_s(counts: Sequence[int], bounds: Sequence[float]) -> float:
+    """Seconds in stalls, at least: each counts as the lower bound of its bucket."""
+    lower = zip(bounds, counts[1:], strict=False)
+    return sum(bound * count for bound, count in lower if bound >= STALL_S)
+
+
+def incidents(rows: Sequence[MinuteRow], late_ms: int, window: Window) -> list[Incident]:
+    """The incidents of a window, by time. Neighbouring minutes with one cause are one."""
+    found = [*_absences(rows, window)]
     for what, holds in _conditions(late_ms):
         found += _spans(rows, what, holds)
-    return sorted(found, key=lambda each: (each.from_minute, each.what))
+    for group in dict.fromkeys(each for row in rows for each in row.untaken):
+        what = f"nobody took ready messages of {_name(group)}: {cause_text(group.cause)}"
+        found += _spans(rows, what, partial(_lacks, group))
+    return sorted(found)
+
+
+def _lacks(group: UntakenGroup, row: MinuteRow) -> bool:
+    return group in row.untaken
+
+
+def _name(group: UntakenGroup) -> str:
+    return f"{group.namespace}/{group.topic}, group {group.group}"
+
+
+def cause_text(cause: str) -> str:
+    """A cause of `late.timeline` in words."""
+    return cause.replace("_", " ")
 
 
 def _conditions(late_ms: int) -> list[tuple[str, Callable[[MinuteRow], bool]]]:
-    def over(counts: Sequence[int], bounds: Sequence[float]) -> bool:
-        return (quantile(counts, bounds, 0.99) or 0) > SLOW_S
-
     def late(row: MinuteRow) -> bool:
         return bool(row.ready_late) and (
             later_than(row.ready_late, late_ms) > LATE_SHARE * sum(row.ready_late)
@@ -63,9 +88,11 @@ def _conditions(late_ms: int) -> list[tuple[str, Callable[[MinuteRow], bool]]]:
     return [
         (f"more than 1 % of messages were ready over {late_ms} ms late", late),
         ("sends were refused: the disk was full", lambda row: row.disk_full),
-        ("syncs of the disk were slow", lambda row: over(row.syncs, DISK_BOUNDS)),
-        ("the event loop was blocked", lambda row: over(row.loop_lags, LOOP_BOUNDS)),
-        ("messages were ready, and nobody took any", lambda row: row.ready > 0 == row.delivered),
+        ("syncs of the disk were slow", lambda row: stalled_s(row.syncs, DISK_BOUNDS) >= STALLED_S),
+        (
+            "the event loop was blocked",
+            lambda row: stalled_s(row.loop_lags, LOOP_BOUNDS) >= STALLED_S,
+        ),
         ("messages became dead letters", lambda row: row.dead > 0),
     ]
 
@@ -87,18 +114,21 @@ def _spans(
         yield Incident(first, last + 1, what)
 
 
-def _absences(rows: Sequence[MinuteRow]) -> Iterator[Incident]:
+def _absences(rows: Sequence[MinuteRow], window: Window) -> Iterator[Incident]:
+    if not rows or rows[0].minute > window.first:
+        end = rows[0].minute if rows else window.end
+        yield Incident(window.first, end, "the broker was down")
     for before, after in pairwise(rows):
         if after.minute > before.minute + 1:
-            yield Incident(before.minute + 1, after.minute, "the broker was down")
+            # A process that stood still, or could not write the file, goes on as the same run.
+            what = "no figures" if after.run == before.run else "the broker was down"
+            yield Incident(before.minute + 1, after.minute, what)
         elif after.run != before.run:
             yield Incident(after.minute, after.minute + 1, "the broker was restarted")
         if after.leading != before.leading:
             what = "began to lead" if after.leading else "ceased to lead"
             yield Incident(after.minute, after.minute + 1, f"the node {what}")
-
-
-def cause_of(late_ms: int, at_ms: int, found: Sequence[Incident]) -> str:
-    """Why a message may have been late, by the incidents while it waited."""
-    causes = list(dict.fromkeys(each.what for each in found if each.covers(at_ms - late_ms, at_ms)))
-    return "; ".join(causes) or "it waited for a consumer, for its key or for a rate limit"
+    if rows and rows[-1].minute + 1 < window.end:
+        # Whether it is the same run will be in the next row.
+        what = "the broker is down, or writes no figures"
+        yield Incident(rows[-1].minute + 1, window.end, what)

@@ -6,26 +6,36 @@ The folder may be in use: the file is only read.
 from __future__ import annotations
 
 import argparse
+import os
 import time
-from pathlib import Path
 from typing import Final
 
 from delaylog.broker.cli.arguments import add_examples, add_json, complete_files, span
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import say
 from delaylog.broker.cli.parser import complete_folders
+from delaylog.broker.cli.report.analysis import Window
 from delaylog.broker.cli.report.page import page
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.minutes import FILE, MINUTE_MS, read_rows
+from delaylog.broker.host.settings.options import read_sources
+from delaylog.storage.files.file_system import FILE_MODE
 
 DAY_MS: Final = 86_400_000
 WEEK_MS: Final = 7 * DAY_MS
+WRITTEN_MS: Final = 5_000
+"""Within this time after its end the row of a minute is in the file."""
 
 
 def report_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog report`."""
     complete_folders(
-        parser.add_argument("folder", metavar="FOLDER", help="the data folder, also one in use")
+        parser.add_argument(
+            "folder",
+            nargs="?",
+            metavar="FOLDER",
+            help="the data folder, also one in use (default: that of the settings of `serve`)",
+        )
     )
     parser.add_argument(
         "--since",
@@ -47,7 +57,9 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
         )
     )
     add_json(parser)
-    add_examples(parser, "report ./delaylog-data --since 24h --out report.html")
+    add_examples(
+        parser, "report --since 24h", "report ./delaylog-data --since 6h --out report.html"
+    )
 
 
 def report_command(args: argparse.Namespace) -> int:
@@ -57,17 +69,29 @@ def report_command(args: argparse.Namespace) -> int:
         raise UsageError(f"--late {args.late}ms is no bound that is counted; use one of {bounds}")
     if not MINUTE_MS <= args.since <= WEEK_MS:
         raise UsageError("--since is from 1m to 7d, for which minutes are kept")
+    folder = read_sources({"data_dir": args.folder}, os.environ).values["data_dir"]
     now_ms = time.time_ns() // 1_000_000
+    # The row of a minute is written when it has ended.
+    end = (now_ms - WRITTEN_MS) // MINUTE_MS
+    first = (now_ms - args.since) // MINUTE_MS
     try:
-        rows = read_rows(args.folder, (now_ms - args.since) // MINUTE_MS, now_ms // MINUTE_MS + 1)
+        known = read_rows(folder, 0, now_ms // MINUTE_MS + 1)
     except FileNotFoundError:
         raise UsageError(
-            f"{args.folder} has no file {FILE!r}: a broker makes it within a minute"
+            f"{folder} has no file {FILE!r}: a broker makes it within a minute"
         ) from None
+    rows = [row for row in known if row.minute >= first]
     if not rows:
-        raise UsageError(f"{args.folder}/{FILE} has no figures of that time: give a longer --since")
-    text = page(rows, f"delaylog: {args.folder}", args.late)
-    Path(args.out).write_text(text, encoding="utf-8")
+        raise UsageError(f"{folder}/{FILE} has no figures of that time: give a longer --since")
+    if rows == known:
+        # Before its first row there was no broker.
+        first = rows[0].minute
+    window = Window(first, max(end, rows[-1].minute + 1))
+    text = page(rows, f"delaylog: {folder}", args.late, window)
+    # Names of topics and ids of messages are in it, as in the data folder: only its owner reads it.
+    fd = os.open(args.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(text)
     members = {"file": args.out, "minutes": len(rows)}
     say(args, members, f"{args.out}: {len(rows)} minutes")
     return DONE

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from delaylog.broker.cli.report.analysis import (
     Incident,
-    cause_of,
+    Window,
+    cause_text,
     incidents,
     later_than,
     summed,
 )
 from delaylog.broker.cli.report.svg import TICKS, line_chart
 from delaylog.broker.cli.watching.scrapes import quantile
+from delaylog.broker.cli.watching.topic_rows import seconds_text
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow
 from delaylog.broker.host.watch.timings import DISK_BOUNDS
@@ -34,21 +36,22 @@ td,th{text-align:left;padding:.2rem .6rem .2rem 0;border-bottom:1px solid #8884;
 """
 
 
-def page(rows: Sequence[MinuteRow], title: str, late_ms: int) -> str:
+def page(rows: Sequence[MinuteRow], title: str, late_ms: int, window: Window) -> str:
     """The whole page. `late_ms` = the objective, a bound of lateness."""
-    found = incidents(rows, late_ms)
+    found = incidents(rows, late_ms, window)
     parts = [
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>",
         _summary(rows, late_ms),
-        *_charts(rows, late_ms),
+        *_charts(rows, late_ms, window),
         "<h2>Incidents</h2>",
         _table(("from (UTC)", "minutes", "what"), map(_incident, found))
         if found
         else "<p>none</p>",
-        "<h2>Latest messages</h2><p>At most three a minute, as they were handed out.</p>",
-        _latest(rows, found),
+        "<h2>Latest messages</h2><p>Of each minute, the latest message of the three latest groups."
+        "</p>",
+        _latest(rows),
         "</html>",
     ]
     return "\n".join(parts)
@@ -70,18 +73,18 @@ def _summary(rows: Sequence[MinuteRow], late_ms: int) -> str:
             continue
         in_time = 1 - later_than(counts, late_ms) / total
         figures = (quantile(counts, BOUNDS_MS, share) or 0 for share in (0.5, 0.99, 0.999))
-        p50, p99, p999 = (f"{each:,.1f} ms" for each in figures)
+        p50, p99, p999 = (seconds_text(each / 1000) for each in figures)
         facts.append((f"{name} within {late_ms} ms", f"{in_time:.3%} of {total:,}"))
         facts.append((f"{name}: p50, p99, p99.9", f"{p50}, {p99}, {p999}"))
     return _table(("", ""), facts)
 
 
-def _charts(rows: Sequence[MinuteRow], late_ms: int) -> Iterable[str]:
-    step = max(-(-_length(rows) // POINTS_MAX), 1)
-    times = _times(rows)
+def _charts(rows: Sequence[MinuteRow], late_ms: int, window: Window) -> Iterable[str]:
+    step = -(-(window.end - window.first) // POINTS_MAX)
+    times = _times(window)
 
     def line(value: Callable[[Sequence[MinuteRow]], float | None]) -> list[tuple[float, Any]]:
-        return [(at, value(some) if some else None) for at, some in _joined(rows, step)]
+        return [(at, value(some) if some else None) for at, some in _joined(rows, step, window)]
 
     def late(name: str, share: float) -> Callable[[Sequence[MinuteRow]], float | None]:
         return lambda some: quantile(summed(some, name), BOUNDS_MS, share)
@@ -129,23 +132,19 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1000
 
 
-def _length(rows: Sequence[MinuteRow]) -> int:
-    return rows[-1].minute - rows[0].minute + 1
-
-
-def _joined(rows: Sequence[MinuteRow], step: int) -> Iterable[tuple[float, list[MinuteRow]]]:
+def _joined(
+    rows: Sequence[MinuteRow], step: int, window: Window
+) -> Iterable[tuple[float, list[MinuteRow]]]:
     """The rows of each `step` minutes, with the first minute; an empty list interrupts a line."""
-    first = rows[0].minute
     by_place: dict[int, list[MinuteRow]] = {}
     for row in rows:
-        by_place.setdefault((row.minute - first) // step, []).append(row)
-    for place in range(_length(rows) // step + 1):
-        if place * step < _length(rows):
-            yield float(first + place * step), by_place.get(place, [])
+        by_place.setdefault((row.minute - window.first) // step, []).append(row)
+    for minute in range(window.first, window.end, step):
+        yield float(minute), by_place.get((minute - window.first) // step, [])
 
 
-def _times(rows: Sequence[MinuteRow]) -> list[tuple[float, str]]:
-    first, length = rows[0].minute, _length(rows)
+def _times(window: Window) -> list[tuple[float, str]]:
+    first, length = window.first, window.end - window.first
     form = "%m-%d %H:%M" if length > 1_440 else "%H:%M"
     minutes = (first + length * (2 * n + 1) // (2 * TICKS) for n in range(TICKS))
     return [(float(minute), _utc(minute, form)) for minute in dict.fromkeys(minutes)]
@@ -159,21 +158,24 @@ def _incident(each: Incident) -> tuple[str, str, str]:
     return _utc(each.from_minute), f"{each.to_minute - each.from_minute:,}", each.what
 
 
-def _latest(rows: Sequence[MinuteRow], found: Sequence[Incident]) -> str:
-    late = sorted((each for row in rows for each in row.late), key=lambda each: -each[2])
+def _latest(rows: Sequence[MinuteRow]) -> str:
+    late = sorted((each for row in rows for each in row.late), key=lambda each: -each.late_ms)
     if not late:
         return "<p>none</p>"
     cells = [
         (
-            topic,
-            message,
-            f"{late_ms:,}",
-            _utc(at_ms // MINUTE_MS),
-            cause_of(late_ms, at_ms, found),
+            "/".join(filter(None, (each.namespace, each.topic))),
+            each.group,
+            each.message_id,
+            seconds_text(each.late_ms / 1000),
+            _utc(each.at_ms // MINUTE_MS),
+            ", ".join(
+                f"{cause_text(cause)} {seconds_text(ms / 1000)}" for cause, ms in each.causes
+            ),
         )
-        for topic, message, late_ms, at_ms in late[:LATE_SHOWN]
+        for each in late[:LATE_SHOWN]
     ]
-    return _table(("topic", "message", "ms late", "handed out (UTC)", "while"), cells)
+    return _table(("topic", "group", "message", "late by", "handed out (UTC)", "causes"), cells)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

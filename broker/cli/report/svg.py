@@ -11,7 +11,7 @@ from typing import Final
 WIDTH: Final = 900
 HEIGHT: Final = 220
 LEFT: Final = 64
-RIGHT: Final = 8
+RIGHT: Final = 20
 TOP: Final = 8
 BOTTOM: Final = 22
 COLOURS: Final = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700")
@@ -45,7 +45,7 @@ def line_chart(
         y = top * n / 4
         parts.append(
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(y):.1f}" y2="{up(y):.1f}" class="g"/>'
-            f'<text x="{LEFT - 6}" y="{up(y) + 4:.1f}" class="y">{y:,.4g} {escape(unit)}</text>'
+            f'<text x="{LEFT - 6}" y="{up(y) + 4:.1f}" class="y">{y:,.10g} {escape(unit)}</text>'
         )
     for x, text in times:
         parts.append(f'<text x="{at(x):.1f}" y="{HEIGHT - 6}" class="x">{escape(text)}</text>')

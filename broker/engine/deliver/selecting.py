@@ -12,6 +12,7 @@ from delaylog.broker.engine.apply.state_frames import apply_lease
 from delaylog.broker.engine.deliver.deliverable import Part, deliverable, records_of, with_tags
 from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.late.late_note import late_note
+from delaylog.broker.engine.late.latest import HandOut, earliest_due_ms
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.key_table import TakenKeys
@@ -111,6 +112,7 @@ class Selection:
         "lot",
         "now_ms",
         "only",
+        "parked",
         "shares",
         "state",
         "taken",
@@ -143,6 +145,8 @@ class Selection:
         self.found: list[Part] = []
         self.taken = TakenKeys()
         """Keys of the messages found."""
+        self.parked: list[Int64Array] = []
+        """Refs found that had waited for their keys."""
         self.lot = group.gate.parking.any
         """Where messages with locked keys are parked."""
 
@@ -269,7 +273,7 @@ class Selection:
             keys = [key for key, _ in parts]
             lot.take_first(keys)
             self.taken.add(np.array(keys, np.uint64))
-            self._take_out(part)
+            self._take_parked(part)
             return True
         good = set(part.refs.tolist())
         keys, taken = [], []
@@ -284,8 +288,12 @@ class Selection:
         self.taken.add(np.array(keys, np.uint64))
         if len(taken) < len(part.refs):
             part = _taken(part, np.flatnonzero(among(part.refs, np.array(taken, np.int64))))
-        self._take_out(part)
+        self._take_parked(part)
         return True
+
+    def _take_parked(self, part: Part) -> None:
+        self.parked.append(part.refs)
+        self._take_out(part)
 
     def _take_out(self, part: Part) -> None:
         """Keep messages whose refs were taken out of the queue or the lot."""
@@ -358,6 +366,7 @@ class Selection:
         attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
         same = int(attempts[0]) if alike(attempts) else None
         counts = _shared_out(len(refs), self.shares)
+        due_ms = earliest_due_ms(rows)
         number = ((state.epoch_counter & 0xFFFFFF) << 40) | (state.lease_number + 1)
         decision = LeaseDecision(
             lease=number,
@@ -371,7 +380,7 @@ class Selection:
             untried=_untried(attempts, counts, self.begin),
             consumers=list(self.consumers[: max(len(counts), 1)]),
             addresses=list(self.addresses[: max(len(counts), 1)]),
-            late=late_note(state, self.topic, self.group, rows, self.now_ms),
+            late=late_note(state, self.topic, self.group, due_ms, self.now_ms),
         )
         if records is None:
             records = records_of(state, refs, rows)
@@ -379,18 +388,13 @@ class Selection:
         origins = apply_lease(state, decision, end, rows)
         late = state.series.lateness_of(self.topic)
         late.note_handed_out(rows, refs, attempts, self.now_ms, records)
+        out = HandOut(self.now_ms, refs, rows, attempts, records, self.parked)
+        state.latest.note((self.topic.number, self.group.number), due_ms, out)
         tap = state.taps.by_topic.get(self.topic.number)
         if tap is not None:
             names = list(chain.from_iterable(map(repeat, self.consumers, counts)))
             names = names or list(self.consumers[:1])
             tap.note(self.group.name, rows, attempts, records, names, self.now_ms)
         return Delivery(
-            number,
-            decision.deadline_ms,
-            origins,
-            rows,
-            records,
-            attempts,
-            end,
-            decision.counts,
+            number, decision.deadline_ms, origins, rows, records, attempts, end, decision.counts
         )

@@ -13,7 +13,6 @@ from delaylog.broker.engine.late.timeline import CAUSES, Span
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.layout import RowArray
 
 LATE_MS: Final = 1_000
 """A message handed out this much after its due time is worth a note in the log."""
@@ -22,10 +21,8 @@ SPANS_MAX: Final = 32
 Note: TypeAlias = Sequence[Sequence[int]]
 
 
-def late_note(state: EngineState, topic: Topic, group: Group, rows: RowArray, now_ms: int) -> Note:
-    """[number of the cause, from, until] of the spans since the first due time of the rows."""
-    due = rows["deliver_at"]
-    due_ms = int(due[0] if len(due) == 1 else due.min())
+def late_note(state: EngineState, topic: Topic, group: Group, due_ms: int, now_ms: int) -> Note:
+    """[number of the cause, from, until] of the spans since `due_ms`, the earliest due time."""
     if now_ms - due_ms < LATE_MS:
         return []
     place = topic.number, group.number

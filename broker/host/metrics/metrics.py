@@ -130,7 +130,7 @@ class Metrics(Collector):
             "log_durable_position": state.log.durable_position,
             "log_applied_position": state.position,
             "log_first_position": state.log.first_position,
-            "disk_free_bytes": node.space.free_bytes(),
+            "disk_free_bytes": node.space.measured_bytes(),
             "disk_full": int(node.refusing_sends),
             "reserve_bytes": node.engine.reserve.size_bytes,
             "reserve_target_bytes": node.engine.reserve.target_bytes,

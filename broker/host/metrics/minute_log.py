@@ -4,33 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from operator import sub
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.late.explaining import Held, Wait, explain
+from delaylog.broker.engine.late.latest import LatestMessage
+from delaylog.broker.engine.late.timeline import MERGED_MS, UNKNOWN
 from delaylog.broker.engine.watch.histogram import Histogram
-from delaylog.broker.host.metrics.minutes import LATE_MAX, MINUTE_MS, MinuteRow, write_row
+from delaylog.broker.host.metrics.minutes import (
+    MINUTE_MS,
+    UNTAKEN_MAX,
+    LateMessage,
+    MinuteRow,
+    UntakenGroup,
+    write_row,
+)
 
 if TYPE_CHECKING:
+    from delaylog.broker.engine.model import Topic
+    from delaylog.broker.engine.state import EngineState
+    from delaylog.broker.engine.topics.groups import Group, GroupCounts
     from delaylog.broker.host.node import Node
 
-LATE_MS_MIN: Final = 10
-"""A message that is handed out sooner after its due time is not named as a late one."""
+Counts: TypeAlias = tuple[int, ...]
+"""Sent, delivered, ended and dead."""
+Place: TypeAlias = tuple[int, ...]
+"""Numbers of a topic and a group; of a topic; or none for all that have no metrics of their own."""
+CAUSES_MAX: Final = 3
+"""Causes of a late message that are kept."""
+_NOTHING: Final = (0, 0, 0, 0)
 
 log = logging.getLogger("delaylog.minutes")
 
 
-@dataclass(slots=True)
-class _Totals:
+class _Readings(NamedTuple):
     """Values that only grow, as of some time."""
 
-    sent: int = 0
-    delivered: int = 0
-    ended: int = 0
-    dead: int = 0
-    ready_late: list[int] = field(default_factory=list)
-    out_late: list[int] = field(default_factory=list)
-    syncs: list[int] = field(default_factory=list)
-    loop_lags: list[int] = field(default_factory=list)
+    counts: dict[Place, Counts]
+    """By place, so that a dropped one takes only its own along."""
+    late: tuple[list[int], ...]
+    """Messages by lateness: until ready, and until handed out."""
+    host: tuple[list[int], ...]
+    """Syncs, and lags of the loop."""
 
 
 class MinuteLog:
@@ -39,7 +58,12 @@ class MinuteLog:
     def __init__(self, node: Node, folder: str) -> None:
         self._node, self._folder = node, folder
         self._run = node.clock.now_ms()
-        self._before = _totals(node)
+        self._engine = node.engine
+        self._before = _readings(node)
+        self._ready: set[Place] = set()
+        """Groups that had ready messages at `_ready_ms`, the end of the minute before."""
+        self._ready_ms = self._run
+        self._ended = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
 
@@ -49,21 +73,26 @@ class MinuteLog:
 
     async def stop(self) -> None:
         """Write the minute that has begun, and no further one."""
+        self._ended.set()
         if self._task is not None:
-            self._task.cancel()
-            await self.write()
+            # An error of it is logged, and must not stop the stop.
+            await asyncio.wait([self._task])
 
     async def _go_on(self) -> None:
-        while True:
-            left_ms = MINUTE_MS - self._node.clock.now_ms() % MINUTE_MS
-            # A little earlier, so that the row belongs to the minute that ends.
-            await asyncio.sleep(max(left_ms - 50, 100) / 1000)
-            await self.write()
-            await asyncio.sleep(0.2)
+        ended = False
+        while not ended:
+            # The minute is chosen before the sleep: whoever wakes late writes the minute in which
+            # it fell asleep, and not the one after it.
+            minute, passed_ms = divmod(self._node.clock.now_ms(), MINUTE_MS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout((MINUTE_MS - passed_ms) / 1000):
+                    await self._ended.wait()
+            ended = self._ended.is_set()
+            await self.write(minute)
 
-    async def write(self) -> None:
-        """Write the row of the present minute."""
-        row = self._row()
+    async def write(self, minute: int) -> None:
+        """Write what happened since the last row as the row of a minute."""
+        row = self._row(minute)
         try:
             await self._node.machine.in_thread(lambda: write_row(self._folder, row))
             self._failing = False
@@ -72,78 +101,158 @@ class MinuteLog:
                 log.warning("figures of a minute are lost", extra={"why": str(error)})
             self._failing = True
 
-    def _row(self) -> MinuteRow:
-        node, state = self._node, self._node.engine.state
-        now_ms = node.clock.now_ms()
-        before, self._before = self._before, _totals(node)
-        now, series = self._before, state.series
-        groups = [
-            group
-            for topic in series.topics.values()
-            for group in topic.groups.values()
-            if group.counts.sums is None
-        ]
+    def _row(self, minute: int) -> MinuteRow:
+        node, state, series = self._node, self._node.engine.state, self._node.engine.state.series
+        before, self._before = self._before, _readings(node)
+        now = self._before
+        if node.engine is not self._engine:
+            # Counts of another engine are of other messages; its lateness began at zero.
+            self._engine = node.engine
+            zeros = tuple([0] * len(each) for each in now.late)
+            before = _Readings(now.counts, zeros, before.host)
+        grown = {
+            place: tuple(map(sub, values, before.counts.get(place, _NOTHING)))
+            for place, values in now.counts.items()
+        }
+        sent, delivered, ended, dead = (
+            max(sum(each), 0) for each in zip(*grown.values(), strict=True)
+        )
+        ready_late, out_late = map(_more, before.late, now.late)
+        syncs, loop_lags = map(_more, before.host, now.host)
+        groups = _groups(node)
         return MinuteRow(
-            minute=now_ms // MINUTE_MS,
+            minute=minute,
             run=self._run,
             leading=node.role.leading,
-            sent=_grown(before.sent, now.sent),
-            delivered=_grown(before.delivered, now.delivered),
-            ended=_grown(before.ended, now.ended),
-            dead=_grown(before.dead, now.dead),
-            living=series.counts.living + sum(group.counts.living for group in groups),
-            ready=sum(group.ready_count for group in groups),
-            ready_late=_more(before.ready_late, now.ready_late),
-            out_late=_more(before.out_late, now.out_late),
-            syncs=_more(before.syncs, now.syncs),
-            loop_lags=_more(before.loop_lags, now.loop_lags),
+            sent=sent,
+            delivered=delivered,
+            ended=ended,
+            dead=dead,
+            living=series.counts.living + sum(group.counts.living for _, group in groups),
+            ready=sum(group.ready_count for _, group in groups),
+            ready_late=ready_late,
+            out_late=out_late,
+            syncs=syncs,
+            loop_lags=loop_lags,
             disk_full=node.refusing_sends,
-            disk_free=node.space.free_bytes(),
-            late=self._late(now_ms),
+            disk_free=node.space.measured_bytes(),
+            late=_late(state, grown, node.clock.now_ms()),
+            untaken=self._untaken(groups, grown) if node.role.leading else [],
         )
 
-    def _late(self, now_ms: int) -> list[list[Any]]:
-        """The latest of the messages that were kept as examples in this minute."""
-        state = self._node.engine.state
-        since_ms = now_ms // MINUTE_MS * MINUTE_MS
-        found: list[list[Any]] = [
-            [state.by_number[number].name, each.text, int(each.value), each.at_ms]
-            for number, late in state.series.lateness.items()
-            if number in state.by_number
-            for each in late.handed_out.examples.values()
-            if each.at_ms >= since_ms and each.value >= LATE_MS_MIN
+    def _untaken(
+        self, groups: list[tuple[Topic, Group]], grown: Mapping[Place, Counts]
+    ) -> list[UntakenGroup]:
+        """Groups that had ready messages all the minute, of which none was handed out."""
+        now_ms = self._node.clock.now_ms()
+        if now_ms - self._ready_ms < MINUTE_MS // 2:
+            # The row is of a part of a minute, as at a stop.
+            return []
+        self._ready_ms = now_ms
+        ready = {
+            (topic.number, group.number): (topic, group)
+            for topic, group in groups
+            if group.ready_count
+        }
+        before, self._ready = self._ready, set(ready)
+        found = [
+            (group.ready_count, topic, group)
+            for place, (topic, group) in ready.items()
+            if place in before and grown[place][1] <= 0
         ]
-        return sorted(found, key=lambda each: -each[2])[:LATE_MAX]
+        found.sort(key=lambda each: -each[0])
+        state = self._node.engine.state
+        return [
+            UntakenGroup(
+                topic.namespace, topic.name, group.name, bounded_by(state, topic, group) or UNKNOWN
+            )
+            for _, topic, group in found[:UNTAKEN_MAX]
+        ]
 
 
-def _totals(node: Node) -> _Totals:
+def _late(state: EngineState, grown: Mapping[Place, Counts], now_ms: int) -> list[LateMessage]:
+    """The latest messages since the last row, with the causes of their waits."""
+    found = []
+    for place, one in state.latest.take().items():
+        topic = state.by_number.get(place[0])
+        group = None if topic is None else topic.groups.get(place[1])
+        if topic is None or group is None:
+            continue
+        # Consumers took other messages of the group: that is why one waited if nothing else is.
+        busy = grown.get(place, _NOTHING)[1] > 1
+        causes = Counter[str]()
+        for wait in _waits(state, topic, group, one, now_ms):
+            unknown = wait.cause == UNKNOWN and busy and wait.from_ms >= state.timeline.since_ms
+            causes["slow_consumers" if unknown else wait.cause] += wait.until_ms - wait.from_ms
+        found.append(
+            LateMessage(
+                topic.name,
+                one.id,
+                one.late_ms,
+                one.at_ms,
+                topic.namespace,
+                group.name,
+                causes.most_common(CAUSES_MAX),
+            )
+        )
+    return sorted(found, key=lambda each: -each.late_ms)
+
+
+def _waits(
+    state: EngineState, topic: Topic, group: Group, one: LatestMessage, now_ms: int
+) -> list[Wait]:
+    timeline, due_ms = state.timeline, one.at_ms - one.late_ms
+    place, key = (topic.number, group.number), (topic.namespace, topic.name, group.name)
+    spans = timeline.spans(key, place, state.leases.leased(*place), now_ms)
+    held = []
+    if one.parked:
+        # While nobody asked nothing was under lease: the key had been unlocked by then.
+        unlocked_ms = min(
+            (
+                span.from_ms
+                for span in spans
+                if span.cause == "no_consumers"
+                and span.from_ms < one.at_ms <= (span.until_ms or now_ms) + MERGED_MS
+            ),
+            default=one.at_ms,
+        )
+        held.append(Held(due_ms, max(unlocked_ms, due_ms), 0))
+    return explain(due_ms, one.at_ms, spans, held, known_ms=timeline.since_ms)
+
+
+def _groups(node: Node) -> list[tuple[Topic, Group]]:
+    """The groups that have metrics of their own."""
+    return [
+        (topic, group)
+        for topic in node.engine.state.series.topics.values()
+        for group in topic.groups.values()
+        if group.counts.sums is None
+    ]
+
+
+def _readings(node: Node) -> _Readings:
     series = node.engine.state.series
-    counts = [series.counts]
-    sent = series.sent
-    for topic in series.topics.values():
-        sent += topic.sent
-        counts += [each.counts for each in topic.groups.values() if each.counts.sums is None]
+    counts: dict[Place, Counts] = {(): (series.sent, *_of(series.counts))}
+    counts |= {(number,): (topic.sent, 0, 0, 0) for number, topic in series.topics.items()}
+    counts |= {
+        (topic.number, group.number): (0, *_of(group.counts)) for topic, group in _groups(node)
+    }
     late = series.total_lateness()
-    return _Totals(
-        sent,
-        sum(each.delivered for each in counts),
-        sum(each.acked + each.expired + each.dead + each.deleted for each in counts),
-        sum(each.dead for each in counts),
-        *(list(each.counts) for each in _histograms(node, late.ready, late.handed_out)),
+    return _Readings(
+        counts,
+        _copies(late.ready, late.handed_out),
+        _copies(node.timings.fsync, node.loop_lag.histogram),
     )
 
 
-def _histograms(node: Node, *late: Histogram) -> tuple[Histogram, ...]:
-    return (*late, node.timings.fsync, node.loop_lag.histogram)
+def _of(counts: GroupCounts) -> tuple[int, int, int]:
+    ended = counts.acked + counts.expired + counts.dead + counts.deleted
+    return counts.delivered, ended, counts.dead
 
 
-def _grown(before: int, now: int) -> int:
-    """The growth of a sum; a dropped topic takes its part along."""
-    return max(now - before, 0)
+def _copies(*histograms: Histogram) -> tuple[list[int], ...]:
+    return tuple(list(each.counts) for each in histograms)
 
 
 def _more(before: list[int], now: list[int]) -> list[int]:
-    """What was counted since; after an exchange of the engine, counts begin again."""
-    if sum(now) < sum(before):
-        return now
-    return [new - old for old, new in zip(before, now, strict=True)]
+    return list(map(sub, now, before))

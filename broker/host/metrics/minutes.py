@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 from crc32c import crc32c
 
+from delaylog.broker.engine.late.latest import LATEST_MAX
 from delaylog.storage.files.file_system import FILE_MODE
 
 FILE: Final = "minutes"
@@ -30,8 +32,33 @@ MINUTE_MS: Final = 60_000
 MAGIC: Final = b"DLMN"
 HEAD: Final = struct.Struct("<4sII")
 assert HEAD.size == 12
-LATE_MAX: Final = 3
-"""Late messages of a row: the latest ones whose ids were kept as examples."""
+UNTAKEN_MAX: Final = 3
+"""Groups of a row of which no message was handed out."""
+
+
+class LateMessage(NamedTuple):
+    """One of the latest messages of a minute, and why it was late."""
+
+    topic: str
+    message_id: str
+    late_ms: int
+    at_ms: int
+    """When it was handed out."""
+    namespace: str = ""
+    """Empty in rows of releases that did not keep it."""
+    group: str = ""
+    causes: Sequence[tuple[str, int]] = ()
+    """Causes of its wait (`late.timeline.CAUSES`) with their milliseconds, the longest first."""
+
+
+class UntakenGroup(NamedTuple):
+    """A group that had ready messages all the minute, of which none was handed out."""
+
+    namespace: str
+    topic: str
+    group: str
+    cause: str
+    """What bounded it at the end of the minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +87,27 @@ class MinuteRow:
     disk_full: bool = False
     disk_free: int = 0
     """Bytes."""
-    late: list[list[Any]] = field(default_factory=list)
-    """[topic, message id, milliseconds late, when it was handed out (Unix ms)]."""
+    late: list[LateMessage] = field(default_factory=list)
+    untaken: list[UntakenGroup] = field(default_factory=list)
 
 
 _COUNTS: Final = ("sent", "delivered", "ended", "dead")
 _LISTS: Final = ("ready_late", "out_late", "syncs", "loop_lags")
+_TUPLES: Final[dict[str, type[LateMessage] | type[UntakenGroup]]] = {
+    "late": LateMessage,
+    "untaken": UntakenGroup,
+}
 _FIELDS: Final = frozenset(each.name for each in fields(MinuteRow))
 
 
 def encode_row(row: MinuteRow) -> bytes:
-    """A slot. Late messages that do not fit are left out."""
+    """A slot. Late messages and groups that do not fit are left out, the last ones first."""
     members = asdict(row)
     while True:
         packed: bytes = msgpack.packb(members)
         if HEAD.size + len(packed) <= SLOT_BYTES:
             break
-        members["late"].pop()
+        (members["late"] or members["untaken"]).pop()
     size = struct.pack("<I", len(packed))
     head = HEAD.pack(MAGIC, crc32c(size + packed), len(packed))
     return (head + packed).ljust(SLOT_BYTES, b"\0")
@@ -91,6 +122,8 @@ def decode_row(slot: bytes) -> MinuteRow | None:
     if magic != MAGIC or len(packed) != size or crc != crc32c(slot[8:12] + packed):
         return None
     members = msgpack.unpackb(packed)
+    for name, kind in _TUPLES.items():
+        members[name] = [kind(*each[: len(kind._fields)]) for each in members.get(name, ())]
     return MinuteRow(**{name: value for name, value in members.items() if name in _FIELDS})
 
 
@@ -117,7 +150,9 @@ def _added(old: MinuteRow, new: MinuteRow) -> MinuteRow:
     for name in _LISTS:
         pairs = zip_longest(getattr(old, name), getattr(new, name), fillvalue=0)
         members[name] = [a + b for a, b in pairs]
-    members["late"] = sorted(old.late + new.late, key=lambda each: -each[2])[:LATE_MAX]
+    late = sorted(old.late + new.late, key=lambda each: -each.late_ms)
+    members["late"] = late[:LATEST_MAX]
+    members["untaken"] = [*dict.fromkeys(old.untaken + new.untaken)][:UNTAKEN_MAX]
     members["disk_full"] = old.disk_full or new.disk_full
     return replace(new, **members)
 

@@ -37,13 +37,16 @@ class Space:
         """Whether the reserve is not whole and this was logged."""
 
     def free_bytes(self) -> int:
-        """Free space of the data folder, measured at most twice a second; 0 while the disk is full
-        or the reserve is not completely allocated.
+        """Free space that sends may use: 0 while the disk is full or the reserve is not completely
+        allocated.
         """
-        engine = self._engine()
-        if self._disk_full() or not engine.reserve.whole:
+        if self._disk_full() or not self._engine().reserve.whole:
             return 0
-        now = self._now()
+        return self.measured_bytes()
+
+    def measured_bytes(self) -> int:
+        """Free space of the data folder's file system, measured at most twice a second."""
+        engine, now = self._engine(), self._now()
         if now - self._free_checked_s > DISK_CHECK_SECONDS:
             self._free_checked_s = now
             self._free_bytes = engine.fs.free_bytes(engine.folder)

@@ -26,7 +26,7 @@ _IDLE_CPU_SECONDS: Final = 0.001
 BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the histogram's buckets in seconds; one more bucket is for longer lags."""
 STALL_SECONDS: Final = 0.1
-"""A lag from which on messages are told to be late because of it."""
+"""A lag of at least this is noted as the cause of messages that were late meanwhile."""
 TRACE_SECONDS: Final = 0.020
 _FRAMES_MAX: Final = 12
 
@@ -100,15 +100,6 @@ class LoopLag:
         self.max_seconds = max(self.max_seconds, seconds)
         if seconds >= STALL_SECONDS:
             self.on_stall(seconds)
-
-    def quantile(self, share: float) -> float:
-        """Upper bound of the lag of `share` (0 to 1) of all samples; precise to one bucket."""
-        left = share * self.histogram.count
-        for count, bound in zip(self.histogram.counts, BOUNDS, strict=False):
-            left -= count
-            if left <= 0:
-                return min(bound, self.max_seconds)
-        return self.max_seconds
 
 
 class StallTrace:

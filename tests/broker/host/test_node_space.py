@@ -7,6 +7,7 @@ clients and operators see: refusals, commits from the reserve, the reserve's ret
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
+from delaylog.broker.host.process.space import Space
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array
@@ -62,6 +64,15 @@ class Run(RunningNode, AbstractAsyncContextManager["Run"]):
 @pytest.fixture
 def it(tmp_path: Path) -> Run:
     return Run(tmp_path)
+
+
+async def test_the_free_space_of_a_full_disk_is_measured(it: Run) -> None:
+    """Sends may use none of it, but metrics tell how much there is."""
+    space = Space(lambda: it.node.engine, lambda: True, time.monotonic)
+    assert space.free_bytes() == 0
+    assert MIB < space.measured_bytes() < 32 * MIB
+    assert space.refusing_sends
+    await it.node.stop()
 
 
 async def test_the_last_byte_taken_and_given_back(it: Run) -> None:

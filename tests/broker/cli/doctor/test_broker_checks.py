@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from delaylog.broker.cli.doctor.broker_checks import CHECKS, NAMED_MAX, Examined, examine
+from delaylog.broker.cli.doctor.machine_checks import CHECKS as MACHINE_CHECKS
 from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
 
 SOUND = """
@@ -51,6 +53,7 @@ FAULTS = {
     "audit": ("disk", "fail", examined("delaylog_audit_failing 1")),
     "slow": ("syncs", "warn", examined(histogram("delaylog_fsync_seconds", 0.5))),
     "hanging": ("syncs", "fail", examined(histogram("delaylog_fsync_seconds", 5.0))),
+    "stalled": ("loop", "warn", examined("delaylog_loop_lag_max_seconds 10")),
     "blocked": ("loop", "warn", examined(histogram("delaylog_loop_lag_seconds", 0.2))),
     "late": ("lateness", "warn", examined(histogram("delaylog_ready_lateness_seconds", 1.0))),
     "files": ("descriptors", "warn", examined("process_max_fds 1024")),
@@ -87,12 +90,16 @@ def test_a_fault(fault: str) -> None:
 
 def test_what_is_no_fault() -> None:
     """An offset that the time of the call explains, an old message of a group that is consumed,
-    and a broker that is alone."""
+    what was slow before, and a broker that is alone."""
     slow = examined(clock_ahead_ms=400.0, clock_error_ms=200.0)
     assert {each.mark for each in examine(slow)} == {"ok"}
     delivered = 'delaylog_delivered_total{namespace="default",topic="t",group="mail"} '
     consumed = examined(OLD % "t" + delivered + "9", delivered + "5")
     assert {each.mark for each in examine(consumed)} == {"ok"}
+    past = histogram("delaylog_fsync_seconds", 5.0) + histogram(
+        "delaylog_ready_lateness_seconds", 30.0
+    )
+    assert {each.mark for each in examine(examined(past, past))} == {"ok"}
     alone = examined()
     text = "\n".join(line for line in SOUND.splitlines() if "cluster" not in line)
     alone = replace(alone, change=Change(parse_scrape(text, 0.0), parse_scrape(text, 2.0)))
@@ -103,15 +110,27 @@ def test_many_stuck_groups_are_counted() -> None:
     many = "".join(OLD % f"t{n}" for n in range(NAMED_MAX + 3))
     found = [each for each in examine(examined(many)) if each.check == "consumers"]
     assert len(found) == NAMED_MAX + 1
-    assert found[-1].text == "and so it is in 3 other groups"
+    assert found[-1].text == "3 other groups wait in the same way"
 
 
 def test_a_real_broker(broker: Any, run: Any) -> None:
     """It is alone and idle. Its descriptors and its disk are those of this machine."""
-    done = run("doctor", "broker", "--json")
+    done = run("doctor", "broker", "--json", "--watch", "1s")
     found = json.loads(done.stdout)
     marks = {each["check"]: each["mark"] for each in found["checks"]}
     assert set(marks) == {name for name, _, _ in CHECKS}
     for check in ("ready", "release", "clock", "consumers", "push", "replication"):
         assert marks[check] == "ok", found
     assert done.returncode == int(not found["healthy"])
+
+
+def test_the_machine_of_a_real_broker(broker: Any, run: Any, tmp_path: Path) -> None:
+    """The folder is measured, and nothing is left in it."""
+    words = ("doctor", "broker", "--json", "--watch", "0s", "--folder")
+    done = run(*words, str(tmp_path))
+    checks = [each["check"] for each in json.loads(done.stdout)["checks"]]
+    assert checks[-3:] == [name for name, _, _ in MACHINE_CHECKS]
+    assert list(tmp_path.iterdir()) == []
+    done = run(*words, str(tmp_path / "absent"))
+    assert done.returncode == 2
+    assert "cannot be measured" in done.stderr

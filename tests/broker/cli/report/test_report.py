@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from delaylog.broker.cli.main import main
 from delaylog.broker.cli.report.analysis import (
     Incident,
-    cause_of,
+    Window,
     incidents,
     later_than,
+    stalled_s,
     summed,
 )
 from delaylog.broker.cli.report.page import page
@@ -25,7 +27,15 @@ from delaylog.broker.cli.report.svg import line_chart
 from delaylog.broker.cli.watching.scrapes import quantile
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.broker.host.metrics.minutes import MINUTE_MS, MinuteRow, write_row
+from delaylog.broker.host.metrics.minutes import (
+    MINUTE_MS,
+    LateMessage,
+    MinuteRow,
+    UntakenGroup,
+    write_row,
+)
+from delaylog.broker.host.watch.loop_lag import BOUNDS as LOOP_BOUNDS
+from delaylog.broker.host.watch.timings import DISK_BOUNDS
 
 FIRST = 29_000_000
 
@@ -39,6 +49,18 @@ def late(*values: int) -> list[int]:
 
 
 QUIET = MinuteRow(FIRST, 1, sent=60, delivered=60, ended=60, ready_late=late(*[1] * 60))
+
+
+def samples(bounds: Sequence[float], *values: float) -> list[int]:
+    """Counts by bucket of these seconds."""
+    histogram = Histogram(bounds)
+    for value in values:
+        histogram.note(value)
+    return histogram.counts
+
+
+def hour(length: int = 60) -> Window:
+    return Window(FIRST, FIRST + length)
 
 
 def minutes(count: int) -> list[MinuteRow]:
@@ -69,36 +91,56 @@ def test_each_incident_is_named_with_its_minutes() -> None:
     for at in (5, 6):
         rows[at] = replace(rows[at], ready_late=late(*[1] * 95, *[900] * 5))
     rows[10] = replace(rows[10], disk_full=True)
-    rows[20] = replace(rows[20], syncs=[0] * 9 + [5, 0, 0, 0])
-    rows[25] = replace(rows[25], loop_lags=[0] * 8 + [5, 0, 0, 0, 0, 0])
-    rows[30] = replace(rows[30], ready=3, delivered=0)
+    rows[20] = replace(rows[20], syncs=samples(DISK_BOUNDS, *[0.001] * 5_000, 10))
+    rows[25] = replace(rows[25], loop_lags=samples(LOOP_BOUNDS, *[0.001] * 4_900, 10))
+    stuck = UntakenGroup("default", "t", "billing", "no_consumers")
+    for at in (30, 31):
+        rows[at] = replace(rows[at], untaken=[stuck])
     rows[35] = replace(rows[35], dead=1)
     rows[40:] = [replace(row, run=2) for row in rows[40:]]
     rows[45:] = [replace(row, leading=False) for row in rows[45:]]
-    del rows[50:53]
+    rows[57:] = [replace(row, run=3) for row in rows[57:]]
+    del rows[55:57], rows[50:53]
     found = {
         each.what: (each.from_minute - FIRST, each.to_minute - FIRST)
-        for each in incidents(rows, 100)
+        for each in incidents(rows, 100, hour())
     }
     assert found == {
         "more than 1 % of messages were ready over 100 ms late": (5, 7),
         "sends were refused: the disk was full": (10, 11),
         "syncs of the disk were slow": (20, 21),
         "the event loop was blocked": (25, 26),
-        "messages were ready, and nobody took any": (30, 31),
+        "nobody took ready messages of default/t, group billing: no consumers": (30, 32),
         "messages became dead letters": (35, 36),
         "the broker was restarted": (40, 41),
         "the node ceased to lead": (45, 46),
-        "the broker was down": (50, 53),
+        "no figures": (50, 53),
+        "the broker was down": (55, 57),
     }
-    assert incidents(minutes(60), 100) == []
+    assert incidents(minutes(60), 100, hour()) == []
 
 
-def test_a_late_message_is_explained_by_what_happened_while_it_waited() -> None:
-    down = Incident(FIRST + 2, FIRST + 4, "the broker was down")
-    at_ms = (FIRST + 4) * MINUTE_MS + 1_000
-    assert cause_of(90_000, at_ms, [down]) == "the broker was down"
-    assert cause_of(500, at_ms, [down]).startswith("it waited for a consumer")
+def test_stalls_count_if_they_hold_messages_up() -> None:
+    """Ordinary lags of a busy loop are none, however many; many short stalls are some."""
+    assert stalled_s(samples(LOOP_BOUNDS, *[0.09] * 600), LOOP_BOUNDS) == 0
+    assert stalled_s(samples(LOOP_BOUNDS, *[0.15] * 10), LOOP_BOUNDS) == pytest.approx(1)
+    assert stalled_s(samples(DISK_BOUNDS, 0.7), DISK_BOUNDS) == 0.5
+    assert stalled_s([], DISK_BOUNDS) == 0
+
+
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [
+        (slice(0, 60), []),
+        (slice(5, 60), [Incident(FIRST, FIRST + 5, "the broker was down")]),
+        (
+            slice(0, 50),
+            [Incident(FIRST + 50, FIRST + 60, "the broker is down, or writes no figures")],
+        ),
+    ],
+)
+def test_an_outage_at_an_end_of_the_window(kept: slice, found: list[Incident]) -> None:
+    assert incidents(minutes(60)[kept], 100, hour()) == found
 
 
 def test_charts_are_well_formed() -> None:
@@ -107,24 +149,43 @@ def test_charts_are_well_formed() -> None:
     chart = ElementTree.fromstring("<r>" + text.replace("<p class=legend>", "<p>") + "</r>")
     lines = [each for each in chart.iter("polyline") if "24,4" not in (each.get("points") or "")]
     assert [len((each.get("points") or "").split()) for each in lines] == [2, 2]
+    high = line_chart("high", {"x": [(0, 400_000), (1, 0)]}, "ms", [])
+    assert ">300,000 ms</text>" in high
     empty = line_chart("nothing", {"x": []}, "", [])
     assert '<polyline points="0,4' in empty
 
 
 def test_the_page_has_everything() -> None:
     rows = minutes(1_500)
-    rows[700] = replace(rows[700], late=[["<t>", "m&m", 1_234, (FIRST + 700) * MINUTE_MS]])
-    text = page(rows, "delaylog: <folder>", 100)
+    one = LateMessage(
+        "<t>",
+        "m&m",
+        1_234,
+        (FIRST + 700) * MINUTE_MS,
+        "shop",
+        "g",
+        [("no_consumers", 1_000), ("slow_disk", 234)],
+    )
+    rows[700] = replace(rows[700], late=[one])
+    text = page(rows, "delaylog: <folder>", 100, hour(1_500))
     assert text.count('<svg viewBox="0 0 900') == 5
     assert "100.000% of 90,000" in text
-    assert "&lt;t&gt;" in text
-    assert "1,234" in text
+    assert "<td>shop/&lt;t&gt;<td>g<td>m&amp;m<td>1.2 s<td>" in text
+    assert "<td>no consumers 1.0 s, slow disk 234 ms</table>" in text
     assert "<t>" not in text
     assert not re.search(r"<script|https?://(?!www\.w3\.org)|src=", text), "nothing is loaded"
-    assert len(page(minutes(1), "one", 100)) > 1_000
+    assert len(page(minutes(1), "one", 100, hour(1))) > 1_000
 
 
-def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_of_an_earlier_release_is_shown() -> None:
+    """It has no namespace, no group and no causes."""
+    row = replace(QUIET, late=[LateMessage("t", "m", 1_234, FIRST * MINUTE_MS)])
+    assert "<td>t<td><td>m<td>1.2 s<td>" in page([row], "old", 100, hour(1))
+
+
+def test_the_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "page.html"
     folder = str(tmp_path / "data")
     (tmp_path / "data").mkdir()
@@ -138,6 +199,14 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     assert capsys.readouterr().out == f"{out}: 1 minutes\n"
     assert out.read_text().startswith("<!doctype html>")
+    assert "the broker is down, or writes no figures" in out.read_text()
+    write_row(folder, replace(QUIET, minute=now_minute - 10))
+    assert main([*words, "--since", "1h"]) == 0
+    assert "<td>50<td>the broker was down" in out.read_text()
+    assert out.stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("DELAYLOG_DATA_DIR", folder)
+    assert main(["report", "--out", str(out)]) == 0
+    assert f"<title>delaylog: {folder}</title>" in out.read_text()
     assert main([*words, "--late", "30ms"]) == 2
     assert "is no bound that is counted" in capsys.readouterr().err
     assert main([*words, "--since", "8d"]) == 2

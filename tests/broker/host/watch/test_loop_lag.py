@@ -51,8 +51,7 @@ def test_a_stall_is_seen_with_its_length() -> None:
 
     lag = asyncio.run(scene())
     assert lag.max_seconds >= 0.13
-    assert lag.quantile(1.0) == lag.max_seconds
-    assert lag.quantile(0.01) < 0.13
+    assert sum(lag.histogram.counts[: BOUNDS.index(0.1) + 1]) >= 1
     assert sum(lag.histogram.counts[BOUNDS.index(0.1) :]) >= 1
 
 
