@@ -62,7 +62,7 @@ class Span(NamedTuple):
 
 
 class _Recent(OrderedDict[_K, _V], Generic[_K, _V]):
-    """A table without the entries that were set least recently."""
+    """A table that drops the entry that was set least recently when it is full."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -87,11 +87,11 @@ class Timeline:
         """Since when a cause of `LASTING` has held."""
         self._asking: dict[GroupKey, int] = {}
         """How many calls ask now."""
-        self._asked: _Recent[GroupKey, int] = _Recent(REMEMBERED_MAX)
+        self._asked: OrderedDict[GroupKey, int] = OrderedDict()
         """When the last call ended, of groups that no call asks now."""
         self.noted: OrderedDict[tuple[int, int], int] = _Recent(REMEMBERED_MAX)
         """When a LEASE frame last had a note, by the numbers of topic and group."""
-        self._settled: _Recent[tuple[int, int], int] = _Recent(REMEMBERED_MAX)
+        self._settled: OrderedDict[tuple[int, int], int] = OrderedDict()
         """When messages of a group last left their leases, by the numbers of topic and group."""
 
     # ------------------------------------------------------------------ notes
@@ -137,8 +137,13 @@ class Timeline:
 
     def settled(self, key: GroupKey, place: tuple[int, int], at_ms: int) -> None:
         """Messages of a group left their leases, which makes room for others."""
+        # A plain table, since this is called for each ack.
         self._settled[place] = at_ms
-        self.end(key, "leased_max", at_ms)
+        self._settled.move_to_end(place)
+        if len(self._settled) > REMEMBERED_MAX:
+            self._settled.popitem(last=False)
+        if self._lasting:
+            self.end(key, "leased_max", at_ms)
 
     def drop(self, key: GroupKey, place: tuple[int, int]) -> None:
         """A group was dropped: what held for it does not hold for another one of its name."""
@@ -172,7 +177,10 @@ class Timeline:
             self._asking[key] = calls
         else:
             del self._asking[key]
+            # It was taken out when the first of the calls began.
             self._asked[key] = now_ms
+            if len(self._asked) > REMEMBERED_MAX:
+                self._asked.popitem(last=False)
 
     def asking(self, key: GroupKey) -> int:
         """How many calls ask now."""

@@ -24,6 +24,7 @@ ENDED: Final = ("acked", "expired", "dead", "deleted")
 _GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
 _SLICE_TOPICS: Final = 1_024
 _SLICE_OWN: Final = 8
+_SLICE_AGES: Final = 128
 
 Place = tuple[str, ...]
 
@@ -35,6 +36,7 @@ class TopicSamples:
         self._sent: list[tuple[Place, int]] = []
         self._groups: list[tuple[Place, tuple[int, ...]]] = []
         self._ages: list[tuple[Place, float]] = []
+        self._paused: list[tuple[Place, int]] = []
         self._ready: list[tuple[Place, Histogram]] = []
         self._handed_out: list[tuple[Place, Histogram]] = []
         self._parked = self._locked = 0
@@ -51,7 +53,6 @@ class TopicSamples:
                 if group.counts.sums is None:
                     place = (topic.namespace, topic.name, group.name)
                     self._add(place, group.counts, group.ready_count)
-                    self._add_age(place, state, group, now_ms)
             if at % _SLICE_OWN == _SLICE_OWN - 1:
                 yield None
         other_ready = 0
@@ -71,15 +72,40 @@ class TopicSamples:
             self._sent.append((OTHER, series.sent))
             self._add((*OTHER, "other"), series.counts, other_ready)
             self._copy_lateness(OTHER, series.other_lateness)
+        yield from self._read_ages(state, now_ms)
 
     def _add(self, place: Place, counts: GroupCounts, ready: int) -> None:
         ended = (getattr(counts, kind) for kind in ENDED)
         values = (counts.living, ready, counts.leased, counts.delivered, *ended)
         self._groups.append((place, values))
 
-    def _add_age(self, place: Place, state: EngineState, group: Group, now_ms: int) -> None:
-        due_ms = oldest_due_ms(state, group)
-        if due_ms is not None:
+    def _read_ages(self, state: EngineState, now_ms: int) -> Iterator[None]:
+        """How old the oldest ready messages are. Groups without series of their own are one."""
+        oldest_ms: dict[Place, int] = {}
+        topics = list(state.by_number.values())
+        for first in range(0, len(topics), _SLICE_AGES):
+            places: list[Place] = []
+            groups: list[Group] = []
+            for topic in topics[first : first + _SLICE_AGES]:
+                own = topic.number in state.series.topics
+                if own and topic.paused:
+                    self._paused.append(((topic.namespace, topic.name), 1))
+                for group in topic.groups.values():
+                    if group.made_ready is None:
+                        continue
+                    if group.counts.sums is None:
+                        places.append((topic.namespace, topic.name, group.name))
+                    elif topic.paused:
+                        continue
+                    else:
+                        places.append((*OTHER, "other"))
+                    groups.append(group)
+            due = oldest_due_ms(state, groups)
+            for place, due_ms in zip(places, due, strict=True):
+                if due_ms is not None:
+                    oldest_ms[place] = min(due_ms, oldest_ms.get(place, due_ms))
+            yield None
+        for place, due_ms in oldest_ms.items():
             self._ages.append((place, max(now_ms - due_ms, 0) / 1000))
 
     def _copy_lateness(self, place: Place, late: Lateness) -> None:
@@ -104,6 +130,7 @@ class TopicSamples:
         for at, name in enumerate(_GAUGES):
             yield family(f"delaylog_{name}", ((place, values[at]) for place, values in groups))
         yield family("delaylog_oldest_due_age_seconds", self._ages)
+        yield family("delaylog_topic_paused", self._paused)
         yield family("delaylog_sent_total", self._sent)
         delivered = len(_GAUGES)
         yield family(

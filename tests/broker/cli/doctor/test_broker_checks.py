@@ -38,6 +38,9 @@ def histogram(name: str, bound: float) -> str:
     return f'{name}_bucket{{le="{bound}"}} 98\n{name}_bucket{{le="+Inf"}} 100\n'
 
 
+PAUSED = 'delaylog_topic_paused{namespace="default",topic="t"} 1\n'
+
+
 FAULTS = {
     "unready": ("ready", "fail", examined(unready="the node is stopping")),
     "older": ("release", "warn", examined(own_release="2.0")),
@@ -86,13 +89,14 @@ def test_a_fault(fault: str) -> None:
 
 
 def test_what_is_no_fault() -> None:
-    """An offset that the time of the call explains, an old message of a group that is consumed,
-    and a broker that is alone."""
+    """An offset that the time of the call explains, an old message of a group that is consumed or
+    of a paused topic, and a broker that is alone."""
     slow = examined(clock_ahead_ms=400.0, clock_error_ms=200.0)
     assert {each.mark for each in examine(slow)} == {"ok"}
     delivered = 'delaylog_delivered_total{namespace="default",topic="t",group="mail"} '
     consumed = examined(OLD % "t" + delivered + "9", delivered + "5")
     assert {each.mark for each in examine(consumed)} == {"ok"}
+    assert {each.mark for each in examine(examined(OLD % "t" + PAUSED))} == {"ok"}
     alone = examined()
     text = "\n".join(line for line in SOUND.splitlines() if "cluster" not in line)
     alone = replace(alone, change=Change(parse_scrape(text, 0.0), parse_scrape(text, 2.0)))
