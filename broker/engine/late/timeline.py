@@ -43,6 +43,9 @@ NEVER_MS: Final = 1 << 62
 """Later than all times."""
 SPAN_MIN_MS: Final = 20
 """Shorter spans are not kept."""
+IDLE_MIN_MS: Final = 1_000
+"""Shorter gaps between calls for which nothing was ready are not kept: the way of an answer and of
+the next call takes longer than `SPAN_MIN_MS` in many networks."""
 NODE_SPANS_MAX: Final = 256
 GROUP_SPANS_MAX: Final = 64
 GROUPS_MAX: Final = 1_024
@@ -162,12 +165,23 @@ class Timeline:
 
     # ------------------------------------------------------------------ consumers
 
-    def begin_asking(self, key: GroupKey, place: tuple[int, int], leased: int, now_ms: int) -> None:
-        """A call asks for messages; `leased` = how many are under lease in the group."""
+    def begin_asking(
+        self,
+        key: GroupKey,
+        place: tuple[int, int],
+        leased: int,
+        now_ms: int,
+        *,
+        ready: bool = True,
+    ) -> None:
+        """A call asks for messages; `leased` = how many are under lease in the group, `ready` =
+        whether any message may have waited for it.
+        """
         calls = self._asking.get(key, 0)
         if not calls:
             for span in self._gap(self._asked.pop(key, 0), place, leased, now_ms):
-                self.group(key, span.cause, span.from_ms, _end(span))
+                if ready or _end(span) - span.from_ms >= IDLE_MIN_MS:
+                    self.group(key, span.cause, span.from_ms, _end(span))
         self._asking[key] = calls + 1
 
     def end_asking(self, key: GroupKey, now_ms: int) -> None:

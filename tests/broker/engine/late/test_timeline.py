@@ -108,3 +108,19 @@ def test_a_take_over() -> None:
         Span(100, None, "paused"),
         Span(5_000, 6_000, "no_consumers"),
     ]
+
+
+def test_polls_without_messages_leave_no_spans() -> None:
+    """Purpose: idle consumers far away do not push out what matters. A longer gap is kept, since a
+    message may have ended in it, and so is a short one if a message waits at its end."""
+    timeline = Timeline(0)
+    now_ms = 0
+    for _ in range(50):
+        timeline.begin_asking(KEY, PLACE, 0, now_ms, ready=False)
+        timeline.end_asking(KEY, now_ms + 30_000)
+        now_ms += 30_080
+    assert timeline.saved() == [[], []]
+    timeline.begin_asking(KEY, PLACE, 0, now_ms)
+    timeline.end_asking(KEY, now_ms)
+    timeline.begin_asking(KEY, PLACE, 0, now_ms + 4_000, ready=False)
+    assert spans(timeline, now_ms + 9_000) == [Span(now_ms - 80, now_ms + 4_000, "no_consumers")]
