@@ -24,9 +24,10 @@ ENDED: Final = ("acked", "expired", "dead", "deleted")
 _GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
 _SLICE_TOPICS: Final = 1_024
 _SLICE_OWN: Final = 8
-_SLICE_AGES: Final = 128
 
 Place = tuple[str, ...]
+_AGES_AT_ONCE: Final = 128
+"""Groups whose oldest messages are looked up in one pass."""
 
 
 class TopicSamples:
@@ -81,30 +82,36 @@ class TopicSamples:
 
     def _read_ages(self, state: EngineState, now_ms: int) -> Iterator[None]:
         """How old the oldest ready messages are. Groups without series of their own are one."""
+        places: list[Place] = []
+        groups: list[Group] = []
         oldest_ms: dict[Place, int] = {}
-        topics = list(state.by_number.values())
-        for first in range(0, len(topics), _SLICE_AGES):
-            places: list[Place] = []
-            groups: list[Group] = []
-            for topic in topics[first : first + _SLICE_AGES]:
-                own = topic.number in state.series.topics
-                if own and topic.paused:
-                    self._paused.append(((topic.namespace, topic.name), 1))
-                for group in topic.groups.values():
-                    if group.made_ready is None:
-                        continue
-                    if group.counts.sums is None:
-                        places.append((topic.namespace, topic.name, group.name))
-                    elif topic.paused:
-                        continue
-                    else:
-                        places.append((*OTHER, "other"))
-                    groups.append(group)
-            due = oldest_due_ms(state, groups)
-            for place, due_ms in zip(places, due, strict=True):
+
+        def look() -> None:
+            for place, due_ms in zip(places, oldest_due_ms(state, groups), strict=True):
                 if due_ms is not None:
                     oldest_ms[place] = min(due_ms, oldest_ms.get(place, due_ms))
-            yield None
+            places.clear()
+            groups.clear()
+
+        for at, topic in enumerate(list(state.by_number.values())):
+            if at % _AGES_AT_ONCE == 0:
+                yield None
+            if topic.paused and topic.number in state.series.topics:
+                self._paused.append(((topic.namespace, topic.name), 1))
+            for group in list(topic.groups.values()):
+                if group.made_ready is None:
+                    continue
+                if group.counts.sums is None:
+                    places.append((topic.namespace, topic.name, group.name))
+                elif topic.paused:
+                    continue
+                else:
+                    places.append((*OTHER, "other"))
+                groups.append(group)
+                if len(groups) == _AGES_AT_ONCE:
+                    look()
+                    yield None
+        look()
         for place, due_ms in oldest_ms.items():
             self._ages.append((place, max(now_ms - due_ms, 0) / 1000))
 

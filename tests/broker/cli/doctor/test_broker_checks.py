@@ -38,9 +38,6 @@ def histogram(name: str, bound: float) -> str:
     return f'{name}_bucket{{le="{bound}"}} 98\n{name}_bucket{{le="+Inf"}} 100\n'
 
 
-PAUSED = 'delaylog_topic_paused{namespace="default",topic="t"} 1\n'
-
-
 FAULTS = {
     "unready": ("ready", "fail", examined(unready="the node is stopping")),
     "older": ("release", "warn", examined(own_release="2.0")),
@@ -89,18 +86,24 @@ def test_a_fault(fault: str) -> None:
 
 
 def test_what_is_no_fault() -> None:
-    """An offset that the time of the call explains, an old message of a group that is consumed or
-    of a paused topic, and a broker that is alone."""
+    """An offset that the time of the call explains, an old message of a group that is consumed,
+    and a broker that is alone."""
     slow = examined(clock_ahead_ms=400.0, clock_error_ms=200.0)
     assert {each.mark for each in examine(slow)} == {"ok"}
     delivered = 'delaylog_delivered_total{namespace="default",topic="t",group="mail"} '
     consumed = examined(OLD % "t" + delivered + "9", delivered + "5")
     assert {each.mark for each in examine(consumed)} == {"ok"}
-    assert {each.mark for each in examine(examined(OLD % "t" + PAUSED))} == {"ok"}
     alone = examined()
     text = "\n".join(line for line in SOUND.splitlines() if "cluster" not in line)
     alone = replace(alone, change=Change(parse_scrape(text, 0.0), parse_scrape(text, 2.0)))
     assert {each.mark for each in examine(alone)} == {"ok"}
+
+
+def test_a_paused_topic_is_not_stuck() -> None:
+    paused = 'delaylog_topic_paused{namespace="default",topic="t"} 1\n'
+    assert {each.mark for each in examine(examined(OLD % "t" + paused))} == {"ok"}
+    found = [each.text for each in examine(examined(OLD % "u" + paused)) if each.mark != "ok"]
+    assert len(found) == 1, "only that topic is paused"
 
 
 def test_many_stuck_groups_are_counted() -> None:
