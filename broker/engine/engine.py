@@ -182,6 +182,7 @@ class Engine:
         """Restore the newest checkpoint; `follow` applies what is committed behind it."""
         state = self.state
         state.following = state.replaying = True
+        state.timeline.follow()
         state.position, state.leader_time_ms = self._restore(saved)
         self.upkeep.checkpoint_position = state.position
         self.upkeep.checkpoint_ms = state.leader_time_ms
@@ -201,7 +202,8 @@ class Engine:
         assert state.position == state.log.end_position, "everything is applied"
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.leader_time_ms)
-        state.timeline.begin("take_over", max(told_ms, state.leader_time_ms), now_ms)
+        # EPOCH_BEGIN has the time of the election: the leader before it was gone by then.
+        state.timeline.begin("take_over", max(told_ms, state.before_epoch_ms), now_ms)
         state.forget_ready()
         state.marks.newly_ready.clear()
         state.wheel = TimingWheel(now_ms)
@@ -231,6 +233,7 @@ class Engine:
         state.exposures.clear()
         state.forget_ready()
         state.following = state.replaying = True
+        state.timeline.follow()
         state.retired = False
         state.committed = self._member.committed
 

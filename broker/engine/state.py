@@ -110,6 +110,7 @@ class EngineState:
         archive_released                       hours below it were released by the archive
         tick                                   the dispatch watermark, as frames carry it
         position, leader_time_ms               end and leader's time of the last frame applied
+        before_epoch_ms                        that time when the epoch began
 
     Hints, made anew at each start:
 
@@ -195,6 +196,8 @@ class EngineState:
         self.tick = Tick()
         self.position = 0
         self.leader_time_ms = 0
+        self.before_epoch_ms = 0
+        """`leader_time_ms` when the epoch began; 0 = a checkpoint is newer than that."""
 
         self.wheel = TimingWheel(now_ms)
         self.exposures: deque[Exposure] = deque()
@@ -261,6 +264,7 @@ class EngineState:
     def begin_epoch(self, epoch: int, position: int, members: bytes = b"") -> None:
         """Apply the frame at `position`, which begins a leadership of a cluster with `members`."""
         self.epoch = epoch
+        self.before_epoch_ms = self.leader_time_ms
         self.members = members
         self.epochs.append((epoch, position))
         self.keyspace_pieces.begin_epoch(epoch)

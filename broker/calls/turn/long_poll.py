@@ -36,12 +36,13 @@ def _begin_asking(state: EngineState, topic_key: TopicKey, group: str, now_ms: i
     """Tell the timeline that a consumer asks, so that it knows when none did."""
     topic = state.topics.get(topic_key)
     found = None if topic is None else topic.group(group)
-    number, leased = 0, 0
+    number, leased, ready = 0, 0, False
     if topic is not None and found is not None:
         number = found.number
         leased = state.leases.leased(topic.number, number)
+        ready = found.ready_count > 0
     place = (0 if topic is None else topic.number, number)
-    state.timeline.begin_asking((*topic_key, group), place, leased, now_ms)
+    state.timeline.begin_asking((*topic_key, group), place, leased, now_ms, ready=ready)
 
 
 async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:

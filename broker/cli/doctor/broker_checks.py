@@ -148,10 +148,12 @@ def _descriptors(broker: Examined) -> Found:
 
 def _consumers(broker: Examined) -> Found:
     ages = broker.now.samples.get("delaylog_oldest_due_age_seconds", {})
+    paused = {frozenset(labels) for labels in broker.now.samples.get("delaylog_topic_paused", {})}
     stuck = sorted(
         (-age, labels)
         for labels, age in ages.items()
         if age > IDLE_S_WARN
+        and frozenset(pair for pair in labels if pair[0] != "group") not in paused
         and not broker.change.per_second("delaylog_delivered_total", **dict(labels))
     )
     for age, labels in stuck[:NAMED_MAX]:

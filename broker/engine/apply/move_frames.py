@@ -106,7 +106,7 @@ def apply_move(
         place = (decision.topic, decision.group)
         failed = Failed(*place, refs, attempts, cause, False, leader_time_ms, reason)
         note_failures(state, failed, decision.leases)
-    keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
+    keyed = leave_leases(state, (decision.topic, group), refs, decision.leases, leader_time_ms)
     if group is not None and group.made_gate is not None and group.gate.in_use:
         if decision.cause in RETURNS:
             for each in keyed:

@@ -13,6 +13,7 @@ from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.deliver.leases import Keyed
 from delaylog.broker.engine.deliver.ready_again import free_keys
 from delaylog.broker.engine.failures.noting import FAILURES, Failed, note_failures
+from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import (
@@ -92,7 +93,7 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int, at_ms: 
         topic.keep_until_ms = max(topic.keep_until_ms, decision.keep_until_ms)
     if len(entries) and int(entries["cause"][0]) in FAILURES and not decision.was:
         _note_failures(state, decision, at_ms)
-    keyed = leave_leases(state, decision.topic, group, refs, decision.leases)
+    keyed = leave_leases(state, (decision.topic, group), refs, decision.leases, at_ms)
     kinds = entries["state"]
     if decision.was:
         _change_ended(state, decision, group, end)
@@ -146,19 +147,16 @@ def _note_failures(state: EngineState, decision: SettleDecision, at_ms: int) -> 
 
 def leave_leases(
     state: EngineState,
-    topic: int,
-    group: Group | None,
+    owner: tuple[int, Group | None],
     refs: Int64Array,
     leases: Column | None,
+    at_ms: int,
 ) -> list[Keyed]:
-    """Close rows of leases; returns the keys and origins of those that have keys."""
+    """Close rows of leases of a topic's group; returns the keys and origins of those with keys."""
     out: list[Keyed] = []
+    topic, group = owner
     if leases is None or len(refs) == 0:
         return out
-    if group is not None and (topic, group.number) in state.marks.lease_full:
-        # A consumer that was refused at `leased_max` may receive again.
-        state.marks.lease_full.discard((topic, group.number))
-        state.marks.newly_ready.add((topic, group.number))
     if isinstance(leases, int):
         parts = [(leases, refs)]
     else:
@@ -170,7 +168,19 @@ def leave_leases(
                 out.append(keyed)
             if group is not None:
                 group.counts.add("leased", -len(mine))
+    if group is not None and any(number for number, _ in parts):
+        left_leases(state, state.by_number[topic], group, at_ms)
     return out
+
+
+def left_leases(state: EngineState, topic: Topic, group: Group, at_ms: int) -> None:
+    """Messages of a group have left their leases: consumers were busy, and there is room."""
+    place = topic.number, group.number
+    state.timeline.settled((topic.namespace, topic.name, group.name), place, at_ms)
+    if place in state.marks.lease_full:
+        # A consumer that was refused at `leased_max` may receive again.
+        state.marks.lease_full.discard(place)
+        state.marks.newly_ready.add(place)
 
 
 def _change_ended(

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from delaylog.broker.engine.apply.state_frames import left_leases
 from delaylog.broker.engine.apply.whole_frames import whole
+from delaylog.broker.engine.late.timeline import WHOLE
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
@@ -35,6 +37,7 @@ def apply_topic(
             del state.topics[topic.namespace, topic.name]
             state.names.remove(topic.namespace, topic.name)
             state.series.leave(topic)
+            state.timeline.drop_topic(topic.namespace, topic.name)
             state.marks.special.discard(number)
         state.schedules.drop_topic(number)
         state.next_topic = max(state.next_topic, number + 1)
@@ -63,12 +66,11 @@ def apply_topic(
 def _pause(state: EngineState, topic: Topic, at_ms: int, *, paused: bool) -> None:
     if paused != topic.paused:
         topic.paused = paused
-        for group in topic.groups.values():
-            key = topic.namespace, topic.name, group.name
-            if paused:
-                state.timeline.group(key, "paused", at_ms, None)
-            else:
-                state.timeline.end(key, "paused", at_ms)
+        key = topic.namespace, topic.name, WHOLE
+        if paused:
+            state.timeline.last(key, "paused", at_ms)
+        else:
+            state.timeline.end(key, "paused", at_ms)
 
 
 @whole
@@ -126,6 +128,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
         entries["time"] = members["time"]
         state.hours.put_states(refs, np.repeat(entries, len(refs)), group.number)
         state.leases.drop(topic.number, group.number)
+        left_leases(state, topic, group, members["time"])
         state.claims.purge(topic.number, group.number)
         group.counts.add("leased", -group.counts.leased)
         refs = origins = np.zeros(0, np.int64)

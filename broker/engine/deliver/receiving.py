@@ -39,7 +39,9 @@ def receive(
     count_max = min(asked.count_max, room)
     if count_max <= 0:
         state.marks.lease_full.add((topic.number, group.number))
-        _note(state, topic, group, "leased_max", now_ms, None)
+        if group.has_ready:
+            key = topic.namespace, topic.name, group.name
+            state.timeline.last(key, "leased_max", now_ms)
         return None
     if topic.paused:
         return None
@@ -49,7 +51,9 @@ def receive(
         if count_max == 0:
             ready_ms = bucket.ready_at_ms(now_ms)
             state.marks.rate_limited[topic.number, group.number] = ready_ms
-            _note(state, topic, group, "rate_limit", now_ms, ready_ms)
+            if group.has_ready:
+                key = topic.namespace, topic.name, group.name
+                state.timeline.group(key, "rate_limit", now_ms, ready_ms)
             return None
     selection = Selection(state, topic, group, asked, count_max, claim)
     if asked.chosen is None:
@@ -60,15 +64,6 @@ def receive(
     if bucket is not None:
         bucket.give_back(count_max - (0 if delivery is None else delivery.count))
     return delivery
-
-
-def _note(
-    state: EngineState, topic: Topic, group: Group, cause: str, from_ms: int, until_ms: int | None
-) -> None:
-    """Note why a receive was refused, if a message was ready for it."""
-    if group.has_ready:
-        key = topic.namespace, topic.name, group.name
-        state.timeline.group(key, cause, from_ms, until_ms)
 
 
 def peek(

@@ -151,7 +151,6 @@ def _joined(parts: Sequence[_Leased]) -> _Leased:
 
 def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled) -> None:
     kind, cause, now_ms, reason = settled
-    _note_settled(state, topic, leased.group, now_ms)
     tried = leased.attempts
     same = alike(tried)
     entries = blank_entries(1 if same else len(tried))
@@ -175,15 +174,6 @@ def _settle(state: EngineState, topic: Topic, leased: _Leased, settled: _Settled
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end, now_ms)
-
-
-def _note_settled(state: EngineState, topic: Topic, group: int, now_ms: int) -> None:
-    """Note for the timeline that consumers were busy with messages until now."""
-    place = topic.number, group
-    state.timeline.settled(place, now_ms)
-    if place in state.marks.lease_full:
-        key = topic.namespace, topic.name, topic.groups[group].name
-        state.timeline.end(key, "leased_max", now_ms)
 
 
 def nack(
@@ -246,7 +236,6 @@ def _give_back(
         _settle(state, topic, leased, _Settled(MessageState.NONE, how.cause, now_ms, how.reason))
         make_ready_again(state, topic, topic.groups[lease.group], leased.refs, failed=True)
     if not every(now):
-        _note_settled(state, topic, lease.group, now_ms)
         later = ~now
         refs = lease.refs[rows[later]]
         expires = kept["expires_at"][later]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.dispatch.loading import Loader
 from delaylog.broker.engine.model import Topic
@@ -118,18 +120,22 @@ class Dispatcher:
         count = released.count
         if count or len(self._deferred):
             self._release(released)
-        unloaded_ms = self._wheel.unloaded_ms()
-        if unloaded_ms is None or unloaded_ms >= now_ms:
-            self._loading_ms = None
-        elif self._loading_ms is None:
-            self._loading_ms = now_ms
-        else:
-            state.timeline.node("loading", self._loading_ms, now_ms)
+        self._note_loading(now_ms)
         if count < RELEASE_MAX:
             state.released_upto = (self.loader.now_ms, self.loader.shown_position)
         second, local_index = self._wheel.tick()
         state.tick = Tick(second, local_index, state.committed())
         return count
+
+    def _note_loading(self, now_ms: int) -> None:
+        """Tell the timeline that due messages are being loaded, also when it has just ended."""
+        if self._loading_ms is not None:
+            self._state.timeline.node("loading", self._loading_ms, now_ms)
+        unloaded_ms = self._wheel.unloaded_ms()
+        if unloaded_ms is None or unloaded_ms >= now_ms:
+            self._loading_ms = None
+        elif self._loading_ms is None:
+            self._loading_ms = now_ms
 
     def _release(self, released: Entries) -> None:
         """Make due messages ready, or defer keyed ones while older ones are being loaded."""
@@ -204,6 +210,7 @@ class Dispatcher:
             # of a dropped group may have come straight from a send.
             plain = topic.plain and not topic.had_groups and int(due_ms.min()) > suspect
             rows = None if plain else state.hours.rows(refs)
+            living = np.zeros(len(refs), np.bool_)
             for group in topic.groups.values():
                 entries_now = state.hours.get_states(refs, group.number)
                 if rows is None:
@@ -212,4 +219,6 @@ class Dispatcher:
                     free = group.free(rows, entries_now)
                 if some(free):
                     self._push_to(topic, group, refs[free])
-            self._note_released(topic, due_ms)
+                    living |= free
+            if some(living):
+                self._note_released(topic, due_ms[living])

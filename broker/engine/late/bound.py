@@ -11,7 +11,8 @@ from delaylog.broker.engine.topics.groups import Group
 def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
     """The cause that keeps ready messages of a group waiting now; None = none is ready.
 
-    One of paused, key, rate_limit, leased_max, no_consumers and slow_consumers.
+    One of paused, key, rate_limit, leased_max, no_consumers and slow_consumers. A follower has no
+    ready queues, so there it is None.
     """
     place = topic.number, group.number
     timeline: Timeline = state.timeline

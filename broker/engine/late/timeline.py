@@ -2,18 +2,23 @@
 
 A span is of the whole node (it was down, its loop or its disk stalled) or of one group (paused, no
 consumer asked). The host and the engine note spans as they end, so a note costs microseconds and
-only where something was late. Lists are bounded, the oldest spans go first. Checkpoints keep the
-timeline; LEASE frames of late messages repeat what it says of them (`late_note.py`).
+only where something was late. Lists are bounded, the oldest spans go first; spans that still last
+are apart from them. Checkpoints keep the timeline; LEASE frames of late messages repeat what it
+says of them (`late_note.py`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic and group, by name: a consumer may ask before they exist."""
+WHOLE: Final = ""
+"""Stands for the group in the key of spans that hold for all groups of a topic, later ones too."""
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 CAUSES: Final = (
     "down",
@@ -32,16 +37,23 @@ CAUSES: Final = (
 )
 """All causes. Of several at one time the first counts: a paused topic needs no consumer."""
 UNKNOWN: Final = "unknown"
+LASTING: Final = ("paused", "leased_max")
+"""Causes that are noted when they begin and when they end. A pause is of a whole topic."""
+NEVER_MS: Final = 1 << 62
+"""Later than all times."""
 SPAN_MIN_MS: Final = 20
 """Shorter spans are not kept."""
+IDLE_MIN_MS: Final = 1_000
+"""Shorter gaps between calls for which nothing was ready are not kept: the way of an answer and of
+the next call takes longer than `SPAN_MIN_MS` in many networks."""
 NODE_SPANS_MAX: Final = 256
 GROUP_SPANS_MAX: Final = 64
 GROUPS_MAX: Final = 1_024
 """Groups with spans; those that were noted least recently are forgotten."""
 MERGED_MS: Final = 100
 """A span that begins this soon after one of the same cause continues it."""
-ASKING_MAX: Final = 65_536
-"""Groups whose consumers are remembered."""
+REMEMBERED_MAX: Final = 65_536
+"""Groups of which the last calls, settlements and notes are remembered."""
 
 
 class Span(NamedTuple):
@@ -52,6 +64,20 @@ class Span(NamedTuple):
     cause: str
 
 
+class _Recent(OrderedDict[_K, _V], Generic[_K, _V]):
+    """A table that drops the entry that was set least recently when it is full."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
+
 class Timeline:
     """The spans of one node. Times come from its caller and may jump."""
 
@@ -59,12 +85,16 @@ class Timeline:
         self.since_ms = since_ms
         """Nothing is known of the time before, except spans of a checkpoint."""
         self._node: list[Span] = []
-        self._groups: OrderedDict[GroupKey, list[Span]] = OrderedDict()
-        self._asking: OrderedDict[GroupKey, list[int]] = OrderedDict()
-        """How many calls ask now, and when the last one ended."""
-        self.noted: dict[tuple[int, int], int] = {}
+        self._groups: _Recent[GroupKey, list[Span]] = _Recent(GROUPS_MAX)
+        self._lasting: dict[tuple[GroupKey, str], int] = {}
+        """Since when a cause of `LASTING` has held."""
+        self._asking: dict[GroupKey, int] = {}
+        """How many calls ask now."""
+        self._asked: OrderedDict[GroupKey, int] = OrderedDict()
+        """When the last call ended, of groups that no call asks now."""
+        self.noted: OrderedDict[tuple[int, int], int] = _Recent(REMEMBERED_MAX)
         """When a LEASE frame last had a note, by the numbers of topic and group."""
-        self._settled: dict[tuple[int, int], int] = {}
+        self._settled: OrderedDict[tuple[int, int], int] = OrderedDict()
         """When messages of a group last left their leases, by the numbers of topic and group."""
 
     # ------------------------------------------------------------------ notes
@@ -79,64 +109,96 @@ class Timeline:
         whose consumers are not known.
         """
         self.since_ms = now_ms
-        self._asking.clear()
+        self._asked.clear()
+        for key, lasting in list(self._lasting):
+            # Topics store their pauses themselves.
+            if lasting != "paused":
+                self.end(key, lasting, last_ms or now_ms)
         if last_ms:
             self.node(cause, last_ms, now_ms)
 
-    def group(self, key: GroupKey, cause: str, from_ms: int, until_ms: int | None) -> None:
-        """Note a span of one group; one without an end lasts until `end`."""
-        if until_ms is not None and until_ms - from_ms < SPAN_MIN_MS:
-            return
-        spans = self._groups.get(key)
-        if spans is None:
-            spans = self._groups[key] = []
-            if len(self._groups) > GROUPS_MAX:
-                self._groups.popitem(last=False)
-        else:
-            self._groups.move_to_end(key)
-        _append(spans, Span(from_ms, until_ms, cause), GROUP_SPANS_MAX)
+    def follow(self) -> None:
+        """Another node hands out messages, and knows its consumers."""
+        self.since_ms = NEVER_MS
+
+    def group(self, key: GroupKey, cause: str, from_ms: int, until_ms: int) -> None:
+        """Note a span of one group, or of a `WHOLE` topic."""
+        if until_ms - from_ms >= SPAN_MIN_MS:
+            spans = self._groups[key] = self._groups.get(key, [])
+            _append(spans, Span(from_ms, until_ms, cause), GROUP_SPANS_MAX)
+
+    def last(self, key: GroupKey, cause: str, from_ms: int) -> None:
+        """A cause of `LASTING` holds until `end`, whatever else is noted."""
+        assert cause in LASTING, f"{cause} ends by itself"
+        self._lasting.setdefault((key, cause), from_ms)
 
     def end(self, key: GroupKey, cause: str, at_ms: int) -> None:
-        """End the lasting span of a cause, if there is one."""
-        spans = self._groups.get(key, [])
-        for number, span in enumerate(spans):
-            if span.cause == cause and span.until_ms is None:
-                spans[number] = span._replace(until_ms=max(at_ms, span.from_ms))
+        """End a lasting cause, if it holds."""
+        from_ms = self._lasting.pop((key, cause), None)
+        if from_ms is not None:
+            self.group(key, cause, from_ms, at_ms)
 
-    def settled(self, place: tuple[int, int], at_ms: int) -> None:
-        """Messages of a group left their leases."""
+    def settled(self, key: GroupKey, place: tuple[int, int], at_ms: int) -> None:
+        """Messages of a group left their leases, which makes room for others."""
+        # A plain table, since this is called for each ack.
         self._settled[place] = at_ms
+        self._settled.move_to_end(place)
+        if len(self._settled) > REMEMBERED_MAX:
+            self._settled.popitem(last=False)
+        if self._lasting:
+            self.end(key, "leased_max", at_ms)
 
     def drop(self, key: GroupKey, place: tuple[int, int]) -> None:
         """A group was dropped: what held for it does not hold for another one of its name."""
-        self._groups.pop(key, None)
+        self._forget(key)
         self.noted.pop(place, None)
         self._settled.pop(place, None)
 
+    def drop_topic(self, namespace: str, name: str) -> None:
+        """A topic was dropped, after its groups."""
+        self._forget((namespace, name, WHOLE))
+
+    def _forget(self, key: GroupKey) -> None:
+        self._groups.pop(key, None)
+        for cause in LASTING:
+            self._lasting.pop((key, cause), None)
+
     # ------------------------------------------------------------------ consumers
 
-    def begin_asking(self, key: GroupKey, place: tuple[int, int], leased: int, now_ms: int) -> None:
-        """A call asks for messages; `leased` = how many are under lease in the group."""
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = [0, 0]
-            if len(self._asking) > ASKING_MAX:
-                self._asking.popitem(last=False)
-        if asking[0] == 0:
-            for span in self._gap(asking[1], place, leased, now_ms):
-                self.group(key, span.cause, span.from_ms, span.until_ms)
-        asking[0] += 1
+    def begin_asking(
+        self,
+        key: GroupKey,
+        place: tuple[int, int],
+        leased: int,
+        now_ms: int,
+        *,
+        ready: bool = True,
+    ) -> None:
+        """A call asks for messages; `leased` = how many are under lease in the group, `ready` =
+        whether any message may have waited for it.
+        """
+        calls = self._asking.get(key, 0)
+        if not calls:
+            for span in self._gap(self._asked.pop(key, 0), place, leased, now_ms):
+                if ready or _end(span) - span.from_ms >= IDLE_MIN_MS:
+                    self.group(key, span.cause, span.from_ms, _end(span))
+        self._asking[key] = calls + 1
 
     def end_asking(self, key: GroupKey, now_ms: int) -> None:
         """A call has ended, with messages or without."""
-        asking = self._asking.get(key)
-        if asking is not None:
-            asking[0] = max(asking[0] - 1, 0)
-            asking[1] = now_ms
+        calls = self._asking[key] - 1
+        if calls:
+            self._asking[key] = calls
+        else:
+            del self._asking[key]
+            # It was taken out when the first of the calls began.
+            self._asked[key] = now_ms
+            if len(self._asked) > REMEMBERED_MAX:
+                self._asked.popitem(last=False)
 
     def asking(self, key: GroupKey) -> int:
         """How many calls ask now."""
-        return self._asking.get(key, (0, 0))[0]
+        return self._asking.get(key, 0)
 
     def _gap(
         self, asked_ms: int, place: tuple[int, int], leased: int, now_ms: int
@@ -153,24 +215,35 @@ class Timeline:
     # ------------------------------------------------------------------ what is known
 
     def spans(self, key: GroupKey, place: tuple[int, int], leased: int, now_ms: int) -> list[Span]:
-        """All spans of the node and of a group; those that last end now."""
-        out = [*self._node, *self._groups.get(key, ())]
+        """All spans of the node, of a topic and of a group; the end of lasting ones is None."""
+        namespace, topic, _ = key
+        whole = (namespace, topic, WHOLE)
+        out = [*self._node, *self._groups.get(whole, ()), *self._groups.get(key, ())]
+        for owner, cause in ((whole, "paused"), (key, "leased_max")):
+            from_ms = self._lasting.get((owner, cause))
+            if from_ms is not None:
+                out.append(Span(from_ms, None, cause))
         if not self.asking(key):
-            out += self._gap(self._asking.get(key, (0, 0))[1], place, leased, now_ms)
+            out += self._gap(self._asked.get(key, 0), place, leased, now_ms)
         return out
 
     def saved(self) -> list[Any]:
         """Its member of a checkpoint."""
         groups = [[*key, [list(span) for span in spans]] for key, spans in self._groups.items()]
-        return [[list(span) for span in self._node], groups]
+        lasting = [[*key, [[at_ms, None, cause]]] for (key, cause), at_ms in self._lasting.items()]
+        return [[list(span) for span in self._node], groups + lasting]
 
     def restore(self, saved: Iterable[Any]) -> None:
         """Add the spans of a checkpoint."""
         node, groups = saved
         self._node = [Span(*span) for span in node]
-        for *key, spans in groups:
-            namespace, topic, group = key
-            self._groups[namespace, topic, group] = [Span(*span) for span in spans]
+        for namespace, topic, group, spans in groups:
+            key = namespace, topic, group
+            for from_ms, until_ms, cause in spans:
+                if until_ms is None:
+                    self.last(key, cause, from_ms)
+                else:
+                    self.group(key, cause, from_ms, until_ms)
 
 
 def _append(spans: list[Span], span: Span, most: int) -> None:
@@ -179,12 +252,14 @@ def _append(spans: list[Span], span: Span, most: int) -> None:
         last = spans[number]
         if last.cause != span.cause:
             continue
-        if last.until_ms is None:
-            return
-        if last.from_ms <= span.from_ms <= last.until_ms + MERGED_MS:
-            until = None if span.until_ms is None else max(span.until_ms, last.until_ms)
-            spans[number] = last._replace(until_ms=until)
+        if last.from_ms <= span.from_ms <= _end(last) + MERGED_MS:
+            spans[number] = last._replace(until_ms=max(_end(span), _end(last)))
             return
         break
     spans.append(span)
     del spans[:-most]
+
+
+def _end(span: Span) -> int:
+    assert span.until_ms is not None, "lists have spans that have ended"
+    return span.until_ms

@@ -107,9 +107,15 @@ class FifoQueue:
             return np.zeros(0, np.int64)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def first(self, count: int) -> Int64Array:
+    def in_memory(self, count: int) -> list[Int64Array]:
         """Up to `count` refs at the front of the part in memory, which stay."""
-        return self._head[0][:count] if self._head else np.zeros(0, np.int64)
+        parts: list[Int64Array] = []
+        for refs in self._head or ():
+            if count <= 0:
+                break
+            parts.append(refs[:count])
+            count -= len(refs)
+        return parts
 
     def clear(self) -> None:
         """Drop everything."""

@@ -153,6 +153,13 @@ class OrderedQueue:
         refs: Int64Array = entries[2].copy()
         return refs
 
+    def in_memory(self) -> list[Int64Array]:
+        """All refs in memory, which stay; of runs on disk those that were read ahead."""
+        parts = [self._returned.entries, self._front, self._urgent]
+        parts += [*self._urgent_parts, *self._pending]
+        parts += [head for run in self._runs for head in run.heads()]
+        return [part[2] for part in parts if part.shape[1]]
+
     def clear(self) -> None:
         """Drop everything."""
         for run in self._runs:

@@ -243,6 +243,15 @@ class ParkingLot:
                     out.append((key, list(islice(queue, each))))
         return out
 
+    def first_refs(self) -> Int64Array:
+        """The first refs of parked keys in memory: about `LOOK_MAX` of the keys parked first."""
+        each = max(LOOK_MAX // max(len(self.parked), 1), 1)
+        refs = chain.from_iterable(
+            (queue,) if isinstance(queue, int) else islice(queue, each)
+            for queue in islice(self.parked.values(), LOOK_MAX)
+        )
+        return np.fromiter(refs, np.int64)
+
     def take_first(self, keys: list[int]) -> None:
         """Remove the first ref of each of these keys: they are handed out."""
         for key in keys:

@@ -170,10 +170,17 @@ class ReadyQueues:
                 return refs
             self._queues.pop(0).clear()
 
-    def first(self, count: int) -> Int64Array:
-        """Up to `count` refs that `pop` would return next, if that is known without reading."""
-        queue = self._sorted if len(self._sorted) else self._queues[0]
-        return queue.first(count) if isinstance(queue, FifoQueue) else np.zeros(0, np.int64)
+    def in_memory(self, count: int) -> list[Int64Array]:
+        """Refs that are in memory and stay: up to `count` at the front of a queue in order of
+        release, all of an ordered one, and the first parked ones of each key.
+        """
+        parts = [self._gate.parking.any.first_refs()]
+        for queue in (self._sorted, *self._queues):
+            if isinstance(queue, OrderedQueue):
+                parts += queue.in_memory()
+            else:
+                parts += queue.in_memory(count)
+        return [refs for refs in parts if len(refs)]
 
     def push_front(self, refs: Int64Array) -> None:
         """Return refs of `pop` that were not examined."""

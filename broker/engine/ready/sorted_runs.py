@@ -7,7 +7,7 @@ disk refuses stay in memory, in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
@@ -136,6 +136,13 @@ class SortedRun:
         """Entries in memory."""
         inner = sum(source.in_memory_count for source in self._sources)
         return int(self._head.shape[1] + self._behind.shape[1] + inner)
+
+    def heads(self) -> Iterator[RankedRefs]:
+        """The entries in memory, of sources too."""
+        yield self._head
+        yield self._behind
+        for source in self._sources:
+            yield from source.heads()
 
     @property
     def files(self) -> int:

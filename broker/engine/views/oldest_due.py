@@ -1,28 +1,96 @@
-"""The due time of the message that a group hands out next, as far as its queue tells."""
+"""The due time of the oldest ready message of each group: how long somebody has waited for it.
+
+Ready refs are looked at where they lie, in memory. Refs of many groups are looked up in one pass,
+since the overhead of a look-up is more than that of a group.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from delaylog.broker.engine.ready.fifo_queue import HEAD_REFS_MAX
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.columns.questions import some
+from delaylog.storage.columns.questions import grouped, some
+from delaylog.storage.layout import HOUR_SHIFT, STATE_ENTRY, STATE_NONE, Int64Array
 
-LOOKED_AT: Final = 32
-"""Refs at the front of the queue, among which those whose messages have ended are passed over."""
+FRONT_REFS: Final = 8
+"""Refs at the front of a queue in order of release, of which the first is the oldest, or nearly."""
+SAMPLE_REFS: Final = 1_024
+"""Refs of a group whose rows are read at once: a sample if more are of its oldest hour."""
+HOURS_MAX: Final = 8
+"""Hours in which only ended messages are found before the search ends."""
+_NONE: Final = np.iinfo(np.int64).max
 
 
-def oldest_due_ms(state: EngineState, group: Group) -> int | None:
-    """The due time of the first ready message; None if there is none, or the order is another.
+def oldest_due_ms(state: EngineState, groups: Sequence[Group]) -> list[int | None]:
+    """For each group the due time of its oldest ready message, in Unix ms; None if it has none.
 
-    Ready queues without an order are in order of release, so it is the oldest one, or nearly.
+    Messages whose key is locked are ready. Refs on disk are not looked at: they are behind those in
+    memory, but for messages of low priority and keys that were locked later.
     """
-    if group.made_ready is None or group.order is not None:
-        return None
-    refs = group.made_ready.first(LOOKED_AT)
-    refs = refs[state.hours.known(refs)]
-    if not len(refs):
-        return None
-    rows = state.hours.rows(refs)
-    free = group.free(rows, state.hours.get_states(refs, group.number))
-    return int(rows["deliver_at"][free].min()) if some(free) else None
+    if not groups:
+        return []
+    sought = [_oldest_hour(_ready_refs(group, FRONT_REFS)) for group in groups]
+    found: list[int | None] = _living_due(state, groups, sought)
+    for at, group in enumerate(groups):
+        if found[at] is None and len(sought[at]):
+            # What is at the front has ended.
+            found[at] = _search(state, group)
+    return found
+
+
+def _search(state: EngineState, group: Group) -> int | None:
+    """Look through all refs in memory, hour by hour."""
+    refs = _ready_refs(group, HEAD_REFS_MAX)
+    for _ in range(HOURS_MAX):
+        if not len(refs):
+            break
+        (due_ms,) = _living_due(state, [group], [_oldest_hour(refs)])
+        if due_ms is not None:
+            return due_ms
+        hours = refs >> HOUR_SHIFT
+        refs = refs[hours > hours.min()]
+    return None
+
+
+def _ready_refs(group: Group, front: int) -> Int64Array:
+    parts = [] if group.made_ready is None else group.made_ready.in_memory(front)
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _oldest_hour(refs: Int64Array) -> Int64Array:
+    """The refs of the oldest hour, if there are many: a ref begins with the hour of its row."""
+    if len(refs) > SAMPLE_REFS:
+        hours = refs >> HOUR_SHIFT
+        refs = refs[hours == hours.min()]
+        refs = refs[:: -(-len(refs) // SAMPLE_REFS)]
+    return refs
+
+
+def _living_due(
+    state: EngineState, groups: Sequence[Group], sought: Sequence[Int64Array]
+) -> list[int | None]:
+    """For each group the least due time of those of its refs whose messages live in it."""
+    counts = [len(refs) for refs in sought]
+    refs, owners = np.concatenate(sought), np.repeat(np.arange(len(groups)), counts)
+    known = state.hours.known(refs)
+    refs, owners = refs[known], owners[known]
+    least = np.full(len(groups), _NONE)
+    if len(refs):
+        rows, entries = state.hours.rows(refs), np.zeros(len(refs), STATE_ENTRY)
+        numbers = np.array([group.number for group in groups])[owners]
+        for number, mine in grouped(numbers):
+            entries[mine] = state.hours.get_states(refs[mine], number)
+        free = np.asarray(entries["state"] == STATE_NONE)
+        floors = np.array([group.floor for group in groups])[owners]
+        odd = free & ((floors != 0) | (rows["group"] != 0))
+        if some(odd):
+            for owner, mine in grouped(np.where(odd, owners, -1)):
+                if owner >= 0:
+                    free[mine] = groups[owner].free(rows[mine], entries[mine])
+        np.minimum.at(least, owners[free], rows["deliver_at"][free])
+    return [None if due == _NONE else due for due in least.tolist()]

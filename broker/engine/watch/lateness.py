@@ -48,20 +48,22 @@ class Lateness:
         if len(due_ms) > SHORT:
             # Rows are 112 bytes: one pass over them instead of three.
             due_ms = due_ms.copy()
+        counted = None
         if int(attempts[0]) > 1 if len(attempts) == 1 else some(attempts > 1):
             # A retry after a backoff is a new row, with a due time of its own.
             first = (attempts == 1) | (rows["origin"] != refs)
             if not every(first):
-                due_ms = due_ms[first]
+                counted = np.flatnonzero(first)
+                due_ms = due_ms[counted]
                 if not len(due_ms):
                     return
         self.handed_out.note_late(due_ms, now_ms)
         if records and self.handed_out.wants_example(now_ms):
-            self._keep_example(rows, now_ms, records)
+            at = int(np.argmin(due_ms))
+            self._keep_example(rows, at if counted is None else int(counted[at]), now_ms, records)
 
-    def _keep_example(self, rows: RowArray, now_ms: int, records: bytes) -> None:
-        """Keep the message that is latest."""
-        at = int(np.argmin(rows["deliver_at"]))
+    def _keep_example(self, rows: RowArray, at: int, now_ms: int, records: bytes) -> None:
+        """Keep the message at `at`, the latest one that was counted."""
         start = int(rows["size"][:at].astype(np.int64).sum())
         own = records[start : start + int(rows["id_size"][at])]
         text = own.decode("utf-8", "replace") or ref_to_id(int(rows["origin"][at]))

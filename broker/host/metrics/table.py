@@ -44,10 +44,11 @@ _MESSAGES: Final = (
     ),
     _gauge(
         "oldest_due_age_seconds",
-        "Time since the due time of the first message in the ready queue; of groups whose order "
-        "is not changed by priorities.",
+        "Time since the due time of the oldest ready message, also one that waits for its key; of "
+        "all groups without series of their own the oldest, except in paused topics.",
         *GROUP,
     ),
+    _gauge("topic_paused", "1 for each topic that is paused.", *TOPIC),
     _gauge("living_messages", "Messages that have not ended.", *GROUP),
     _gauge("ready_messages", "Messages that may be handed out now.", *GROUP),
     _gauge("leased_messages", "Messages under lease.", *GROUP),

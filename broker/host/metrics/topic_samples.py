@@ -26,6 +26,8 @@ _SLICE_TOPICS: Final = 1_024
 _SLICE_OWN: Final = 8
 
 Place = tuple[str, ...]
+_AGES_AT_ONCE: Final = 128
+"""Groups whose oldest messages are looked up in one pass."""
 
 
 class TopicSamples:
@@ -35,6 +37,7 @@ class TopicSamples:
         self._sent: list[tuple[Place, int]] = []
         self._groups: list[tuple[Place, tuple[int, ...]]] = []
         self._ages: list[tuple[Place, float]] = []
+        self._paused: list[tuple[Place, int]] = []
         self._ready: list[tuple[Place, Histogram]] = []
         self._handed_out: list[tuple[Place, Histogram]] = []
         self._parked = self._locked = 0
@@ -51,7 +54,6 @@ class TopicSamples:
                 if group.counts.sums is None:
                     place = (topic.namespace, topic.name, group.name)
                     self._add(place, group.counts, group.ready_count)
-                    self._add_age(place, state, group, now_ms)
             if at % _SLICE_OWN == _SLICE_OWN - 1:
                 yield None
         other_ready = 0
@@ -71,15 +73,46 @@ class TopicSamples:
             self._sent.append((OTHER, series.sent))
             self._add((*OTHER, "other"), series.counts, other_ready)
             self._copy_lateness(OTHER, series.other_lateness)
+        yield from self._read_ages(state, now_ms)
 
     def _add(self, place: Place, counts: GroupCounts, ready: int) -> None:
         ended = (getattr(counts, kind) for kind in ENDED)
         values = (counts.living, ready, counts.leased, counts.delivered, *ended)
         self._groups.append((place, values))
 
-    def _add_age(self, place: Place, state: EngineState, group: Group, now_ms: int) -> None:
-        due_ms = oldest_due_ms(state, group)
-        if due_ms is not None:
+    def _read_ages(self, state: EngineState, now_ms: int) -> Iterator[None]:
+        """How old the oldest ready messages are. Groups without series of their own are one."""
+        places: list[Place] = []
+        groups: list[Group] = []
+        oldest_ms: dict[Place, int] = {}
+
+        def look() -> None:
+            for place, due_ms in zip(places, oldest_due_ms(state, groups), strict=True):
+                if due_ms is not None:
+                    oldest_ms[place] = min(due_ms, oldest_ms.get(place, due_ms))
+            places.clear()
+            groups.clear()
+
+        for at, topic in enumerate(list(state.by_number.values())):
+            if at % _AGES_AT_ONCE == 0:
+                yield None
+            if topic.paused and topic.number in state.series.topics:
+                self._paused.append(((topic.namespace, topic.name), 1))
+            for group in list(topic.groups.values()):
+                if group.made_ready is None:
+                    continue
+                if group.counts.sums is None:
+                    places.append((topic.namespace, topic.name, group.name))
+                elif topic.paused:
+                    continue
+                else:
+                    places.append((*OTHER, "other"))
+                groups.append(group)
+                if len(groups) == _AGES_AT_ONCE:
+                    look()
+                    yield None
+        look()
+        for place, due_ms in oldest_ms.items():
             self._ages.append((place, max(now_ms - due_ms, 0) / 1000))
 
     def _copy_lateness(self, place: Place, late: Lateness) -> None:
@@ -104,6 +137,7 @@ class TopicSamples:
         for at, name in enumerate(_GAUGES):
             yield family(f"delaylog_{name}", ((place, values[at]) for place, values in groups))
         yield family("delaylog_oldest_due_age_seconds", self._ages)
+        yield family("delaylog_topic_paused", self._paused)
         yield family("delaylog_sent_total", self._sent)
         delivered = len(_GAUGES)
         yield family(

@@ -69,13 +69,14 @@ class Member:
         self.commit = commit
         self.engine.run_inline(self.engine.follow(commit))
 
-    def lead(self, now_ms: int) -> None:
-        """As replication does: a new epoch, committed, everything applied."""
+    def lead(self, now_ms: int, told_ms: int | None = None) -> None:
+        """As replication does: a new epoch, committed, everything applied. `told_ms` = the time of
+        the cluster's tick, if it is not `now_ms`."""
         epoch = self.engine.state.epoch_counter + 1 << EPOCH_NODE_BITS | 2
         self.log.append(FrameKind.EPOCH_BEGIN, [], epoch=epoch, leader_time_ms=now_ms, tick=Tick())
         self.log.write_pending()
         self.follow(self.log.sync())
-        self.engine.lead(now_ms, now_ms)
+        self.engine.lead(now_ms, now_ms if told_ms is None else told_ms)
         self.engine.state.committed = lambda: self.log.durable_position
 
     def lead_after(self, host: Any) -> None:

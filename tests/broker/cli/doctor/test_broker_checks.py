@@ -106,6 +106,13 @@ def test_what_is_no_fault() -> None:
     assert {each.mark for each in examine(alone)} == {"ok"}
 
 
+def test_a_paused_topic_is_not_stuck() -> None:
+    paused = 'delaylog_topic_paused{namespace="default",topic="t"} 1\n'
+    assert {each.mark for each in examine(examined(OLD % "t" + paused))} == {"ok"}
+    found = [each.text for each in examine(examined(OLD % "u" + paused)) if each.mark != "ok"]
+    assert len(found) == 1, "only that topic is paused"
+
+
 def test_many_stuck_groups_are_counted() -> None:
     many = "".join(OLD % f"t{n}" for n in range(NAMED_MAX + 3))
     found = [each for each in examine(examined(many)) if each.check == "consumers"]

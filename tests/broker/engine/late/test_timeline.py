@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from delaylog.broker.engine.late import timeline as module
-from delaylog.broker.engine.late.timeline import Span, Timeline
+from delaylog.broker.engine.late.timeline import WHOLE, Span, Timeline
 
 KEY, PLACE = ("default", "t", "default"), (1, 1)
+TOPIC = ("default", "t", WHOLE)
 
 
 def spans(timeline: Timeline, now_ms: int, leased: int = 0) -> list[Span]:
@@ -26,7 +27,7 @@ def test_a_gap_between_two_calls() -> None:
     timeline.end_asking(KEY, 2_000)
     assert [span.cause for span in spans(timeline, 4_000)] == ["no_consumers"]
     timeline.end_asking(KEY, 5_000)
-    timeline.settled(PLACE, 6_000)
+    timeline.settled(KEY, PLACE, 6_000)
     timeline.begin_asking(KEY, PLACE, 0, 9_000)
     assert spans(timeline, 9_500) == [
         Span(0, 1_000, "no_consumers"),
@@ -44,26 +45,82 @@ def test_spans_are_joined_and_short_ones_left_out() -> None:
     timeline.node("stall", 10, 15)
     timeline.group(KEY, "rate_limit", 100, 200)
     timeline.group(KEY, "rate_limit", 210, 300)
-    timeline.group(KEY, "paused", 300, None)
-    timeline.group(KEY, "paused", 350, None)
+    timeline.last(TOPIC, "paused", 300)
+    timeline.last(TOPIC, "paused", 350)
     assert spans(timeline, 400) == [Span(100, 300, "rate_limit"), Span(300, None, "paused")]
-    timeline.end(KEY, "paused", 390)
-    timeline.end(KEY, "paused", 500)
-    assert spans(timeline, 600)[-1] == Span(300, 390, "paused")
+    timeline.end(TOPIC, "paused", 390)
+    timeline.end(TOPIC, "paused", 500)
+    assert spans(timeline, 600)[0] == Span(300, 390, "paused")
 
 
 def test_bounded(monkeypatch: Any) -> None:
-    """The newest spans and groups stay."""
+    """The newest spans and groups stay, and all that last."""
     monkeypatch.setattr(module, "GROUPS_MAX", 5)
     timeline = Timeline(0)
+    timeline.last(TOPIC, "paused", 70)
+    timeline.last(KEY, "leased_max", 80)
     for number in range(2_000):
         timeline.node("stall", number * 1_000, number * 1_000 + 50)
         timeline.group(("n", f"{number}", "g"), "paused", 0, 100)
         timeline.group(KEY, "rate_limit", number * 1_000, number * 1_000 + 50)
-    node, groups = timeline.saved()
-    assert (len(node), len(groups)) == (module.NODE_SPANS_MAX, 5)
+    node, saved = timeline.saved()
+    groups = saved[:5]
+    assert [each[3] for each in saved[5:]] == [[[70, None, "paused"]], [[80, None, "leased_max"]]]
+    assert len(node) == module.NODE_SPANS_MAX
     assert node[-1][0] == 1_999_000
     again = Timeline(0)
     again.restore(timeline.saved())
     assert again.saved() == timeline.saved()
     assert len({tuple(each[:3]): each[3] for each in groups}[KEY]) == module.GROUP_SPANS_MAX
+
+
+def test_groups_that_ask_are_never_forgotten(monkeypatch: Any) -> None:
+    """Purpose: memory stays small over the topics of years, and a consumer that waits is no
+    missing one. Method: more groups than are remembered, of which the first one asks."""
+    monkeypatch.setattr(module, "REMEMBERED_MAX", 8)
+    timeline = Timeline(0)
+    timeline.begin_asking(KEY, PLACE, 0, 0)
+    for number in range(100):
+        key, place = ("n", f"{number}", "g"), (number, 1)
+        timeline.begin_asking(key, place, 0, 0)
+        timeline.end_asking(key, 1_000)
+        timeline.settled(key, place, 1_000)
+        timeline.noted[place] = 1_000
+    assert timeline.asking(KEY) == 1
+    assert "no_consumers" not in [span.cause for span in spans(timeline, 9_000)]
+    for table in (timeline._asked, timeline._settled, timeline.noted):
+        assert len(table) == 8
+    newest = timeline.spans(("n", "99", "g"), (99, 1), 0, 9_000)
+    assert newest[-1] == Span(1_000, 9_000, "no_consumers")
+
+
+def test_a_take_over() -> None:
+    """The other node's refusals are over, its pauses are not; its consumers are not known."""
+    timeline = Timeline(0)
+    timeline.follow()
+    assert spans(timeline, 1_000) == []
+    timeline.last(TOPIC, "paused", 100)
+    timeline.last(KEY, "leased_max", 200)
+    timeline.begin("take_over", 3_000, 5_000)
+    assert spans(timeline, 6_000) == [
+        Span(3_000, 5_000, "take_over"),
+        Span(200, 3_000, "leased_max"),
+        Span(100, None, "paused"),
+        Span(5_000, 6_000, "no_consumers"),
+    ]
+
+
+def test_polls_without_messages_leave_no_spans() -> None:
+    """Purpose: idle consumers far away do not push out what matters. A longer gap is kept, since a
+    message may have ended in it, and so is a short one if a message waits at its end."""
+    timeline = Timeline(0)
+    now_ms = 0
+    for _ in range(50):
+        timeline.begin_asking(KEY, PLACE, 0, now_ms, ready=False)
+        timeline.end_asking(KEY, now_ms + 30_000)
+        now_ms += 30_080
+    assert timeline.saved() == [[], []]
+    timeline.begin_asking(KEY, PLACE, 0, now_ms)
+    timeline.end_asking(KEY, now_ms)
+    timeline.begin_asking(KEY, PLACE, 0, now_ms + 4_000, ready=False)
+    assert spans(timeline, now_ms + 9_000) == [Span(now_ms - 80, now_ms + 4_000, "no_consumers")]

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.late.timeline import GROUP_SPANS_MAX, GROUPS_MAX
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.settings import RateLimit
-from tests.broker.engine.host import Host
+from tests.broker.engine.host import HOUR, Host
 from tests.broker.engine.views.test_life import lives
 
 
@@ -43,6 +45,12 @@ def causes(host: Host, id: str) -> list[tuple[str, int]]:
 
 def bound(host: Host) -> str | None:
     return bounded_by(host.engine.state, host.topic, host.topic.default)
+
+
+def noted(host: Host) -> list[str]:
+    """The causes that the timeline knows."""
+    timeline, key = host.engine.state.timeline, ("default", "t", "default")
+    return [span.cause for span in timeline.spans(key, host.place, 0, host.now_ms)]
 
 
 def test_no_consumer(host: Any) -> None:
@@ -110,8 +118,143 @@ def test_a_topic_that_is_made_again_is_not_paused(host: Any) -> None:
     drop_topic(host.engine.state, host.topic, host.now_ms)
     host.engine.make_topic("t", host.now_ms)
     host.advance(1_000)
-    timeline, key = host.engine.state.timeline, ("default", "t", "default")
-    assert "paused" not in [span.cause for span in timeline.spans(key, (9, 1), 0, host.now_ms)]
+    assert "paused" not in noted(host)
+
+
+def test_a_dropped_topic_leaves_nothing_behind(host: Any) -> None:
+    """Neither its pause, nor what held for its groups."""
+    host.pause()
+    host.put_group("audit")
+    host.drop_topic()
+    assert host.engine.state.timeline.saved()[1] == []
+
+
+def test_a_group_made_in_a_pause(host: Any) -> None:
+    """It is paused as well, until the topic is resumed, also after a restart from a checkpoint."""
+    host.pause()
+    host.put_group("audit")
+    host.send(1, ids=["a"])
+    host.checkpoint(2)
+    host.restart()
+    host.advance(3_000)
+    host.pause(paused=False)
+    host.advance(1_000)
+    (life,) = lives(host, ["a"], group=host.topic.group("audit"))
+    assert [(w.cause, w.until_ms - w.from_ms) for w in life.waits] == [
+        ("paused", 3_000),
+        ("no_consumers", 1_000),
+    ]
+
+
+def test_a_long_pause_outlives_what_else_is_noted(host: Any) -> None:
+    """Purpose: neither polls nor other groups push it out. Method: more of both than are kept."""
+    host.send(1, ids=["a"])
+    host.pause()
+    timeline = host.engine.state.timeline
+    for _ in range(2 * GROUP_SPANS_MAX):
+        with asking(host):
+            host.advance(300)
+        host.advance(300)
+    for number in range(2 * GROUPS_MAX):
+        timeline.group(("other", f"{number}", "g"), "rate_limit", 0, 1_000)
+    host.pause(paused=False)
+    with asking(host):
+        host.ack(host.receive())
+    assert causes(host, "a") == [("paused", 2 * GROUP_SPANS_MAX * 600)]
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "expire", "cancel", "purge"])
+def test_too_many_leases(open_host: Any, how: str) -> None:
+    """Refused at `leased_max`, until a message leaves its lease in whichever way."""
+    host = open_host(limits=Limits(leased_max=1))
+    with asking(host):
+        host.send(2, ids=["a", "b"])
+        first = host.receive(lease=2_000)
+        assert host.receive() == []
+        assert bound(host) == "leased_max"
+        host.advance(1_999 if how == "expire" else 2_000)
+        if how == "ack":
+            host.ack(first)
+        elif how == "nack":
+            host.nack(first, 60_000)
+        elif how == "expire":
+            host.advance(1)
+        elif how == "cancel":
+            host.cancel(["a"], force=True)
+        else:
+            host.purge(force=True)
+    key, place = ("default", "t", "default"), host.place
+    assert host.engine.state.leases.leased(*place) == 0
+    spans = host.engine.state.timeline.spans(key, place, 0, host.now_ms)
+    assert [(s.until_ms - s.from_ms) for s in spans if s.cause == "leased_max"] == [2_000]
+    if how != "purge":
+        assert causes(host, "b")[0] == ("leased_max", 2_000)
+
+
+def test_too_many_leases_before_a_restart(open_host: Any) -> None:
+    """The refusal ended with the process that refused."""
+    host = open_host(limits=Limits(leased_max=1))
+    host.send(2, ids=["a", "b"])
+    with asking(host):
+        host.receive(lease=60_000)
+        host.receive()
+        host.advance(1_000)
+    host.checkpoint(2)
+    host.restart(pause_ms=5_000)
+    host.advance(1_000)
+    assert causes(host, "b") == [
+        ("leased_max", 1_000),
+        ("down", 5_000),
+        ("no_consumers", 1_000),
+    ]
+
+
+def test_loading(host: Any) -> None:
+    """A restart, of which a slow disk reads the past: the last read counts as well."""
+    host.send(1, ids=["a"], delay=HOUR)
+    host.checkpoint(2)
+    host.engine.close()
+    host.now_ms += HOUR
+    turn, host.turn = host.turn, lambda: None
+    host.open()
+    loader, began_ms = host.engine.dispatcher.loader, host.now_ms
+    with asking(host):
+        host.engine.run_due(host.now_ms)
+        while loader.loading:
+            host.now_ms += 350
+            host.engine.run_inline(loader.load_work())
+            host.engine.run_due(host.now_ms)
+        host.turn = turn
+        host.turn()
+        assert [message.id for message in host.receive()] == ["a"]
+    assert host.now_ms > began_ms
+    assert causes(host, "a") == [("loading", host.now_ms - began_ms)]
+
+
+def test_another_node_leads(host: Any, member: Any, monkeypatch: Any) -> None:
+    """Purpose: a follower knows no consumers, and must not say that there are none. What was due
+    between the last frame of a leader and the first turn of the next one waits for the take-over,
+    though the election wrote a frame meanwhile. Method: a member leads, falls, and leads again."""
+    host.send(1, ids=["a"], delay=1_000)
+    host.advance(4_000)
+    host.send(1, ids=["b"], delay=HOUR)
+    member.catch_up(host)
+    old = host.engine
+    monkeypatch.setattr(host, "engine", member.engine)
+    host.now_ms += 3_000
+    assert "no_consumers" not in noted(host)
+    assert bound(host) is None
+    member.lead(host.now_ms, host.now_ms - 3_500)
+    assert causes(host, "a")[-1] == ("take_over", 3_000)
+    host.advance(1_000)
+    member.commit = member.log.end_position
+    member.engine.step_down()
+    assert "no_consumers" not in noted(host)
+    member.lead(host.now_ms)
+    host.advance(2_000)
+    assert causes(host, "a")[-1] == ("no_consumers", 2_000)
+    assert bound(host) == "no_consumers"
+    monkeypatch.setattr(host, "engine", old)
 
 
 def test_a_rate_limit(host: Any) -> None:

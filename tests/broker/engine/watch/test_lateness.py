@@ -77,6 +77,36 @@ def test_the_latest_message_of_a_batch_is_the_example(host: Any) -> None:
     assert of(host).handed_out.examples[BOUNDS_MS.index(10)].text == "first"
 
 
+def test_the_example_was_handed_out_for_the_first_time(host: Any) -> None:
+    """Purpose: the example is one of the messages of its bucket. Method: a batch whose oldest
+    message failed before, which is not counted again."""
+    host.send(1, ids=["failed"])
+    got = host.receive()
+    host.advance(20_000)
+    host.nack(got, delay=0)
+    host.send(2, at=[host.now_ms + 10, host.now_ms + 5], ids=["second", "first"])
+    host.advance(40)
+    assert [each.id for each in host.receive()] == ["failed", "first", "second"]
+    assert late(of(host).handed_out) == {1: 1, 50: 2}
+    kept = [each for each in of(host).handed_out.examples.values() if each.value]
+    assert [(each.text, each.value) for each in kept] == [("first", 35)]
+
+
+def test_what_was_cancelled_does_not_become_ready(host: Any) -> None:
+    """In a topic with a group of its own, too: a message counts if it is ready in any of them."""
+    host.put_group("audit")
+    host.send(3, delay=1_000, ids=["a", "b", "c"])
+    host.cancel(["a"])
+    host.advance(1_000)
+    assert host.bodies(group="audit") == [b"0", b"1", b"2"]
+    assert late(of(host).ready) == {1: 3}
+    host.send(3, delay=1_000, ids=["d", "e", "f"])
+    host.drop_group("audit")
+    host.cancel(["d", "e"])
+    host.advance(1_000)
+    assert late(of(host).ready) == {1: 4}
+
+
 def test_topics_beyond_the_limit_share_one(open_host: Any, tmp_path: Any) -> None:
     """A dropped topic's counts stay in the total, so that nothing that is derived from it falls."""
     host = open_host(limits=replace(Limits(), metrics_topics_max=1))
