@@ -86,13 +86,19 @@ _TRANSACTIONS: Final = (
 _REQUESTS: Final = (
     _histogram(
         "request_seconds",
-        "From a request to its answer, by call; of a receive with its wait. Of Redis clients "
-        "(face resp): one turn of commands, from its first command to its replies.",
+        "From a request to its answer, by call; of a receive with its wait, of a stream to its "
+        "begin. Face websocket: a frame that settles, by its verb. Face resp: one turn of commands "
+        "of Redis clients, from the first one to the replies, and each verb that waits.",
         "face",
         "call",
     ),
     _counter("slow_requests", "Requests beyond `--slow-request-seconds`.", "face"),
-    _counter("problems", "Refusals and errors, by code.", "code"),
+    _counter(
+        "problems",
+        "Refusals and errors, by code; of Redis clients (face resp) those of `DL.*` verbs.",
+        "face",
+        "code",
+    ),
     _counter("http_fast_requests", "HTTP requests served by the fast lane."),
     _gauge("connections", "Open connections of clients.", "face"),
     _gauge("waiting_consumers", "Long polls that wait."),
@@ -109,7 +115,11 @@ _LOG_AND_DISK: Final = (
     _gauge("log_durable_position", "How far the physical log is durable."),
     _gauge("log_applied_position", "How far the physical log is applied."),
     _gauge("log_first_position", "Oldest position kept."),
-    _gauge("disk_bytes", "Disk space of the data folder, by part, at most a minute old.", "part"),
+    _gauge(
+        "disk_bytes",
+        "Disk space of the data folder, by part: measured once a minute, after a scrape.",
+        "part",
+    ),
     _gauge("disk_free_bytes", "Free space of the data folder's file system."),
     _gauge("disk_full", "1 while sends are refused."),
     _gauge("reserve_bytes", "Allocated disk space that is used when the disk is full."),
@@ -125,7 +135,12 @@ _LOG_AND_DISK: Final = (
     ),
     _counter("checkpoints", "Checkpoints written."),
     _histogram("checkpoint_seconds", "Duration of a checkpoint, by step.", "step"),
-    _gauge("recovery_seconds", "Duration of the last start, by step.", "step"),
+    _histogram(
+        "recovery_seconds",
+        "Duration of opening the data folder, by step: at the start, and by a member that begins "
+        "again.",
+        "step",
+    ),
 )
 _PROCESS: Final = (
     _gauge("info", "1, with the release.", "version"),
