@@ -112,6 +112,8 @@ class Metrics(Collector):
             ("recovery", _by_step(timings.recovery), 1),
             ("checkpoint", _by_step(node.engine.upkeep.times.steps), MS),
         ]
+        if node.role.cluster is not None:
+            named.append(("cluster_follower_lag", timings.follower_lag, 1))
         for name, histograms, unit in named:
             copies = [(labels, each.copy()) for labels, each in histograms.items()]
             yield Sampled(f"delaylog_{name}_seconds", copies, unit)

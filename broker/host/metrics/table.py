@@ -187,6 +187,12 @@ _CLUSTER: Final = (
         "only.",
         "node",
     ),
+    _histogram(
+        "cluster_follower_lag_seconds",
+        "Age of the oldest log that a follower does not have durably, every 20 ms; on the leader "
+        "only.",
+        "node",
+    ),
     _gauge("cluster_missing_voters", "Other voters that are not connected to this node."),
     _gauge(
         "cluster_clock_offset_seconds",

@@ -52,6 +52,8 @@ class Timings:
         """Times in which the data folder was opened, by step: at the start, and by a member of a
         cluster that begins again.
         """
+        self.follower_lag: dict[tuple[str, ...], Histogram] = {}
+        """Seconds of log that each follower lacked; a member of a cluster fills it."""
         self.slow = SlowLog()
         self.problems: Counter[tuple[str, str]] = Counter()
         """Refusals and errors by (face, code); every face counts here what it answers."""

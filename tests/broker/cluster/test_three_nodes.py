@@ -284,6 +284,7 @@ def test_metrics(three: ThreeNodes) -> None:
     assert float(samples["delaylog_cluster_gate_age_ms"]) >= 0
     for node in (follower, other):
         assert f'delaylog_cluster_follower_lag_bytes{{node="{node}"}}' in samples
+        assert float(samples[f'delaylog_cluster_follower_lag_seconds_count{{node="{node}"}}']) > 0
     assert 'delaylog_cluster_election_datagrams_refused_total{reason="unauthentic"}' in samples
     found = {line.split()[2] for line in lines if line.startswith("# TYPE delaylog_cluster")}
     rows = {name for name in METRICS if name.startswith("delaylog_cluster")}
