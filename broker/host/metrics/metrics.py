@@ -134,7 +134,7 @@ class Metrics(Collector):
             "staged_bytes": transactions.staged_bytes,
             "staged_rows": transactions.staged_rows,
             "publish_lag_rows": transactions.unpublished_rows,
-            "publish_lag_ms": transactions.lag_ms(now_ms),
+            "publish_lag_seconds": transactions.lag_ms(now_ms) / 1000,
             "waiting_consumers": len(node.waiters),
             "streams": len(node.waiters.streams),
             "log_end_position": state.log.end_position,
@@ -151,7 +151,7 @@ class Metrics(Collector):
             "dirty_state_bytes": state.hours.flusher.dirty_state_bytes,
             "loop_lag_max_seconds": node.loop_lag.max_seconds,
             "tick_second": state.tick.second,
-            "clock_held_ms": node.clock.ahead_ms,
+            "clock_held_seconds": node.clock.ahead_ms / 1000,
             "epoch": state.epoch_counter,
             "feature_level": state.level,
         }

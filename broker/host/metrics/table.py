@@ -1,7 +1,7 @@
 """The table of metrics: the name, kind, labels and meaning of each one.
 
 Collectors build their families from it, and docs/METRICS.md lists it. Names follow Prometheus'
-conventions; those in milliseconds are from release 0.1.0.
+conventions; times are in seconds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _TRANSACTIONS: Final = (
     _gauge("staged_rows", "Messages staged in open transactions."),
     _gauge("publish_lag_rows", "Committed messages that are not in their hours yet."),
     _gauge(
-        "publish_lag_ms",
+        "publish_lag_seconds",
         "Time since the commit of the oldest message that is not in its hour yet.",
     ),
     _counter("discarded_rows", "Staged messages that were never committed."),
@@ -149,7 +149,7 @@ _PROCESS: Final = (
     _gauge("tick_second", "Second that dispatch has reached."),
     _counter("wheel_turns", "Slots of the wheel that expired."),
     _counter("clock_steps", "Steps of the wall clock."),
-    _gauge("clock_held_ms", "How far the clock waits for wall time after a backward step."),
+    _gauge("clock_held_seconds", "How far the clock waits for wall time after a backward step."),
     _gauge("epoch", "Leadership counter."),
     _gauge("feature_level", "Feature level of the log: rises once all members support it."),
     _counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
@@ -178,7 +178,7 @@ _CLUSTER: Final = (
     _gauge("cluster_connected_peers", "Peers that are connected."),
     _gauge("cluster_leader_known", "1 while a leader is known."),
     _gauge(
-        "cluster_gate_age_ms",
+        "cluster_gate_age_seconds",
         "Age of the newest tick that a majority has taken; on the leader only.",
     ),
     _gauge(
@@ -210,8 +210,8 @@ _CLUSTER: Final = (
     ),
     _counter("cluster_copies", "Copies of a data folder that have ended.", "direction", "result"),
     _gauge("cluster_unfit", "1 while this node is not fit to lead, by reason.", "reason"),
-    _gauge("cluster_sync_ms", "Median of recent syncs of the log; 0 without any."),
-    _gauge("cluster_sync_max_ms", "Longest recent sync of the log."),
+    _gauge("cluster_sync_seconds", "Median of recent syncs of the log; 0 without any."),
+    _gauge("cluster_sync_max_seconds", "Longest recent sync of the log."),
     _counter(
         "cluster_automatic_handovers",
         "Hand-overs that this leader began by itself, by reason and result.",
