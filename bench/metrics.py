@@ -1,23 +1,26 @@
 """What metrics cost: counting lateness beside the calls that it is counted in, and a scrape.
 
-The cost of counting is processor time of the observing functions alone, over the processor time
-that a broker needs for the same messages, which is measured beside it: throughputs with and without
-it differ by less than they vary.
+The cost of counting is measured in two ways. One is the processor time of the observing functions
+alone, over that which a broker needs for the same messages. The other is a broker beside one that
+counts nothing, in turns: it needs a quiet machine, since one run varies by more than the cost.
 """
 
 from __future__ import annotations
 
 import http.client
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import msgpack
 import numpy as np
+import procfs
 from broker_process import Brokers, ServerProcess
 from clients import ask, ask_on
 from settings import BODY_BYTES
-from tables import Column, Table, at_most, milliseconds, whole
+from tables import Column, Table, at_most, median, milliseconds, whole
 
 from delaylog.broker.engine.watch.lateness import Lateness
 from delaylog.broker.host.watch.timings import Timings
@@ -26,11 +29,30 @@ from delaylog.storage.layout import INDEX_ENTRY
 TOPICS: Final = 10_000
 LATE_TOPICS: Final = 300
 """More topics than have histograms of their own."""
+MAKERS: Final = 32
+"""Connections that make the topics: each send waits for a sync."""
 SCRAPES: Final = 9
 BULK: Final = "application/vnd.delaylog.batch"
 BULK_ROWS: Final = 10_000
 BULKS: Final = 40
 SINGLES: Final = 4_000
+PAIRS: Final = 15
+"""Turns of the two brokers, each a fifth of the messages above."""
+UNCOUNTED: Final = """
+import sys
+from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.engine.watch.lateness import Lateness
+from delaylog.broker.host.watch.timings import Timings
+for kind, name in (
+    (Histogram, "note"), (Histogram, "note_late"), (Histogram, "wants_example"),
+    (Lateness, "note_handed_out"), (Timings, "note_request"), (Timings, "note_trace"),
+):
+    assert callable(getattr(kind, name))
+    setattr(kind, name, lambda *_, **__: None)
+from delaylog.broker.cli.main import main
+sys.exit(main())
+"""
+"""A broker that counts nothing."""
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0"
 
 
@@ -43,11 +65,15 @@ def measure(brokers: Brokers) -> Table:
             Column("broker us", "broker_us", "{:.3f}".format),
             Column("counting us", "counting_us", "{:.3f}".format),
             Column("share", "share", "{:.2%}".format),
+            Column("rate without", "rate_ratio", "{:.3f}".format),
             Column("KiB", "kib", whole),
             Column("ms", "scrape_ms", milliseconds),
             Column("processor ms", "cpu_ms", milliseconds),
         ],
-        notes=["us: processor time a message. The scrapes are medians."],
+        notes=[
+            "us: processor time a message. The scrapes are medians. `in turns`: the median of "
+            f"{PAIRS} turns beside a broker that counts nothing; `rate without`: its rate by ours."
+        ],
     )
     with brokers.folder() as folder, brokers.on(folder) as broker:
         for case, rows, run in (
@@ -55,7 +81,7 @@ def measure(brokers: Brokers) -> Table:
             (f"bulk, {BULK_ROWS:,} a request", BULK_ROWS, _bulk),
         ):
             before_s = broker.cpu_seconds()
-            messages = run(broker.port)
+            messages = run(broker.port, 1)
             broker_us = (broker.cpu_seconds() - before_s) / messages * 1e6
             figures = {
                 "messages": messages,
@@ -64,6 +90,9 @@ def measure(brokers: Brokers) -> Table:
             }
             figures["share"] = figures["counting_us"] / broker_us
             table.add(case, figures, [at_most(figures["share"], 0.02, "2 %")])
+        for case, run in (("single, in turns", _singles), ("bulk, in turns", _bulk)):
+            figures = _in_turns(brokers, broker, run)
+            table.add(case, figures, [at_most(figures["share"], 0.02, "2 %")])
         _make_topics(broker.port)
         for case, accept in (("scrape, text", "*/*"), ("scrape, OpenMetrics", OPENMETRICS)):
             figures = _scrapes(broker, accept)
@@ -71,16 +100,50 @@ def measure(brokers: Brokers) -> Table:
     return table
 
 
-def _singles(port: int) -> int:
+def _in_turns(
+    brokers: Brokers, counting: ServerProcess, run: Callable[[int, int], int]
+) -> dict[str, Any]:
+    """What a message costs a broker, and one that counts nothing."""
+    uncounted = Brokers([sys.executable, "-P", "-c", UNCOUNTED], brokers.data_root)
+    turns: list[tuple[float, float, float]] = []
+    messages = 0
+    with uncounted.fresh() as silent:
+        for _ in range(PAIRS):
+            ours, its = _turn(counting, run), _turn(silent, run)
+            turns.append((ours[0], ours[0] / its[0], ours[1] / its[1]))
+            messages += ours[2]
+    broker_us, ratio, rate_ratio = (median(list(each)) for each in zip(*turns, strict=True))
+    return {
+        "messages": messages,
+        "broker_us": broker_us,
+        "counting_us": broker_us * (1 - 1 / ratio),
+        "share": ratio - 1,
+        "rate_ratio": rate_ratio,
+    }
+
+
+def _turn(broker: ServerProcess, run: Callable[[int, int], int]) -> tuple[float, float, int]:
+    """Processor time and time of a message, in us, and the number of messages."""
+    before_s, begun = procfs.run_seconds(broker.process_id), time.perf_counter()
+    messages = run(broker.port, 5)
+    passed_s = time.perf_counter() - begun
+    return (
+        (procfs.run_seconds(broker.process_id) - before_s) / messages * 1e6,
+        passed_s / messages * 1e6,
+        messages,
+    )
+
+
+def _singles(port: int, parts: int) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    for _ in range(SINGLES):
+    for _ in range(SINGLES // parts):
         ask_on(connection, "POST", "/v1/topics/single/messages", {"body": "x" * BODY_BYTES})
         ask_on(connection, "POST", "/v1/topics/single/receive", {"wait_ms": 1_000})
     connection.close()
-    return SINGLES
+    return SINGLES // parts
 
 
-def _bulk(port: int) -> int:
+def _bulk(port: int, parts: int) -> int:
     body = msgpack.packb(
         {
             "v": 1,
@@ -93,14 +156,14 @@ def _bulk(port: int) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Content-Type": BULK, "Accept": BULK}
     asked = {"Content-Type": "application/json", "Accept": BULK}
-    for _ in range(BULKS):
+    for _ in range(BULKS // parts):
         connection.request("POST", "/v1/topics/bulk/messages", body, headers)
         connection.getresponse().read()
         wanted = b'{"max":%d,"wait_ms":1000}' % BULK_ROWS
         connection.request("POST", "/v1/topics/bulk/receive", wanted, asked)
         connection.getresponse().read()
     connection.close()
-    return BULKS * BULK_ROWS
+    return BULKS // parts * BULK_ROWS
 
 
 def _counting_us(n: int) -> float:
@@ -132,12 +195,16 @@ def _processor_us(call: Callable[[], None], times: int) -> float:
 
 
 def _make_topics(port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    for number in range(TOPICS):
-        ask_on(connection, "POST", f"/v1/topics/t{number}/messages", {"body": "x"})
-    for number in range(LATE_TOPICS):
-        ask_on(connection, "POST", f"/v1/topics/t{number}/receive", {"wait_ms": 1_000})
-    connection.close()
+    def make(first: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for number in range(first, TOPICS, MAKERS):
+            ask_on(connection, "POST", f"/v1/topics/t{number}/messages", {"body": "x"})
+            if number < LATE_TOPICS:
+                ask_on(connection, "POST", f"/v1/topics/t{number}/receive", {"wait_ms": 1_000})
+        connection.close()
+
+    with ThreadPoolExecutor(MAKERS) as pool:
+        list(pool.map(make, range(MAKERS)))
     assert len(ask(port, "GET", "/v1/topics?limit=1")["topics"]) == 1
 
 

@@ -149,7 +149,8 @@ class ShardsFailed(ClientError):
 class ApiError(ClientError):
     """The broker refused the call with a problem document, and nothing was done.
 
-    The exception is a 503 `not_ready` answer to a send: the message may have been accepted.
+    There are two exceptions: after a 503 `not_ready` answer to a send, the message may have been
+    accepted; after a 500 `internal` answer, the broker has failed and may have done the call.
     """
 
     def __init__(
@@ -158,8 +159,11 @@ class ApiError(ClientError):
         problem: Mapping[str, Any],
         retry_after_s: float | None,
         location: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         self.status = status
+        self.request_id = request_id
+        """The `X-Request-Id` of the answer, by which the broker's logs name the request."""
         self.location = location
         """The target of a 307 redirect."""
         self.problem = dict(problem)
@@ -172,7 +176,8 @@ class ApiError(ClientError):
         super().__init__(f"{status} {self.code}: {self.detail}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.status, self.problem, self.retry_after_s, self.location)
+        given = self.status, self.problem, self.retry_after_s, self.location, self.request_id
+        return type(self), given
 
 
 class BadRequest(ApiError, ValueError):
@@ -267,7 +272,8 @@ def api_error(
     problem: Mapping[str, Any],
     retry_after_s: float | None = None,
     location: str | None = None,
+    request_id: str | None = None,
 ) -> ApiError:
     """The exception for a problem document, of the class that belongs to its code."""
     kind = CLASSES.get(str(problem.get("code")), ApiError)
-    return kind(status, problem, retry_after_s, location)
+    return kind(status, problem, retry_after_s, location, request_id)

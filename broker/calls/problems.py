@@ -65,6 +65,14 @@ def problem_answer(refusal: EngineError) -> Answer:
     return Answer(orjson.dumps(document), PROBLEM, document["status"], headers)
 
 
+def broken(request_id: str) -> Problem:
+    """The answer to a call that failed by an error that is no refusal."""
+    return Problem(
+        "internal",
+        f"the broker failed, and may have carried out the call: see its log for {request_id}",
+    )
+
+
 def no_memory() -> Problem:
     """The refusal of a valid body for which the system has no memory."""
     return Problem("not_ready", "the broker has no memory for this body; try again, or send less")

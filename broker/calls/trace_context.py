@@ -14,22 +14,32 @@ TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 TRACESTATE_MAX: Final = 512
 """Characters that W3C asks to keep at least; a longer one is dropped."""
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-_NO_TRACE: Final = "0" * 32
+TRACEPARENT_MAX: Final = 512
+"""Characters of a `traceparent` of a later version, which may have more parts."""
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?"
+)
+"""Version ff and ids of zeros are invalid."""
+_FIRST_VERSION: Final = "00"
 
 
 def trace_id_of(headers: Mapping[str, str]) -> str | None:
     """The trace of a request, None without a valid `traceparent`."""
     text = headers.get(TRACEPARENT)
-    found = None if text is None else _TRACEPARENT.fullmatch(text)
-    return None if found is None or found[1] == _NO_TRACE else found[1]
+    if text is None or len(text) > TRACEPARENT_MAX:
+        return None
+    found = _TRACEPARENT.fullmatch(text)
+    # Only versions after the first one may have parts after the flags.
+    if found is None or (found[2] and text.startswith(_FIRST_VERSION)):
+        return None
+    return found[1]
 
 
 def keep_trace(members: Any, headers: Mapping[str, str]) -> None:
     """Give the messages of a body, one or a list, the trace context of their request.
 
-    A message that has a `traceparent` keeps its own. What is no message stays as it is, to be
-    refused by those who check it.
+    A message that has one of its headers, in whatever case, keeps its own: its `tracestate` belongs
+    to no other parent. What is no message stays as it is, to be refused by those who check it.
     """
     if trace_id_of(headers) is None:
         return
@@ -40,5 +50,7 @@ def keep_trace(members: Any, headers: Mapping[str, str]) -> None:
     for message in members if isinstance(members, list) else (members,):
         if isinstance(message, dict):
             own = message.get("headers") or {}
-            if isinstance(own, dict) and TRACEPARENT not in own:
+            if isinstance(own, dict) and not any(
+                isinstance(name, str) and name.lower() in (TRACEPARENT, TRACESTATE) for name in own
+            ):
                 message["headers"] = own | context

@@ -17,6 +17,7 @@ from delaylog.broker.cluster.member_oracle import MemberOracle
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.status_exchange import StatusExchange
+from delaylog.broker.cluster.watch.follower_lag import FollowerLag
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
 from delaylog.storage.work import Work
@@ -55,6 +56,8 @@ class MemberPoll:
         self._candidacy = Candidacy(member.counts)
         self._handle: asyncio.TimerHandle | None = None
         self._slots_ms = 0
+        self._lag = FollowerLag()
+        member.node.timings.follower_lag = self._lag.histograms
 
     def start(self) -> None:
         """Poll now, and from now on."""
@@ -88,6 +91,9 @@ class MemberPoll:
             # The background may be halted: then the next poll asks again.
             if member.node.spawn("tick", self._sync_slots):
                 self._slots_ms = now.boot_ms + SLOTS_EVERY_MS
+        leader = replication.leader
+        matches = {} if leader is None else {n: one.match for n, one in leader.progress.items()}
+        self._lag.look(now.boot_ms, member.files.log_end, matches)
         # Nothing looks up the epoch of a frame that was removed.
         files = member.files
         files.replica.epochs.forget(files.physical.first_position)

@@ -1,8 +1,9 @@
 """Refusals of calls, and the one table of their codes.
 
-A refused call has changed nothing, except under NotLeadingError. Every interface translates a
-refusal by the row of its code: HTTP to a problem document (RFC 9457), the Redis protocol to the
-first word of an error, the SDK to the class for the code (client/errors.py).
+A refused call has changed nothing, except under NotLeadingError; under `internal`, which is a fault
+of the broker, it may have. Every interface translates a refusal by the row of its code: HTTP to a
+problem document (RFC 9457), the Redis protocol to the first word of an error, the SDK to the class
+for the code (client/errors.py).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ CODES: Final = {
         ErrorCode("unsupported", 415, "The content type or encoding is not supported"),
         ErrorCode("misdirected", 421, "The request is not for this host"),
         ErrorCode("quota", 429, "A quota is used up", transient=True),
+        ErrorCode("internal", 500, "The broker failed"),
         ErrorCode("not_ready", 503, "Not ready", transient=True),
         ErrorCode("disk_full", 507, "The disk is full", transient=True),
     )

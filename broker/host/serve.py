@@ -23,6 +23,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.files import FOLDER, AuditFiles
 from delaylog.broker.host.audit.metrics import AuditMetrics
@@ -44,6 +45,7 @@ from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
+from delaylog.broker.host.watch.timings import note_recovery
 from delaylog.broker.push.starting import start_pusher
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
@@ -103,7 +105,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     stop, failed = asyncio.Event(), asyncio.Event()
     place: ClusterNode | None = None
     failure: list[BaseException] = []
-    recovery_s: dict[str, float] = {}
+    recovery: dict[str, Histogram] = {}
 
     def on_fatal(error: BaseException) -> None:
         if not failure:
@@ -134,7 +136,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
             member=member,
             loaded=loaded,
         )
-        recovery_s.update(started.ended())
+        note_recovery(recovery, started.ended())
         return engine
 
     tls, reloader = None, Reloader(REAL)
@@ -155,7 +157,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
     node.reloader = reloader
-    node.timings.recovery_s = recovery_s
+    node.timings.recovery = recovery
     node.timings.slow.threshold_s = config.slow_request_s or float("inf")
     clock.on_jump = node.clock_jumped
     _set_access(node, config)

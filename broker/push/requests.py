@@ -3,9 +3,12 @@
 In binary mode the body is the message's body and `ce-` headers have its attributes; in structured
 mode one JSON document has all of them, so that a signature covers them too. `deliverat` is an
 extension attribute with the due time. Headers of the message are forwarded under a prefix that
-nothing else uses, percent-encoded, so that no header can replace or inject another.
+nothing else uses, percent-encoded, so that no header can replace or inject another. The trace
+context of the send is in attributes: the HTTP headers of its names would make a delivery, perhaps a
+year later, a part of that trace.
 
-Specification: CloudEvents 1.0.2, its HTTP binding (3.1.3.2: encoding of values) and JSON format.
+Specification: CloudEvents 1.0.2, its HTTP binding (3.1.3.2: encoding of values), JSON format, and
+extension for distributed tracing.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from urllib.parse import quote
 import orjson
 from multidict import istr
 
+from delaylog.broker.calls.trace_context import TRACEPARENT, TRACESTATE
 from delaylog.storage.calls.of_targets import STRUCTURED
 
 HEADER_PREFIX: Final = "delaylog-header-"
@@ -30,6 +34,7 @@ OCTETS: Final = "application/octet-stream"
 _ATTRIBUTES: Final = (
     *("specversion", "id", "source", "type", "deliverat", "attempt"),
     *("subject", "partitionkey", "tags"),
+    *(TRACEPARENT, TRACESTATE),
 )
 _NAMES: Final = {name: istr(f"ce-{name}") for name in _ATTRIBUTES}
 """Header names as aiohttp compares them, so that it does not convert them for each push."""
@@ -85,11 +90,13 @@ def make_request(message: PushedMessage, source: str, mode: str) -> PushRequest:
         attributes["partitionkey"] = message.key
     if message.tags:
         attributes["tags"] = ",".join(message.tags)
-    forwarded = [
-        (HEADER_PREFIX + quote(name.lower(), safe=""), encoded(value))
-        for name, value in message.headers.items()
-        if name.lower() != "content-type"
-    ]
+    forwarded = []
+    for given, value in message.headers.items():
+        name = given.lower()
+        if name in (TRACEPARENT, TRACESTATE):
+            attributes[name] = value
+        elif name != "content-type":
+            forwarded.append((HEADER_PREFIX + quote(name, safe=""), encoded(value)))
     if mode == STRUCTURED:
         document = {**attributes, "datacontenttype": media_type, **_data(message.body, media_type)}
         return PushRequest([(_CONTENT_TYPE, STRUCTURED_TYPE), *forwarded], orjson.dumps(document))

@@ -124,7 +124,7 @@ class NodeUsers:
             await self._node.pause(FOLLOWER_SECONDS)
             return attempt()
 
-        return self._native.answer_later(run, work())
+        return self._native.answer_later(run, "auth", work())
 
     def _admit(self, session: Session, caller: Caller) -> None:
         session.authenticated = True
@@ -255,7 +255,8 @@ class NodeUsers:
             session.closing = session.closing or ends
             return reply
 
-        return self._native.answer_later(run, self.carry(session, command.name, names, work))
+        carried = self.carry(session, command.name, names, work)
+        return self._native.answer_later(run, command.name.decode(), carried)
 
 
 def _is_restricted(caller: Caller) -> bool:

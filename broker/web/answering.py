@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
@@ -19,10 +20,6 @@ from aiohttp.helpers import rfc822_formatted_time
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.host.audit.request_ids import HEADER
 from delaylog.storage.calls.streams import HEARTBEAT_SECONDS
-from delaylog.storage.errors import DISTRUSTED
-
-if TYPE_CHECKING:
-    from delaylog.broker.calls.serving_node import ServingNode
 
 LEAN_BODY_MAX: Final = 32_768
 """A larger answer uses aiohttp's Response, which has flow control."""
@@ -108,9 +105,14 @@ def response_of(answer: Answer, request_id: str = "") -> web.Response:
 
 
 async def send_pieces(
-    request: web.BaseRequest, answer: Stream, node: ServingNode, request_id: str
+    request: web.BaseRequest,
+    answer: Stream,
+    request_id: str,
+    note: Callable[[Exception], object],
 ) -> web.StreamResponse:
-    """Send a body piece by piece. If it fails midway, the connection is aborted."""
+    """Send a body piece by piece. If it fails midway, `note` is called with the error, and the
+    connection is aborted.
+    """
     if answer.flow is not None and request.transport is not None:
         _end_unheard(request.transport)
     headers = {"Content-Type": answer.kind, **NAMED, **answer.headers, HEADER: request_id}
@@ -124,8 +126,8 @@ async def send_pieces(
     except Exception as error:
         if not response.prepared:
             raise
-        if isinstance(error, DISTRUSTED):
-            node.fail(error)
+        if not isinstance(error, ConnectionError):
+            note(error)
         # The status is sent already: only an aborted connection tells the client that the body is
         # incomplete.
         if request.transport is not None:

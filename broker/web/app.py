@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from aiohttp import web
@@ -16,10 +17,9 @@ from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer, AnyAnswer, Duplex, Stream
 from delaylog.broker.calls.context import BufferedContext, Context
-from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
+from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.calls.trace_context import trace_id_of
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
@@ -39,11 +39,11 @@ from delaylog.broker.web.connection import CONNECTIONS_OWN, Connection, Server
 from delaylog.broker.web.fast_lane import FastLane, Head
 from delaylog.broker.web.http_context import HttpContext
 from delaylog.broker.web.openapi import PAGES
+from delaylog.broker.web.outcomes import Outcomes
 from delaylog.broker.web.pages import pages
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.broker.web.websocket import carry_stream
-from delaylog.storage.errors import DISTRUSTED
 
 SETTLE_SECONDS: Final = 1.0
 """How long a call waits while a cluster changes its leader."""
@@ -60,9 +60,6 @@ PUBLIC: Final = frozenset(
     + [path for path, (_, right, _) in PLAIN.items() if right is None]
 )
 """Paths that need no caller: they say whether the node is up, and nothing else."""
-
-UNNAMED: Final = "other"
-"""The call of requests that name none, such as a path that does not exist."""
 
 HttpHandler: TypeAlias = Callable[[Any], Awaitable[AnyAnswer]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
@@ -107,6 +104,7 @@ class HttpFace:
         limits = node.engine.limits
         self._budget = BodyBudget(max(limits.bodies_bytes_max, limits.request_bytes_max))
         self._metrics = metrics
+        self._outcomes = Outcomes(node)
         self._camellia = camellia
         self._server: Server | None = None
         self.other_connections: Callable[[], int] = lambda: 0
@@ -145,6 +143,7 @@ class HttpFace:
         server.has_room = self._has_room
         server.lane = FastLane(self._checks, self._common_route, self._carry_fast, self._ids)
         server.quiet = QuietLog(log)
+        server.count_problem = lambda code: self._outcomes.count("http", code)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
         self._camellia.start()
@@ -192,7 +191,7 @@ class HttpFace:
         others = self.other_connections() if own >= CONNECTIONS_OWN else 0
         if own + others < self._connections_max:
             return True
-        self._metrics.problems.labels("not_ready").inc()
+        self._outcomes.count("http", "not_ready")
         return False
 
     async def close_listener(self) -> None:
@@ -220,14 +219,14 @@ class HttpFace:
         try:
             self._checks.check(request.headers)
         except Problem as refusal:
-            self._metrics.problems.labels(refusal.code).inc()
+            self._outcomes.count(ctx.face, refusal.code)
             response = response_of(problem_answer(refusal), request_id)
             # The end of the request's body may be ambiguous, and the sender is probably no client.
             response.force_close()
             return response
         page = ui.answer_of(request.method, path, request.headers)
         if page is not None:
-            response = response_of(page)
+            response = response_of(page, request_id)
             if not request.content.is_eof():
                 response.force_close()
             return response
@@ -255,16 +254,24 @@ class HttpFace:
                 connection.flow = answer.flow
                 # The caller may have lost its rights since the call began.
                 self._callers.recheck([connection])
+                note = partial(self._outcomes.problem, ctx=ctx, path=path)
+                if answer.flow is not None:
+                    # Of a stream of deliveries, the request is that it is opened.
+                    self._outcomes.timed(ctx, began)
                 if isinstance(answer, Duplex):
-                    return await carry_stream(request, answer.flow)
-                return await send_pieces(request, answer, self._node, request_id)
-            self._timed(ctx, began)
+                    return await carry_stream(request, answer.flow, request_id, note)
+                sent = await send_pieces(request, answer, request_id, note)
+                if answer.flow is None:
+                    self._outcomes.timed(ctx, began)
+                return sent
+            self._outcomes.timed(ctx, began)
             return response_to(request, answer, request_id)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             response = response_of(self._refusal(error, ctx, path), request_id)
-            self._timed(ctx, began)
+            if connection.flow is None:
+                self._outcomes.timed(ctx, began)
             if not request.content.is_eof():
                 response.force_close()
             return response
@@ -295,19 +302,7 @@ class HttpFace:
         except Exception as error:
             return self._refusal(error, ctx, head.path)
         finally:
-            self._timed(ctx, began)
-
-    def _timed(self, ctx: Context, began: float) -> None:
-        """Count the time of a request that is answered now."""
-        seconds = self._now() - began
-        timings = self._node.timings
-        counted = timings.note_request(ctx.face, ctx.name or UNNAMED, seconds)
-        if seconds >= timings.slow.threshold_s + ctx.wait_ms / 1000:
-            timings.slow.note(ctx.face, ctx.name or UNNAMED, seconds, ctx.request_id)
-        # The fast lane carries no requests that belong to traces.
-        trace_id = trace_id_of(ctx.headers) if isinstance(ctx, HttpContext) else None
-        if trace_id is not None:
-            timings.note_trace(counted, trace_id, seconds, self._node.clock.now_ms())
+            self._outcomes.timed(ctx, began)
 
     async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> AnyAnswer:
         """Carry out a call on this node, or redirect it to the leader."""
@@ -342,24 +337,8 @@ class HttpFace:
         return await self._audit.carry(ctx, right, handler)
 
     def _refusal(self, error: Exception, ctx: Context, path: str) -> Answer:
-        """The answer to a failed call. Re-raises lost connections and errors that are our bugs."""
-        problem = problem_of(error)
-        if problem is None:
-            if isinstance(error, web.HTTPRequestEntityTooLarge):
-                problem = Problem("too_large", "the request is over the limit")
-            elif isinstance(error, web.RequestPayloadError):
-                problem = Problem("bad_request", "the body could not be read")
-            elif isinstance(error, DISTRUSTED):
-                # Whichever call found the error, nothing more may be answered from this disk.
-                self._node.fail(error)
-                problem = Problem("not_ready", "the node stops: its disk cannot be trusted")
-            elif isinstance(error, (ConnectionError, web.HTTPException)):
-                raise error
-            else:
-                facts = {"path": path, "request_id": ctx.request_id}
-                log.error("unexpected error", exc_info=error, extra=facts)
-                raise error
-        self._metrics.problems.labels(problem.code).inc()
+        """The answer to a failed call. Re-raises lost connections."""
+        problem = self._outcomes.problem(error, ctx, path)
         self._audit.note_refusal(ctx, problem.code, path)
         return problem_answer(problem)
 

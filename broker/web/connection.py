@@ -10,13 +10,13 @@ answers keep the order of pipelined requests on both paths.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
@@ -42,7 +42,8 @@ CONNECTIONS_OWN: Final = 16
 _UNFRAMED: Final = (
     f"the fragments of a frame have more than {UNFRAMED_BYTES_MAX} bytes with their heads"
 )
-_BROKEN: Final = Answer(b"500 Internal Server Error\n", "text/plain; charset=utf-8", 500)
+
+log = logging.getLogger("delaylog.web")
 
 
 class Connection(RequestHandler):
@@ -100,7 +101,7 @@ class Connection(RequestHandler):
         # aiohttp must not remove a connection that it has never added.
         self._manager = None
         refused = cast("asyncio.Transport", transport)
-        refused.write(_TOO_MANY)
+        refused.write(_too_many(self._lane.ids.new()))
         refused.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -120,7 +121,11 @@ class Connection(RequestHandler):
         """Answer malformed HTTP with 400, then close the connection."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
-        response = response_of(problem_answer(Problem("bad_request", "this is not HTTP")))
+        server = self._manager
+        assert isinstance(server, Server)
+        refusal = Problem("bad_request", "this is not HTTP")
+        server.count_problem(refusal.code)
+        response = response_of(problem_answer(refusal), self._lane.ids.new())
         response.force_close()
         return response
 
@@ -253,8 +258,8 @@ class Connection(RequestHandler):
 
     async def _carry(self, head: Head, body: bytes) -> None:
         self._request_in_progress = True
+        request_id = self._lane.ids.new()
         try:
-            request_id = self._lane.ids.new()
             answer = await self._lane.carry(head, body, self, request_id)
             transport = self.transport
             if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
@@ -269,10 +274,10 @@ class Connection(RequestHandler):
         except asyncio.CancelledError:
             self.force_close()
             raise
-        except Exception:
-            # The error is logged. The client cannot know whether the call was carried out.
-            if self.transport is not None:
-                self.transport.write(wire_of(_BROKEN, close=True))
+        except Exception as error:
+            # Failed calls are answered by the lane: this answer could not be written.
+            facts = {"path": head.path, "request_id": request_id}
+            log.error("unexpected error", exc_info=error, extra=facts)
             self.force_close()
             return
         finally:
@@ -296,17 +301,16 @@ class Server(web.Server):
     has_room: Callable[[], bool]
     lane: FastLane
     quiet: QuietLog
+    count_problem: Callable[[str], None]
+    """Counts a refusal, by its code."""
 
     def __call__(self) -> RequestHandler:
         return Connection(self, self.lane, loop=self._loop, **self._kwargs)
 
 
-def _too_many() -> bytes:
+def _too_many(request_id: str) -> bytes:
     """The answer to a connection over the limit, sent before any request."""
     answer = problem_answer(
         Problem("not_ready", "the broker is at its limit of connections; try again")
     )
-    return wire_of(answer, close=True)
-
-
-_TOO_MANY: Final = _too_many()
+    return wire_of(answer, request_id, close=True)

@@ -17,6 +17,7 @@ from yarl import URL
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.host.audit.request_ids import HEADER
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.web.http_context import HttpContext
 
@@ -56,6 +57,7 @@ class LeaderProxy:
         body = await ctx.body()
         headers = _passed_on(request.headers, _REQUEST_ONLY)
         headers[CARRIED] = "1"
+        headers[HEADER] = ctx.request_id
         try:
             async with self._open().request(
                 request.method,

@@ -19,6 +19,7 @@ from delaylog.broker.calls.streams.flow import Flow
 from delaylog.broker.calls.streams.session import Session
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
+from delaylog.broker.host.audit.request_ids import HEADER
 from delaylog.broker.host.open_streams import StopsError
 from delaylog.broker.web.answering import NAMED
 from delaylog.storage.calls.streams import (
@@ -29,7 +30,6 @@ from delaylog.storage.calls.streams import (
     HEARTBEAT_SECONDS,
     INTERNAL_ERROR,
 )
-from delaylog.storage.errors import DISTRUSTED
 
 if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection
@@ -142,23 +142,29 @@ def _malformed(what: str) -> Problem:
     return Problem("bad_request", f"the handshake of the WebSocket is malformed: {what}")
 
 
-async def carry_stream(request: web.BaseRequest, flow: Flow) -> web.StreamResponse:
-    """Serve a stream until it ends. Raises a Problem if the handshake is refused."""
+async def carry_stream(
+    request: web.BaseRequest,
+    flow: Flow,
+    request_id: str,
+    note: Callable[[Exception], EngineError],
+) -> web.StreamResponse:
+    """Serve a stream until it ends. Raises a Problem if the handshake is refused.
+
+    `note` is called with the error that ends the stream, and returns what the client is told.
+    """
     socket = Socket(cast("Connection", request.protocol), flow.node.clock.now_ms)
+    socket.headers[HEADER] = request_id
     await socket.open(request, flow.form)
     code, reason = CLOSED_OK, ""
     try:
         why = await Session(flow, socket).run()
         if why is not None:
+            note(why)
             code, reason = closing_of(why)
             # Whoever has lost the rights can settle nothing any more.
             socket.left_in_order |= why.code == "unauthorized"
     except Exception as error:
-        code, reason = INTERNAL_ERROR, "the broker has failed; its log says why"
-        if isinstance(error, DISTRUSTED):
-            flow.node.fail(error)
-        else:
-            log.error("unexpected error", exc_info=error, extra={"path": request.path})
+        code, reason = INTERNAL_ERROR, note(error).detail
     finally:
         # The client may close the connection meanwhile, which cancels this task.
         closing = asyncio.ensure_future(_finish(socket, flow, code, reason))

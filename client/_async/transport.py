@@ -154,6 +154,7 @@ class AsyncTransport:
                     body,
                     response.headers.get("Retry-After"),
                     response.headers.get("Location"),
+                    response.headers.get("X-Request-Id"),
                 )
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return NotReached(f"{ask.name}: not an http address")

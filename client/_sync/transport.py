@@ -149,7 +149,11 @@ class Transport:
             else:
                 connection.close()
         return Answer(
-            reader.status, reader.body, reader.header(b"retry-after"), reader.header(b"location")
+            reader.status,
+            reader.body,
+            reader.header(b"retry-after"),
+            reader.header(b"location"),
+            reader.header(b"x-request-id"),
         )
 
     def _node(self, base: str) -> _Node | None:

@@ -34,8 +34,8 @@ DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75,
 class OpenTelemetryHooks(Hooks):
     """The spans and metrics. A provider that is None is the one that the program has set.
 
-    A delivery whose due time is less than `parent_if_under_s` seconds after its send is a child of
-    the span of the send; all others link to it. 0 links always, infinity never.
+    A delivery that begins less than `parent_if_under_s` seconds after its send is a child of the
+    span of the send; all others link to it. 0 links always, infinity never.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class OpenTelemetryHooks(Hooks):
         """The context of a span that says that the message was made, inside a trace only."""
         if not trace.get_current_span().get_span_context().is_valid:
             return None
-        headers = {SENT_HEADER: str(time.time_ns() // 1_000_000)}
+        headers = {SENT_HEADER: str(_now_ms())}
         with self._tracer.start_as_current_span(
             f"create {topic}",
             kind=SpanKind.PRODUCER,
@@ -119,7 +119,7 @@ class OpenTelemetryHooks(Hooks):
         headers = dict(message.headers)
         sent = propagate.extract(headers, Context())
         creation = trace.get_current_span(sent).get_span_context()
-        is_child = self._is_prompt(headers.get(SENT_HEADER), message.deliver_at_ms)
+        is_child = self._is_prompt(headers.get(SENT_HEADER))
         attributes: dict[str, str | int] = {
             **_operation("process", "process", message.topic),
             "messaging.message.id": message.id,
@@ -149,11 +149,15 @@ class OpenTelemetryHooks(Hooks):
                 span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
                 raise
 
-    def _is_prompt(self, sent_ms: str | None, due_ms: int) -> bool:
-        """Whether a message became due soon after its send; unknown counts as later."""
+    def _is_prompt(self, sent_ms: str | None) -> bool:
+        """Whether a message is handled soon after its send; unknown counts as later."""
         if sent_ms is None or not sent_ms.isdecimal():
             return self._parent_if_under_ms == float("inf")
-        return due_ms - int(sent_ms) < self._parent_if_under_ms
+        return _now_ms() - int(sent_ms) < self._parent_if_under_ms
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _operation(name: str, kind: str, topic: str) -> dict[str, str | int]:

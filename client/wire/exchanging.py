@@ -82,6 +82,7 @@ class Answer:
     body: bytes
     retry_after: str | None = None
     location: str | None = None
+    request_id: str | None = None
 
 
 Step: TypeAlias = Ask | Pause
@@ -226,7 +227,8 @@ def refusal(answer: Answer, token: str | None = None, why_not: str | None = None
         said = problem.get("detail", problem.get("title", ""))
         problem["detail"] = f"{said} (not followed: {why_not})".lstrip()
     location = _without(token, answer.location) if answer.status == MOVED else None
-    return api_error(answer.status, problem, _seconds(answer.retry_after), location)
+    after_s = _seconds(answer.retry_after)
+    return api_error(answer.status, problem, after_s, location, _without(token, answer.request_id))
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -90,8 +90,9 @@ async def test_topics_and_groups(make: Any, two_brokers: Any, topic: str) -> Non
         await client.pause("a")
         assert (await client.get_topic("a")).paused
         await client.drop_topic("a", force=True)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound) as caught:
             await client.get_topic("a")
+        assert caught.value.request_id, "the broker's log names the request"
 
 
 async def test_transactions(make: Any, two_brokers: Any, topic: str) -> None:

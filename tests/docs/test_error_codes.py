@@ -13,7 +13,7 @@ from delaylog.client.errors import CLASSES
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 
-WITHOUT_CLASS: Final = {"method", "timeout", "misdirected"}
+WITHOUT_CLASS: Final = {"internal", "method", "timeout", "misdirected"}
 """What an SDK never meets, or cannot do anything about."""
 
 

@@ -37,6 +37,7 @@ async def pieces(flow: Flow) -> AsyncGenerator[bytes, None]:
                 why = problem_of(error)
                 if why is None:
                     raise
+                flow.node.timings.problems["http", why.code] += 1
                 yield end_event(why)
                 return
             yield BEAT if found is None else events(found)

@@ -180,6 +180,14 @@ class Session:
 
     async def _settle(self, number: int, asked: Settle) -> dict[str, Any] | None:
         """Carry a frame out; returns what tells its failures, None if there are none."""
+        began_s = self._node.time_s()
+        try:
+            return await self._carry_out(number, asked)
+        finally:
+            seconds = self._node.time_s() - began_s
+            self._node.timings.note_request("websocket", asked.wanted.verb, seconds)
+
+    async def _carry_out(self, number: int, asked: Settle) -> dict[str, Any] | None:
         flow = self._flow
         if asked.columns is not None:
             gone = (await settle_bulk(flow, asked.wanted, asked.columns)).gone

@@ -78,9 +78,9 @@ def _release(broker: Examined) -> Found:
 
 
 def _clock(broker: Examined) -> Found:
-    held_ms = broker.now.value("delaylog_clock_held_ms")
-    if held_ms:
-        text = f"its clock waits for {seconds_text(held_ms / 1000)} until wall time has caught up"
+    held_s = broker.now.value("delaylog_clock_held_seconds")
+    if held_s:
+        text = f"its clock waits for {seconds_text(held_s)} until wall time has caught up"
         yield Mark.FAIL, text, "if the wall clock is right: delaylog clock --accept"
     if abs(broker.clock_ahead_ms) - broker.clock_error_ms > CLOCK_MS_WARN:
         side = "ahead of" if broker.clock_ahead_ms > 0 else "behind"

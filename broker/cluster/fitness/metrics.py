@@ -19,8 +19,8 @@ def fitness_metrics(watch: FitnessWatch) -> Iterator[Metric]:
     )
     yield from families(
         {
-            "delaylog_cluster_sync_ms": watch.mine.sync_ms,
-            "delaylog_cluster_sync_max_ms": watch.mine.sync_max_ms,
+            "delaylog_cluster_sync_seconds": watch.mine.sync_ms / 1000,
+            "delaylog_cluster_sync_max_seconds": watch.mine.sync_max_ms / 1000,
         }
     )
     yield family(

@@ -39,7 +39,7 @@ class ClusterMetrics(Collector):
         }
         age_ms = member.gate_age_ms()
         if age_ms is not None:
-            values["gate_age_ms"] = age_ms
+            values["gate_age_seconds"] = age_ms / 1000
         yield from families({f"delaylog_cluster_{name}": value for name, value in values.items()})
         yield by_label("delaylog_cluster_follower_lag_bytes", self._lag())
         yield from watch_metrics(member)

@@ -82,6 +82,13 @@ class Histogram:
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
+    def copy(self) -> Histogram:
+        """What it has counted up to now."""
+        made = Histogram(self.bounds)
+        made.counts, made.sum = list(self.counts), self.sum
+        made.examples = dict(self.examples)
+        return made
+
     def wants_example(self, now_ms: int) -> bool:
         """Whether an example is welcome, which is true once a second; the caller must give one."""
         if 0 <= now_ms - self._example_ms < EXAMPLE_EVERY_MS:

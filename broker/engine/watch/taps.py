@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from delaylog.broker.engine.errors import QuotaRefusal
 from delaylog.storage.layout import Int64Array, RowArray, ref_to_id
 
 KEPT: Final = 10_000
 """Hand-outs of a tap; a reader that is slower misses some."""
 TAPS_MAX: Final = 16
-"""Topics that are watched at a time; the tap that was read longest ago makes room."""
+"""Topics that are watched at a time."""
 IDLE_MS: Final = 60_000
 _NUMBERS_A_MS: Final = 1_000
 """Numbers begin at the time of the tap times this, so that a new tap repeats no old numbers."""
@@ -102,11 +103,17 @@ class Taps:
         self.by_topic: dict[int, Tap] = {}
 
     def of(self, topic: int, now_ms: int) -> Tap:
-        """The tap of a topic, made now if there is none."""
+        """The tap of a topic, made now if there is none. Raises QuotaRefusal at `TAPS_MAX`."""
         tap = self.by_topic.get(topic)
         if tap is None:
             if len(self.by_topic) >= TAPS_MAX:
-                del self.by_topic[min(self.by_topic, key=lambda each: self.by_topic[each].used_ms)]
+                self.drop_idle(now_ms)
+            if len(self.by_topic) >= TAPS_MAX:
+                # To take another's would make its reader miss messages, and take it back.
+                raise QuotaRefusal(
+                    f"{TAPS_MAX} topics are being watched: try again when nobody has read one of "
+                    f"them for {IDLE_MS // 1000} s"
+                )
             tap = self.by_topic[topic] = Tap(now_ms)
         tap.used_ms = now_ms
         return tap

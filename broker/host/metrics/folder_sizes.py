@@ -1,7 +1,8 @@
-"""The disk space of a data folder by part, measured at most once a minute on the asking thread."""
+"""The disk space of a data folder by part, measured at most once a minute, on a thread."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from contextlib import suppress
@@ -20,25 +21,35 @@ class FolderSizes:
     """The sizes of one data folder."""
 
     def __init__(self, machine: Machine) -> None:
-        self._now = machine.steady_s
+        self._machine = machine
         self._measured_s = 0.0
         self._sizes: dict[str, int] = {}
+        self.measuring: asyncio.Future[None] | None = None
+        """The measurement that was begun last."""
 
-    def of(self, folder: str) -> dict[str, int]:
-        """Allocated bytes by folder in the data folder."""
-        if not self._sizes or self._now() - self._measured_s > EVERY_SECONDS:
-            self._measured_s = self._now()
-            self._sizes = measure(folder)
+    async def of(self, folder: str) -> dict[str, int]:
+        """Allocated bytes by folder in the data folder, as of the last measurement. Only the first
+        caller waits for one.
+        """
+        now_s = self._machine.steady_s()
+        if not self._sizes or now_s - self._measured_s > EVERY_SECONDS:
+            self._measured_s = now_s
+            self.measuring = asyncio.ensure_future(self._measure(folder))
+            if not self._sizes:
+                await self.measuring
         return self._sizes
+
+    async def _measure(self, folder: str) -> None:
+        self._sizes = await self._machine.in_thread(lambda: measure(folder))
 
 
 def measure(folder: str) -> dict[str, int]:
-    """Allocated bytes by folder in `folder`; files that are removed meanwhile do not count."""
+    """Allocated bytes by folder in `folder`; files that cannot be looked at do not count."""
     sizes: Counter[str] = Counter({FILES: 0})
     for path, _, names in os.walk(folder):
         part = os.path.relpath(path, folder).split(os.sep)[0]
         for name in names:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 blocks = os.stat(os.path.join(path, name), follow_symlinks=False).st_blocks
                 sizes[FILES if part == os.curdir else part] += blocks * _BLOCK_BYTES
     return dict(sizes)

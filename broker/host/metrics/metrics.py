@@ -6,10 +6,10 @@ Only distributions and errors by code are counted while calls run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -17,9 +17,10 @@ from prometheus_client.registry import Collector
 from delaylog import __version__
 from delaylog.broker.engine.deliver.claim_table import ENDINGS
 from delaylog.broker.engine.upkeep.archive import archive_status
-from delaylog.broker.host.metrics.families import by_label, families, family, histograms
+from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.host.metrics.exposition import MS, Sampled, histogram_text
+from delaylog.broker.host.metrics.families import by_label, families, family
 from delaylog.broker.host.metrics.folder_sizes import FolderSizes
-from delaylog.broker.host.metrics.table import METRICS
 from delaylog.broker.host.metrics.topic_samples import TopicSamples
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.slices import SLICE_SECONDS
@@ -42,16 +43,15 @@ class Metrics(Collector):
         """Counts the connections of a face, by its name."""
         self.body_bytes: Callable[[], int] = lambda: 0
         """Bytes of request bodies that are being read."""
-        row = METRICS["delaylog_problems_total"]
-        self.problems = Counter(row.name, row.text, row.labels, registry=self.registry)
         self._sizes = FolderSizes(node.machine)
-        ProcessCollector(registry=self.registry)
+        self._process = ProcessCollector(registry=None)
         self.registry.register(self)
 
     async def text(self, accept: str = "") -> tuple[bytes, str]:
         """The text of a scrape and its media type, OpenMetrics if `accept` prefers it.
 
-        Values are read in slices on the loop, a thread formats them.
+        Values are read in slices on the loop, a thread formats them. It also asks the system for
+        those of the process, which lists the descriptors: 72 ms with 20,000 of them.
         """
         topics = TopicSamples()
         machine = self._node.machine
@@ -62,20 +62,21 @@ class Metrics(Collector):
                 await asyncio.sleep(0)
                 began = machine.steady_s()
         read = [*self.registry.collect(), *topics.totals()]
-        folder = self._node.engine.folder
+        counted = [*self._histograms(), *topics.lateness()]
+        sizes = await self._sizes.of(self._node.engine.folder)
         encode, kind = choose_encoder(accept)
         openmetrics = kind.startswith("application/openmetrics-text")
 
         def make() -> bytes:
-            sizes = by_label("delaylog_disk_bytes", self._sizes.of(folder))
-            text = encode(_Read([*topics.families(), *read, sizes]))
-            late = topics.lateness_text(openmetrics=openmetrics)
-            return text.removesuffix(_END) + late + _END if openmetrics else text + late
+            disk = by_label("delaylog_disk_bytes", sizes)
+            text = encode(_Read([*topics.families(), *read, disk, *self._process.collect()]))
+            rest = b"".join(histogram_text(each, openmetrics=openmetrics) for each in counted)
+            return text.removesuffix(_END) + rest + _END if openmetrics else text + rest
 
         return await machine.in_thread(make), kind
 
     def collect(self) -> Iterator[Metric]:
-        """Read all metrics of the engine except those of topics."""
+        """Read the gauges and counters of the engine except those of topics."""
         node = self._node
         state, timings = node.engine.state, node.timings
         yield from families(self._gauges())
@@ -87,6 +88,7 @@ class Metrics(Collector):
             "delaylog_connections", {face: count() for face, count in self.connections.items()}
         )
         yield by_label("delaylog_slow_requests_total", timings.slow.counts)
+        yield family("delaylog_problems_total", timings.problems.items())
         yield by_label(
             "delaylog_memory_bytes",
             {
@@ -97,15 +99,24 @@ class Metrics(Collector):
                 "leases": len(state.leases) * LEASE_BYTES,
             },
         )
-        yield by_label("delaylog_recovery_seconds", timings.recovery_s)
-        yield histograms("delaylog_loop_lag_seconds", [((), node.loop_lag.histogram)])
-        yield histograms("delaylog_fsync_seconds", [((), timings.fsync)])
-        yield histograms("delaylog_commit_wait_seconds", [((), timings.commit_wait)])
-        yield histograms("delaylog_request_seconds", timings.requests.items())
-        steps = node.engine.upkeep.times.steps.items()
-        yield histograms(
-            "delaylog_checkpoint_seconds", (((step,), each) for step, each in steps), unit=0.001
-        )
+
+    def _histograms(self) -> Iterator[Sampled]:
+        """What is counted while calls run, except for topics: copies, which a thread may read."""
+        node = self._node
+        timings = node.timings
+        named: list[tuple[str, Mapping[tuple[str, ...], Histogram], float]] = [
+            ("loop_lag", {(): node.loop_lag.histogram}, 1),
+            ("fsync", {(): timings.fsync}, 1),
+            ("commit_wait", {(): timings.commit_wait}, 1),
+            ("request", timings.requests, 1),
+            ("recovery", _by_step(timings.recovery), 1),
+            ("checkpoint", _by_step(node.engine.upkeep.times.steps), MS),
+        ]
+        if node.role.cluster is not None:
+            named.append(("cluster_follower_lag", timings.follower_lag, 1))
+        for name, histograms, unit in named:
+            copies = [(labels, each.copy()) for labels, each in histograms.items()]
+            yield Sampled(f"delaylog_{name}_seconds", copies, unit)
 
     def _gauges(self) -> dict[str, float]:
         node = self._node
@@ -123,7 +134,7 @@ class Metrics(Collector):
             "staged_bytes": transactions.staged_bytes,
             "staged_rows": transactions.staged_rows,
             "publish_lag_rows": transactions.unpublished_rows,
-            "publish_lag_ms": transactions.lag_ms(now_ms),
+            "publish_lag_seconds": transactions.lag_ms(now_ms) / 1000,
             "waiting_consumers": len(node.waiters),
             "streams": len(node.waiters.streams),
             "log_end_position": state.log.end_position,
@@ -140,7 +151,7 @@ class Metrics(Collector):
             "dirty_state_bytes": state.hours.flusher.dirty_state_bytes,
             "loop_lag_max_seconds": node.loop_lag.max_seconds,
             "tick_second": state.tick.second,
-            "clock_held_ms": node.clock.ahead_ms,
+            "clock_held_seconds": node.clock.ahead_ms / 1000,
             "epoch": state.epoch_counter,
             "feature_level": state.level,
         }
@@ -163,6 +174,11 @@ class Metrics(Collector):
             "clock_steps": node.clock.steps,
         }
         return {f"delaylog_{name}_total": value for name, value in values.items()}
+
+
+def _by_step(steps: dict[str, Histogram]) -> dict[tuple[str, ...], Histogram]:
+    # A thread may add a step meanwhile.
+    return {(step,): each for step, each in list(steps.items())}
 
 
 class _Read(CollectorRegistry):

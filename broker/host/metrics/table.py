@@ -1,7 +1,7 @@
 """The table of metrics: the name, kind, labels and meaning of each one.
 
 Collectors build their families from it, and docs/METRICS.md lists it. Names follow Prometheus'
-conventions; those in milliseconds are from release 0.1.0.
+conventions; times are in seconds.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _TRANSACTIONS: Final = (
     _gauge("staged_rows", "Messages staged in open transactions."),
     _gauge("publish_lag_rows", "Committed messages that are not in their hours yet."),
     _gauge(
-        "publish_lag_ms",
+        "publish_lag_seconds",
         "Time since the commit of the oldest message that is not in its hour yet.",
     ),
     _counter("discarded_rows", "Staged messages that were never committed."),
@@ -87,13 +87,19 @@ _TRANSACTIONS: Final = (
 _REQUESTS: Final = (
     _histogram(
         "request_seconds",
-        "From a request to its answer, by call; of a receive with its wait. Of Redis clients "
-        "(face resp): one turn of commands, from its first command to its replies.",
+        "From a request to its answer, by call; of a receive with its wait, of a stream to its "
+        "begin. Face websocket: a frame that settles, by its verb. Face resp: one turn of commands "
+        "of Redis clients, from the first one to the replies, and each verb that waits.",
         "face",
         "call",
     ),
     _counter("slow_requests", "Requests beyond `--slow-request-seconds`.", "face"),
-    _counter("problems", "Refusals and errors, by code.", "code"),
+    _counter(
+        "problems",
+        "Refusals and errors, by code; of Redis clients (face resp) those of `DL.*` verbs.",
+        "face",
+        "code",
+    ),
     _counter("http_fast_requests", "HTTP requests served by the fast lane."),
     _gauge("connections", "Open connections of clients.", "face"),
     _gauge("waiting_consumers", "Long polls that wait."),
@@ -110,7 +116,11 @@ _LOG_AND_DISK: Final = (
     _gauge("log_durable_position", "How far the physical log is durable."),
     _gauge("log_applied_position", "How far the physical log is applied."),
     _gauge("log_first_position", "Oldest position kept."),
-    _gauge("disk_bytes", "Disk space of the data folder, by part, at most a minute old.", "part"),
+    _gauge(
+        "disk_bytes",
+        "Disk space of the data folder, by part: measured once a minute, after a scrape.",
+        "part",
+    ),
     _gauge("disk_free_bytes", "Free space of the data folder's file system."),
     _gauge("disk_full", "1 while sends are refused."),
     _gauge("reserve_bytes", "Allocated disk space that is used when the disk is full."),
@@ -126,7 +136,12 @@ _LOG_AND_DISK: Final = (
     ),
     _counter("checkpoints", "Checkpoints written."),
     _histogram("checkpoint_seconds", "Duration of a checkpoint, by step.", "step"),
-    _gauge("recovery_seconds", "Duration of the last start, by step.", "step"),
+    _histogram(
+        "recovery_seconds",
+        "Duration of opening the data folder, by step: at the start, and by a member that begins "
+        "again.",
+        "step",
+    ),
 )
 _PROCESS: Final = (
     _gauge("info", "1, with the release.", "version"),
@@ -135,7 +150,7 @@ _PROCESS: Final = (
     _gauge("tick_second", "Second that dispatch has reached."),
     _counter("wheel_turns", "Slots of the wheel that expired."),
     _counter("clock_steps", "Steps of the wall clock."),
-    _gauge("clock_held_ms", "How far the clock waits for wall time after a backward step."),
+    _gauge("clock_held_seconds", "How far the clock waits for wall time after a backward step."),
     _gauge("epoch", "Leadership counter."),
     _gauge("feature_level", "Feature level of the log: rises once all members support it."),
     _counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
@@ -164,12 +179,18 @@ _CLUSTER: Final = (
     _gauge("cluster_connected_peers", "Peers that are connected."),
     _gauge("cluster_leader_known", "1 while a leader is known."),
     _gauge(
-        "cluster_gate_age_ms",
+        "cluster_gate_age_seconds",
         "Age of the newest tick that a majority has taken; on the leader only.",
     ),
     _gauge(
         "cluster_follower_lag_bytes",
         "Log that a follower does not have durably, all of it until it connects; on the leader "
+        "only.",
+        "node",
+    ),
+    _histogram(
+        "cluster_follower_lag_seconds",
+        "Age of the oldest log that a follower does not have durably, every 20 ms; on the leader "
         "only.",
         "node",
     ),
@@ -190,8 +211,8 @@ _CLUSTER: Final = (
     ),
     _counter("cluster_copies", "Copies of a data folder that have ended.", "direction", "result"),
     _gauge("cluster_unfit", "1 while this node is not fit to lead, by reason.", "reason"),
-    _gauge("cluster_sync_ms", "Median of recent syncs of the log; 0 without any."),
-    _gauge("cluster_sync_max_ms", "Longest recent sync of the log."),
+    _gauge("cluster_sync_seconds", "Median of recent syncs of the log; 0 without any."),
+    _gauge("cluster_sync_max_seconds", "Longest recent sync of the log."),
     _counter(
         "cluster_automatic_handovers",
         "Hand-overs that this leader began by itself, by reason and result.",

@@ -15,15 +15,17 @@ from delaylog.broker.engine.topics.groups import Group, GroupCounts
 from delaylog.broker.engine.views.oldest_due import oldest_due_ms
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.engine.watch.lateness import Lateness
-from delaylog.broker.host.metrics.exposition import histogram_text
+from delaylog.broker.host.metrics.exposition import MS, Sampled
 from delaylog.broker.host.metrics.families import families, family
 
 OTHER: Final = ("", "other")
 """Labels of the sums. A namespace is never empty, so no topic has these labels."""
 ENDED: Final = ("acked", "expired", "dead", "deleted")
 _GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
-_SLICE_TOPICS: Final = 1_024
+_SLICE: Final = 1_024
+"""Groups whose values are summed between two looks at the clock."""
 _SLICE_OWN: Final = 8
+"""Groups with values of their own."""
 
 Place = tuple[str, ...]
 _AGES_AT_ONCE: Final = 128
@@ -45,30 +47,32 @@ class TopicSamples:
     def read(self, state: EngineState, now_ms: int) -> Iterator[None]:
         """Read the values from the engine, in slices."""
         series = state.series
-        for at, topic in enumerate(list(series.topics.values())):
+        read = 0
+        for topic in list(series.topics.values()):
             self._sent.append(((topic.namespace, topic.name), topic.sent))
             late = series.lateness.get(topic.number)
             if late is not None:
                 self._copy_lateness((topic.namespace, topic.name), late)
-            for group in topic.groups.values():
+            for group in list(topic.groups.values()):
                 if group.counts.sums is None:
                     place = (topic.namespace, topic.name, group.name)
                     self._add(place, group.counts, group.ready_count)
-            if at % _SLICE_OWN == _SLICE_OWN - 1:
-                yield None
+                read += 1
+                if read % _SLICE_OWN == 0:
+                    yield None
         other_ready = 0
-        topics = list(state.by_number.values())
-        for first in range(0, len(topics), _SLICE_TOPICS):
+        for topic in list(state.by_number.values()):
             # Ready counts are not summed elsewhere, so each group is visited. The test of
             # `made_ready` is cheap, and few of many groups have ready messages.
-            for topic in topics[first : first + _SLICE_TOPICS]:
-                for group in topic.groups.values():
-                    if group.made_ready is not None and group.counts.sums is not None:
-                        other_ready += group.ready_count
-                    if group.made_gate is not None:
-                        self._parked += group.made_gate.parked
-                        self._locked += group.made_gate.locked_count
-            yield None
+            for group in list(topic.groups.values()):
+                if group.made_ready is not None and group.counts.sums is not None:
+                    other_ready += group.ready_count
+                if group.made_gate is not None:
+                    self._parked += group.made_gate.parked
+                    self._locked += group.made_gate.locked_count
+                read += 1
+                if read % _SLICE == 0:
+                    yield None
         if len(self._sent) < len(state.by_number) or series.sent:
             self._sent.append((OTHER, series.sent))
             self._add((*OTHER, "other"), series.counts, other_ready)
@@ -116,14 +120,8 @@ class TopicSamples:
             self._ages.append((place, max(now_ms - due_ms, 0) / 1000))
 
     def _copy_lateness(self, place: Place, late: Lateness) -> None:
-        for copies, histogram in (
-            (self._ready, late.ready),
-            (self._handed_out, late.handed_out),
-        ):
-            copy = Histogram(histogram.bounds)
-            copy.add(histogram)
-            copy.examples = dict(histogram.examples)
-            copies.append((place, copy))
+        self._ready.append((place, late.ready.copy()))
+        self._handed_out.append((place, late.handed_out.copy()))
 
     def totals(self) -> Iterator[Metric]:
         """Sums over all groups."""
@@ -152,12 +150,7 @@ class TopicSamples:
             ),
         )
 
-    def lateness_text(self, *, openmetrics: bool) -> bytes:
-        """The histograms of lateness as text."""
-        return b"".join(
-            histogram_text(name, samples, openmetrics=openmetrics)
-            for name, samples in (
-                ("delaylog_ready_lateness_seconds", self._ready),
-                ("delaylog_lateness_seconds", self._handed_out),
-            )
-        )
+    def lateness(self) -> Iterator[Sampled]:
+        """The histograms of lateness."""
+        yield Sampled("delaylog_ready_lateness_seconds", self._ready, MS)
+        yield Sampled("delaylog_lateness_seconds", self._handed_out, MS)

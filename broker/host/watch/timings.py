@@ -1,9 +1,10 @@
-"""How long the work of a node takes: histograms, and a log of slow requests."""
+"""What the requests of a node and its disk take, which requests are slow, which are refused."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from delaylog.broker.engine.watch.histogram import Example, Histogram
@@ -13,12 +14,14 @@ DISK_BOUNDS: Final = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.
 """Seconds: from a disk with a protected cache to one that hangs."""
 REQUEST_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 """Seconds: from a merged send to a long poll."""
+RECOVERY_BOUNDS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds: from an empty folder to one that loads a large keyspace."""
 
 log = logging.getLogger("delaylog.slow")
 
 
 class SlowLog:
-    """Logs requests that took longer than a threshold, at most one a face in five seconds."""
+    """Logs requests that took longer than a threshold, at most one of a call in five seconds."""
 
     def __init__(self) -> None:
         self.threshold_s = float("inf")
@@ -27,10 +30,12 @@ class SlowLog:
         """Slow requests by face."""
         self._quiet = QuietLog(log)
 
-    def note(self, face: str, call: str, seconds: float, request_id: str) -> None:
+    def note(self, face: str, call: str, seconds: float, request_id: str | None) -> None:
         """Count a slow request, and log it."""
         self.counts[face] += 1
-        self._quiet.tell(face, "slow request: %s took %.3f s", call, seconds, request_id=request_id)
+        text = "slow request: %s took %.3f s"
+        # By call, so that many slow receives do not hide the only slow send.
+        self._quiet.tell(f"{face} {call}", text, call, seconds, face=face, request_id=request_id)
 
 
 class Timings:
@@ -41,14 +46,30 @@ class Timings:
         """Jobs of the log thread: write and fdatasync."""
         self.commit_wait = Histogram(DISK_BOUNDS)
         """From the end of a turn that appended to its commit."""
-        self.requests: dict[tuple[str, str], Histogram] = {}
+        self.requests: dict[tuple[str, ...], Histogram] = {}
         """By (face, name of the call)."""
-        self.recovery_s: dict[str, float] = {}
-        """Seconds of the last start, by step."""
+        self.recovery: dict[str, Histogram] = {}
+        """Times in which the data folder was opened, by step: at the start, and by a member of a
+        cluster that begins again.
+        """
+        self.follower_lag: dict[tuple[str, ...], Histogram] = {}
+        """Seconds of log that each follower lacked; a member of a cluster fills it."""
         self.slow = SlowLog()
+        self.problems: Counter[tuple[str, str]] = Counter()
+        """Refusals and errors by (face, code); every face counts here what it answers."""
 
-    def note_request(self, face: str, call: str, seconds: float) -> Histogram:
-        """Count one answered request; returns its histogram."""
+    def note_request(
+        self,
+        face: str,
+        call: str,
+        seconds: float,
+        *,
+        wait_ms: int = 0,
+        request_id: str | None = None,
+    ) -> Histogram:
+        """Count one answered request, which asked to wait that long; returns its histogram."""
+        if seconds >= self.slow.threshold_s + wait_ms / 1000:
+            self.slow.note(face, call, seconds, request_id)
         found = self.requests.get((face, call))
         if found is None:
             # Faces and calls are few: the table of calls is fixed.
@@ -60,3 +81,12 @@ class Timings:
         """Keep a trace as the example of its bucket, at most one a second."""
         if histogram.wants_example(now_ms):
             histogram.keep_example(Example("trace_id", trace_id, seconds, now_ms))
+
+
+def note_recovery(recovery: dict[str, Histogram], seconds_by_step: Mapping[str, float]) -> None:
+    """Count the steps of one opening of the data folder."""
+    for step, seconds in seconds_by_step.items():
+        found = recovery.get(step)
+        if found is None:
+            found = recovery[step] = Histogram(RECOVERY_BOUNDS)
+        found.note(seconds)

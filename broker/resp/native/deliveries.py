@@ -101,8 +101,10 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
     owed = host.flush() or host.owes(run.session)
     write = partial(_written, meta=meta, resp=run.session.resp)
     if done is None or by_lease is None:
-        return host.answer_later(run, _receive(host, key, call, write, owed=owed))
-    return host.answer_later(run, _ack_and_receive(host, key, done, by_lease, call, write))
+        work = _receive(host, key, call, write, owed=owed)
+    else:
+        work = _ack_and_receive(host, key, done, by_lease, call, write)
+    return host.answer_later(run, "dl.receive", work, wait_ms=call.wait_ms)
 
 
 async def _receive(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Final, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from delaylog.broker.calls.turn.settles import outcomes
 from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
 from delaylog.broker.calls.turn.writes import Settling, send_batch, send_parts
 from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.errors import CODES, EngineError
 from delaylog.broker.engine.model import SendResult, Settlement
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.access.rights import Denied
@@ -36,6 +36,10 @@ PendingSend = tuple[Single, list[bytes], int]
 _PendingAck = tuple[list[Receipts], list[bytes], int]
 """Receipts by lease, the client's list of replies, and the index of the reply there."""
 _REJECTED = 3
+CODE_OF: Final = {b"READONLY": "not_ready"} | {
+    each.word.encode(): each.code for each in CODES.values()
+}
+"""The code that is counted for the first word of an error."""
 
 
 class Wire:
@@ -150,7 +154,7 @@ class NativeHost:
         try:
             settled = iter(self.settle(every, key, Settling("ack")))
         except Exception as error:
-            told = refusal(error)
+            told = self.told(error, len(asked))
             if told is None:
                 raise
             for _, out, index in asked:
@@ -204,7 +208,7 @@ class NativeHost:
     def _send(self, items: list[PendingSend], key: TopicKey) -> None:
         for part, result in send_apart(items, lambda some: self.send_batch(some, key)):
             if isinstance(result, Exception):
-                told = refusal(result)
+                told = self.told(result, len(part))
                 if told is None:
                     raise result
                 text = b"-%b\r\n" % told.text
@@ -217,6 +221,7 @@ class NativeHost:
             for row, (single, out, index) in enumerate(part):
                 start += ID_LINE_SIZE
                 if (codes if isinstance(codes, int) else codes[row]) == _REJECTED:
+                    self._count("conflict")
                     out[index] = b"-CONFLICT a living message has this id\r\n"
                 elif single.id:
                     out[index] = b"$%d\r\n%b\r\n" % (len(single.id), single.id)
@@ -241,10 +246,28 @@ class NativeHost:
 
     # ------------------------------------------------------------------ delayed replies
 
-    def answer_later(self, run: Run, work: Awaitable[Reply | Wire]) -> Reply:
-        """Reply when `work` is done; the client's next command runs after it."""
+    def told(self, error: Exception, count: int = 1) -> CommandError | None:
+        """The reply for an error, which is counted as the reply to that many commands; None if the
+        error is not a refusal.
+        """
+        reply = refusal(error)
+        if reply is not None:
+            self._count(CODE_OF.get(reply.text.partition(b" ")[0], "bad_request"), count)
+        return reply
+
+    def _count(self, code: str, count: int = 1) -> None:
+        self.node.timings.problems["resp", code] += count
+
+    def answer_later(
+        self, run: Run, verb: str, work: Awaitable[Reply | Wire], *, wait_ms: int = 0
+    ) -> Reply:
+        """Reply when `work` is done, which waits that long for messages; the client's next command
+        runs after it.
+        """
         session = run.session
         connection = cast(Client, session.worker)
+        now = self.node.machine.steady_s
+        began_s = now()
 
         async def answer() -> None:
             reply: Reply | Wire
@@ -253,12 +276,14 @@ class NativeHost:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                told = refusal(error)
+                told = self.told(error)
                 if told is None:
                     log.exception("unexpected error", exc_info=error)
                     self.node.fail(error)
                     return
                 reply = ErrorReply(told.text)
+            seconds = now() - began_s
+            self.node.timings.note_request("resp", verb, seconds, wait_ms=wait_ms)
             connection.task = None
             if isinstance(reply, Wire):
                 session.out.append(reply.data)
@@ -285,12 +310,12 @@ def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list
     def verb(run: Run, argv: list[bytes]) -> Reply:
         try:
             return call(run, argv)
-        except (EngineError, BatchError) as error:
+        except (EngineError, BatchError, CommandError) as error:
             if isinstance(error, Problem) and error.code == "forbidden":
                 verb = argv[0].lower()
                 run.shared.note_denied(run.session, verb, Denied("command", verb))
-            told = refusal(error)
-            assert told is not None, "both are refusals"
+            told = host_of(run).told(error)
+            assert told is not None, "all are refusals"
             raise told from None
 
     verb.__doc__ = call.__doc__

@@ -92,7 +92,7 @@ def dl_cancel(run: Run, argv: Args) -> Reply:
     """Cancel messages that are not delivered; returns their number."""
     host, key = host_of(run), topic_key(argv[1])
     permit(run, "change", key)
-    return host.answer_later(run, _cancel(host, key, argv))
+    return host.answer_later(run, "dl.cancel", _cancel(host, key, argv))
 
 
 async def _cancel(host: NativeHost, key: TopicKey, argv: Args) -> Reply:
@@ -112,7 +112,7 @@ def dl_reschedule(run: Run, argv: Args) -> Reply:
     """Change the due time of a message; returns it."""
     host, key = host_of(run), topic_key(argv[1])
     permit(run, "change", key)
-    return host.answer_later(run, _reschedule(host, key, argv))
+    return host.answer_later(run, "dl.reschedule", _reschedule(host, key, argv))
 
 
 async def _reschedule(host: NativeHost, key: TopicKey, argv: Args) -> Reply:

@@ -17,7 +17,7 @@ import orjson
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
-from delaylog.broker.calls.problems import Problem, problem_of
+from delaylog.broker.calls.problems import Problem, broken, problem_of
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE
@@ -147,11 +147,11 @@ class CamelliaFace:
                 if isinstance(error, DISTRUSTED):
                     # This error ends the node, whichever interface found it.
                     raise
-                log.exception("unexpected error", extra={"path": ctx.request.path})
-                answer["code"] = 500
-            else:
-                _refuse(answer, problem)
-                ctx.refused = problem.code
+                facts = {"path": ctx.request.path, "request_id": ctx.request_id}
+                log.exception("unexpected error", extra=facts)
+                problem = broken(ctx.request_id)
+            _refuse(answer, problem)
+            ctx.refused = problem.code
         return _answered(answer, call)
 
     async def carry(self, ctx: HttpContext, path: str) -> Answer:
@@ -166,6 +166,7 @@ class CamelliaFace:
             if call is None:
                 raise
             self.health.called()
+            ctx.refused = error.code
             answer: dict[str, Any] = {"code": 500, "msg": error.detail}
             if call.null_members and call.answer:
                 answer[call.answer] = None

@@ -281,9 +281,10 @@ def test_metrics(three: ThreeNodes) -> None:
     assert samples['delaylog_cluster_role{role="leader"}'] == "1.0"
     assert samples["delaylog_cluster_connected_peers"] == "2.0"
     assert float(samples["delaylog_cluster_leaderships_total"]) >= 1
-    assert float(samples["delaylog_cluster_gate_age_ms"]) >= 0
+    assert float(samples["delaylog_cluster_gate_age_seconds"]) >= 0
     for node in (follower, other):
         assert f'delaylog_cluster_follower_lag_bytes{{node="{node}"}}' in samples
+        assert float(samples[f'delaylog_cluster_follower_lag_seconds_count{{node="{node}"}}']) > 0
     assert 'delaylog_cluster_election_datagrams_refused_total{reason="unauthentic"}' in samples
     found = {line.split()[2] for line in lines if line.startswith("# TYPE delaylog_cluster")}
     rows = {name for name in METRICS if name.startswith("delaylog_cluster")}
@@ -291,7 +292,7 @@ def test_metrics(three: ThreeNodes) -> None:
     assert rows - found <= {"delaylog_cluster_own_clock_offset_seconds"}
     lines = three.call(follower, "GET", "/metrics").body.decode().splitlines()
     assert 'delaylog_cluster_role{role="follower"} 1.0' in lines
-    assert not [line for line in lines if line.startswith("delaylog_cluster_gate_age_ms ")]
+    assert not [line for line in lines if line.startswith("delaylog_cluster_gate_age_seconds ")]
 
 
 def test_handing_over(three: ThreeNodes) -> None:

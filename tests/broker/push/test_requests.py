@@ -73,6 +73,22 @@ def test_structured_mode_has_all_in_one_document() -> None:
     }
 
 
+@pytest.mark.parametrize("mode", [BINARY, STRUCTURED])
+def test_the_trace_of_the_send_is_an_attribute(mode: str) -> None:
+    """By the extension of CloudEvents, not as headers that would continue the trace."""
+    context = {"Traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    made = make_request(message(headers=context | {"tracestate": "v=1", "x": "1"}), SOURCE, mode)
+    told = {"traceparent": context["Traceparent"], "tracestate": "v=1"}
+    if mode == STRUCTURED:
+        assert told.items() <= json.loads(made.body).items()
+    else:
+        assert {(f"ce-{name}", value) for name, value in told.items()} <= set(made.headers)
+    assert [name for name, _ in made.headers if not name.startswith("ce-")] == [
+        "content-type",
+        "delaylog-header-x",
+    ]
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "media_type", "data"),
     [

@@ -6,6 +6,8 @@ import re
 import time
 from typing import Any
 
+import hiredis
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from delaylog.broker.host.metrics.table import METRICS
@@ -99,11 +101,18 @@ def test_values_move_with_what_happens(resp_broker: RespBroker) -> None:
     assert value("delaylog_fsync_seconds_count") >= 1
     assert value("delaylog_disk_bytes", part="log") > 0
     assert value("delaylog_connections", face="http") >= 1
-    assert value("delaylog_recovery_seconds", step="total") > 0
+    assert value("delaylog_recovery_seconds_count", step="total") == 1
     before = value("delaylog_request_seconds_count", face="resp", call="turn")
     client = resp_broker.connect()
     assert client.call("SET", "a", "b") == b"OK"
     assert value("delaylog_request_seconds_count", face="resp", call="turn") > before
+    refused = {"face": "resp", "code": "bad_request"}
+    for verb, reply in (("DL.RECEIVE", []), ("DL.CANCEL", 0)):
+        assert client.call(verb, "moving", *(["1"] if verb == "DL.RECEIVE" else ["none"])) == reply
+        assert value("delaylog_request_seconds_count", face="resp", call=verb.lower()) == 1
+    with pytest.raises(hiredis.ReplyError, match="whole number"):
+        raise client.call("DL.SEND", "moving", "soon", "x")
+    assert value("delaylog_problems_total", **refused) == 1
     resp_broker.post("/v1/topics/aging/messages", {"body": "x"})
     time.sleep(0.05)
     assert value("delaylog_oldest_due_age_seconds", topic="aging", group="default") > 0.01

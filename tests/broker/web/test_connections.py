@@ -59,9 +59,11 @@ def test_a_refused_client_is_told(start_broker: Callable[..., Any]) -> None:
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nRetry-After: 1\r\n" in answer
         assert b"\r\nConnection: close\r\n" in answer
+        assert b"\r\nX-Request-Id: " in answer
         assert b'"code":"not_ready"' in answer
         sockets[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert b'delaylog_problems_total{code="not_ready"} 1.0' in read_all(sockets[0])
+        text = read_all(sockets[0])
+        assert b'delaylog_problems_total{code="not_ready",face="http"} 1.0' in text
     broker.end_well()
 
 

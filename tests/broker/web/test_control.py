@@ -265,7 +265,7 @@ def test_operations(broker: Any, topic: str) -> None:
 def problems(broker: Any) -> float:
     """How many `unknown` answers the broker counts."""
     text = broker.call("GET", "/metrics").body.decode()
-    wanted = 'delaylog_problems_total{code="unknown"} '
+    wanted = 'delaylog_problems_total{code="unknown",face="http"} '
     return sum(float(x.removeprefix(wanted)) for x in text.splitlines() if x.startswith(wanted))
 
 

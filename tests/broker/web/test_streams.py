@@ -171,6 +171,24 @@ async def test_every_verb_settles(broker: Any, topic: str) -> None:
         assert dead["reason"] == "bad"
 
 
+async def test_frames_and_refusals_are_metrics(broker: Any, topic: str) -> None:
+    """The stream is one request, until it is open; each frame that settles is another one."""
+    send(broker, topic, "a")
+    async with streaming(broker, topic) as stream:
+        await stream.ack(await stream.messages(1))
+        await stream.until("settled")
+        await stream.send(credit={"messages": -1})
+        assert (await stream.socket.receive()).type is aiohttp.WSMsgType.CLOSE
+    text = (await asyncio.to_thread(broker.call, "GET", "/metrics")).body.decode()
+    counted = dict(line.rsplit(" ", 1) for line in text.splitlines())
+    for series in (
+        'request_seconds_count{call="ack",face="websocket"}',
+        'request_seconds_count{call="stream",face="http"}',
+        'problems_total{code="bad_request",face="http"}',
+    ):
+        assert float(counted[f"delaylog_{series}"]) > 0
+
+
 async def test_a_failure_is_told_before_the_count(broker: Any, topic: str) -> None:
     send(broker, topic, "a", "b")
     async with streaming(broker, topic, messages=2) as stream:

@@ -44,19 +44,39 @@ def test_retries_and_reschedules_keep_it(broker: Broker, topic: str) -> None:
 def test_a_message_s_own_headers_win(broker: Broker, topic: str) -> None:
     own = {"traceparent": OTHER, "a": "b"}
     items = [{"body": "1", "headers": own}, {"body": "2", "headers": {"a": "b"}}, {"body": "3"}]
-    send(broker, topic, items, traceparent=PARENT)
+    # A header's name has no case, and a state belongs to its own parent.
+    others = {"4": {"Traceparent": OTHER}, "5": {"tracestate": "v=2"}}
+    items += [{"body": body, "headers": headers} for body, headers in others.items()]
+    send(broker, topic, items, traceparent=PARENT, tracestate="v=1")
     found = {each["body"]: each["headers"] for each in received(broker, topic)}
-    kept = {"traceparent": PARENT}
-    assert found == {"1": own, "2": {"a": "b"} | kept, "3": kept}
+    kept = {"traceparent": PARENT, "tracestate": "v=1"}
+    assert found == {"1": own, "2": {"a": "b"} | kept, "3": kept, **others}
 
 
 @pytest.mark.parametrize(
-    "text", ["", "00-zz", "00-" + "0" * 32 + "-00f067aa0ba902b7-01", PARENT.upper()]
+    "text",
+    [
+        "",
+        "00-zz",
+        "00-" + "0" * 32 + "-00f067aa0ba902b7-01",
+        PARENT.replace("00f067aa0ba902b7", "0" * 16),
+        PARENT.upper(),
+        "ff" + PARENT[2:],
+        PARENT + "-more",
+        "01" + PARENT[2:] + "more",
+    ],
 )
 def test_what_is_no_context_is_ignored(broker: Broker, topic: str, text: str) -> None:
     send(broker, topic, {"body": "x"}, traceparent=text, tracestate="vendor=1")
     (found,) = received(broker, topic)
     assert not found.get("headers")
+
+
+def test_a_later_version_may_have_more_parts(broker: Broker, topic: str) -> None:
+    later = "01" + PARENT[2:] + "-more"
+    send(broker, topic, {"body": "x"}, traceparent=later)
+    (found,) = received(broker, topic)
+    assert found["headers"] == {"traceparent": later}
 
 
 def test_a_long_state_is_dropped(broker: Broker, topic: str) -> None:

@@ -43,7 +43,7 @@ def histogram(name: str, bound: float) -> str:
 FAULTS = {
     "unready": ("ready", "fail", examined(unready="the node is stopping")),
     "older": ("release", "warn", examined(own_release="2.0")),
-    "held": ("clock", "fail", examined("delaylog_clock_held_ms 3000")),
+    "held": ("clock", "fail", examined("delaylog_clock_held_seconds 3")),
     "stepped": ("clock", "warn", examined("delaylog_clock_steps_total 2")),
     "ahead": ("clock", "warn", examined(clock_ahead_ms=300.0)),
     "behind": ("clock", "warn", examined(clock_ahead_ms=-300.0)),

@@ -352,7 +352,7 @@ def test_metrics(fake: Fake) -> None:
         "delaylog_cluster_connected_peers 2.0",
         "delaylog_cluster_missing_voters 0.0",
         "delaylog_cluster_leader_known 1.0",
-        "delaylog_cluster_gate_age_ms 12.0",
+        "delaylog_cluster_gate_age_seconds 0.012",
         'delaylog_cluster_follower_lag_bytes{node="2"} 50.0',
         'delaylog_cluster_follower_lag_bytes{node="3"} 900.0',
         "delaylog_cluster_elections_won_total 2.0",
@@ -362,12 +362,12 @@ def test_metrics(fake: Fake) -> None:
         'delaylog_cluster_peers_refused_total{reason="wrong_key"} 4.0',
         'delaylog_cluster_election_datagrams_refused_total{reason="replayed"} 7.0',
         'delaylog_cluster_unfit{reason="full"} 0.0',
-        "delaylog_cluster_sync_ms 0.0",
+        "delaylog_cluster_sync_seconds 0.0",
         'delaylog_cluster_automatic_handovers_total{reason="slow",result="let_go"} 0.0',
     ):
         assert line in lines
     fake.follow()
     lines = fake.scrape()
     assert 'delaylog_cluster_role{role="follower"} 1.0' in lines
-    assert not [line for line in lines if line.startswith("delaylog_cluster_gate_age_ms ")]
+    assert not [line for line in lines if line.startswith("delaylog_cluster_gate_age_seconds ")]
     assert not [line for line in lines if line.startswith("delaylog_cluster_follower_lag_bytes{")]

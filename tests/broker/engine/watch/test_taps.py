@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from delaylog.broker.engine.errors import QuotaRefusal
 from delaylog.broker.engine.watch.taps import IDLE_MS, KEPT, TAPS_MAX, Taps
 
 
@@ -63,9 +66,14 @@ def test_a_new_tap_repeats_no_number(host: Any) -> None:
 
 def test_taps_are_few_and_end() -> None:
     taps = Taps()
-    for topic in range(TAPS_MAX + 1):
+    for topic in range(TAPS_MAX):
         taps.of(topic, topic)
-    assert sorted(taps.by_topic) == list(range(1, TAPS_MAX + 1))
-    taps.of(3, IDLE_MS + 5)
-    taps.drop_idle(IDLE_MS + 20)
+    with pytest.raises(QuotaRefusal, match="16 topics are being watched"):
+        taps.of(100, IDLE_MS - 1)
+    assert sorted(taps.by_topic) == list(range(TAPS_MAX))
+    # The first one has become idle, and makes room.
+    taps.of(100, IDLE_MS)
+    assert sorted(taps.by_topic) == [*range(1, TAPS_MAX), 100]
+    taps.of(3, 2 * IDLE_MS)
+    taps.drop_idle(2 * IDLE_MS + 20)
     assert sorted(taps.by_topic) == [3]

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.samples import Exemplar
 
 from delaylog.broker.engine.watch.histogram import Example, Histogram
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.broker.host.metrics.exposition import histogram_text
-from delaylog.broker.host.metrics.families import histograms
+from delaylog.broker.host.metrics.exposition import MS, Sampled, histogram_text
+from delaylog.broker.host.metrics.table import METRICS
 
-NAME = "delaylog_lateness_seconds"
+NAMES = {
+    "delaylog_fsync_seconds": (),
+    "delaylog_request_seconds": ("http", "send"),
+    "delaylog_lateness_seconds": ("n",),
+}
+"""Rows without labels, with labels before `le` in the alphabet, and after it."""
 TEXTS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]) | st.just("\n"), max_size=8)
 
 
@@ -29,14 +36,32 @@ class _One(CollectorRegistry):
         yield self.family
 
 
+def theirs(sampled: Sampled) -> Metric:
+    """What the library makes of the same values."""
+    row = METRICS[sampled.name]
+    made = HistogramMetricFamily(row.name, row.text, labels=row.labels)
+    for labels, histogram in sampled.samples:
+        bounds = [*(str(bound * sampled.unit) for bound in histogram.bounds), "+Inf"]
+        buckets: list[Any] = []
+        for at, count in enumerate(accumulate(histogram.counts)):
+            found = histogram.examples.get(at)
+            exemplar = found and Exemplar(
+                {found.label: found.text}, found.value * sampled.unit, found.at_ms / 1000
+            )
+            buckets.append((bounds[at], float(count), exemplar))
+        made.add_metric(labels, buckets, histogram.sum * sampled.unit)
+    return made
+
+
 def lines_of(text: bytes) -> tuple[list[str], list[tuple[str, float]]]:
     """The lines but for the sums, which may be written in several ways, and the sums' values."""
     lines = sorted(text.decode().split("\n"))
-    sums = [line.rpartition(" ") for line in lines if line.startswith(f"{NAME}_sum")]
-    others = [line for line in lines if not line.startswith(f"{NAME}_sum")]
+    sums = [line.rpartition(" ") for line in lines if "_seconds_sum" in line]
+    others = [line for line in lines if "_seconds_sum" not in line]
     return others, [(name, float(value)) for name, _, value in sums]
 
 
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("openmetrics", [False, True], ids=["plain", "openmetrics"])
 @given(
     topics=st.dictionaries(
@@ -45,7 +70,7 @@ def lines_of(text: bytes) -> tuple[list[str], list[tuple[str, float]]]:
     label=TEXTS,
 )
 def test_both_texts_are_the_same(
-    topics: dict[str, list[int]], label: str, openmetrics: bool
+    topics: dict[str, list[int]], label: str, name: str, openmetrics: bool
 ) -> None:
     samples = []
     for topic, values in topics.items():
@@ -53,10 +78,13 @@ def test_both_texts_are_the_same(
         for value in values:
             histogram.note(value)
             histogram.keep_example(Example("message_id", label, value, 1_700_000_000_123))
-        samples.append((("n", topic), histogram))
-    family = histograms(NAME, samples, unit=0.001)
-    ours = histogram_text(NAME, samples, openmetrics=openmetrics)
+        labels = NAMES[name] if len(NAMES[name]) != 1 else (*NAMES[name], topic)
+        samples.append((labels, histogram))
+    if name != "delaylog_lateness_seconds":
+        samples = samples[:1]
+    sampled = Sampled(name, samples, MS)
+    ours = histogram_text(sampled, openmetrics=openmetrics)
     if openmetrics:
         ours += b"# EOF\n"
-    theirs = (generate_openmetrics if openmetrics else generate_latest)(_One(family))
-    assert lines_of(ours) == lines_of(theirs)
+    generate = generate_openmetrics if openmetrics else generate_latest
+    assert lines_of(ours) == lines_of(generate(_One(theirs(sampled))))

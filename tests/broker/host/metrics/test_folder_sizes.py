@@ -17,7 +17,7 @@ class Machine(RealMachine):
         return self.now_s
 
 
-def test_parts_are_the_top_folders(tmp_path: Path) -> None:
+async def test_parts_are_the_top_folders(tmp_path: Path) -> None:
     """A hole takes no space; files that are in no folder are one part."""
     (tmp_path / "hours" / "5").mkdir(parents=True)
     (tmp_path / "hours" / "5" / "rows").write_bytes(b"x" * 10_000)
@@ -26,12 +26,16 @@ def test_parts_are_the_top_folders(tmp_path: Path) -> None:
     (tmp_path / "tick").write_bytes(b"x")
     machine = Machine()
     sizes = FolderSizes(machine)
-    first = sizes.of(str(tmp_path))
+    first = await sizes.of(str(tmp_path))
     assert set(first) == {"hours", "files"}
     assert 10_000 <= first["hours"] < 1 << 20
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "1").write_bytes(b"x")
     machine.now_s += EVERY_SECONDS
-    assert sizes.of(str(tmp_path)) is first
+    assert await sizes.of(str(tmp_path)) is first
     machine.now_s += 0.001
-    assert "log" in sizes.of(str(tmp_path))
+    # A scrape does not wait for the size of each file: the next one has the new sizes.
+    assert await sizes.of(str(tmp_path)) is first
+    assert sizes.measuring is not None
+    await sizes.measuring
+    assert "log" in await sizes.of(str(tmp_path))

@@ -1,0 +1,112 @@
+"""A bug in a call: its client gets a problem document and an id, by which the log has the cause."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import sys
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.broker.web.streams import path_of
+
+BUGS = """
+import sys
+from delaylog.broker.calls import operations
+from delaylog.broker.calls.streams.flow import Flow
+from delaylog.broker.web.camellia.queue_calls import QueueCalls
+
+async def fail(*_):
+    raise RuntimeError("a bug")
+
+operations.HANDLERS |= dict.fromkeys(("send", "getTopic"), fail)
+Flow.next = QueueCalls.pull_msg = fail
+from delaylog.broker.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def broken(start_broker: Any) -> Any:
+    broker = start_broker(program=(sys.executable, "-P", "-c", BUGS))
+    yield broker
+    assert broker.stop() == 0
+
+
+def causes(broker: Any) -> dict[str, str]:
+    """The exceptions in the log, by the id of their requests."""
+    lines = [line for line in broker.logs() if "exception" in line]
+    return {line["request_id"]: line["exception"] for line in lines}
+
+
+def counted(broker: Any, face: str) -> float:
+    text = broker.call("GET", "/metrics").body.decode()
+    wanted = f'delaylog_problems_total{{code="internal",face="{face}"}} '
+    return sum(float(line.removeprefix(wanted)) for line in text.splitlines() if wanted in line)
+
+
+@pytest.mark.parametrize("lane", ["fast", "other"])
+def test_a_bug_is_a_problem_with_an_id(broken: Any, lane: str) -> None:
+    """The connection serves the next request, and the answer counts."""
+    before = counted(broken, "http")
+    connection = http.client.HTTPConnection("127.0.0.1", broken.port, timeout=20)
+    for _ in range(2):
+        if lane == "fast":
+            connection.request("POST", "/v1/topics/t/messages", b'{"body":"x"}')
+        else:
+            connection.request("GET", "/v1/topics/t", headers={"traceparent": "x"})
+        response = connection.getresponse()
+        document = json.loads(response.read())
+        request_id = response.headers["X-Request-Id"]
+        assert (response.status, document["code"]) == (500, "internal")
+        assert response.headers["Content-Type"] == "application/problem+json"
+        assert request_id in document["detail"]
+        assert "RuntimeError: a bug" in causes(broken)[request_id]
+    connection.close()
+    assert counted(broken, "http") == before + 2
+
+
+def test_camellia_counts_and_names_it_too(broken: Any) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = b"topic=t&ackTimeoutMillis=1000&batch=1"
+    answer = broken.call("POST", "/camellia/delayQueue/pullMsg", body, form)
+    request_id = answer.headers["X-Request-Id"]
+    assert (answer.status, answer.json["code"]) == (200, 500)
+    assert request_id in answer.json["msg"]
+    assert "RuntimeError: a bug" in causes(broken)[request_id]
+    assert counted(broken, "camellia") == 1
+
+
+async def test_a_stream_ends_with_the_id(broken: Any) -> None:
+    """By a close frame of a WebSocket; server-sent events break off, since their status is sent."""
+    broken.call("PUT", "/v1/topics/streamed", {})
+    before = counted(broken, "http")
+    path = path_of("streamed", messages=1, bytes=1_000)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{broken.port}") as session:
+        async with session.ws_connect(path) as socket:
+            assert "X-Request-Id" in socket._response.headers
+            while (message := await socket.receive(20)).type is aiohttp.WSMsgType.TEXT:
+                pass
+            assert socket.close_code == 1011
+            assert socket._response.headers["X-Request-Id"] in str(message.extra)
+        async with session.get(path, headers={"Accept": "text/event-stream"}) as response:
+            request_id = response.headers["X-Request-Id"]
+            with pytest.raises(aiohttp.ClientError):
+                await asyncio.wait_for(response.read(), 20)
+    assert "RuntimeError: a bug" in causes(broken)[request_id]
+    assert counted(broken, "http") == before + 2
+
+
+def test_every_answer_has_an_id(broken: Any) -> None:
+    """Also the dashboard's files, what is refused before it is read, and what is no HTTP."""
+    for method, path in (("GET", "/ui/"), ("GET", "/ui/none.js"), ("GET", "/nothing")):
+        assert broken.call(method, path).headers["X-Request-Id"]
+    assert broken.call("GET", "/", headers={"Host": "elsewhere"}).headers["X-Request-Id"]
+    with broken.connect() as sock:
+        sock.sendall(b"this is not HTTP\r\n\r\n")
+        head = sock.recv(4_096)
+    assert b" 400 Bad Request" in head
+    assert b"X-Request-Id: " in head
