@@ -220,7 +220,7 @@ IN_NAMESPACES: Final = (
         "read",
         "A message that is living or has ended recently.",
         "Message",
-        query=(shapes.LIFE, shapes.GROUP),
+        query=(shapes.LIFE, shapes.WITH_BODY, shapes.GROUP),
     ),
     ApiCall(
         "reschedule",

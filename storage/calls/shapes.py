@@ -348,10 +348,12 @@ CONTAINS: Final = Text("contains", "Only topics whose names contain it.", 200)
 TOPIC_SORTS: Final = ("name", "waiting", "ready", "leased", "dead")
 SORT: Final = Choice(
     "sort",
-    "By name, page by page; or only the topics with the most messages in a state, in one page.",
+    "By name; or the topics with the most messages in a state first. A topic whose number changes "
+    "between two pages may be missing or come twice.",
     TOPIC_SORTS,
 )
 DEAD: Final = (*LIST[1:], QueryFlag("history", "With the history of each message.", True))
+WITH_BODY: Final = QueryFlag("body", "False: without body, headers and own backoff.", True)
 LIFE: Final = QueryFlag("life", "With the history of the message, step by step.")
 MINUTES: Final = QueryInt(
     "minutes", "Number of minutes, each counted by itself.", 0, MINUTES_MAX, default=60

@@ -143,6 +143,7 @@ def _of_topics() -> dict[str, Schema]:
             **each(TEXT, "topic", "group"),
             counts=_COUNTS,
             consumers=list_of(object_of(name=TEXT, leased=COUNT)),
+            waiting_receives=INT_OR_NULL,
             bounded_by=words(*CAUSES, None),
             oldest_due_ms=INT_OR_NULL,
             rates=object_of(**each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
