@@ -381,6 +381,9 @@ def _cluster() -> Schema:
         role=words(*ROLES),
         epoch=or_null(_EPOCH),
         leader=or_null(object_of(**_NODE)),
+        leaders=list_of(
+            object_of(**each(COUNT, "counter", "node"), name=TEXT_OR_NULL, began_ms=INT_OR_NULL)
+        ),
         **each(COUNT, "version", "log_end", "durable", "commit", "applied", "feature_level"),
         **each(TEXT, "cluster", "release"),
         **each(TEXT_OR_NULL, "cluster_id", "error"),

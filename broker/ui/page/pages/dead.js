@@ -22,8 +22,8 @@ export function Dead({ names: { ns, topic }, query }) {
   const mayRead = session.may("bodies", ns, topic, group || "default");
   const reasons = useLive(async (signal) => mayRead ? get(topicPath(ns, topic, "dead", "reasons"), { group }, signal) : { reasons: [], other: 0 },
     [ns, topic, group], { everyMs: 10_000 });
-  const chosen = ({ failures }) => failures.at(-1)?.cause === cause && (failures.at(-1).reason ?? "") === reason;
-  const found = useLive((signal) => fill(topicPath(ns, topic, "dead"), { group, cursor, history: false }, LIMIT, signal, cause && chosen),
+  const isChosen = (each) => each?.cause === cause && (each.reason ?? "") === reason;
+  const found = useLive((signal) => fill(topicPath(ns, topic, "dead"), { group, cursor, history: false }, LIMIT, signal, cause && (({ failures }) => isChosen(failures.at(-1)))),
     [ns, topic, group, cursor, cause, reason], { everyMs: 5_000 });
   const mayChange = !follows && session.may("change", ns, topic);
   const which = cause ? "these" : "all";
@@ -34,7 +34,6 @@ export function Dead({ names: { ns, topic }, query }) {
     ...(mayChange ? [{ name: "do", title: "Do", cell: ({ id }) => html`<button type="button" class="small" aria-label=${`Replay ${id}`}
       onClick=${() => one(id)}>Replay…</button>` }] : []),
   ];
-  const isChosen = (each) => each.cause === cause && (each.reason ?? "") === reason;
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["dead"]} group=${group} />
     ${mayChange && html`<div class="bar"><button type="button" class="main" onClick=${() => all("replay")}>Replay ${which}…</button>
       <button type="button" class="danger" onClick=${() => all("cancel")}>Remove ${which}…</button></div>`}

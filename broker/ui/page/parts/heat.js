@@ -1,5 +1,4 @@
-// Lateness over time as a map: a column for each of the last minutes, a row for each bucket. The
-// broker keeps the minutes on disk, so the map is there when the page is opened.
+// Lateness as a map: a column for each minute that the broker has kept, a row for each bucket.
 import { html } from "../core/view.js";
 import { length, stamp } from "../core/time.js";
 import { Table } from "./table.js";
