@@ -43,7 +43,7 @@ def epoch_node(epoch: int) -> int:
 class EpochTable:
     """The first position and the configuration of each epoch in one log."""
 
-    __slots__ = ("_configurations", "_epochs", "_starts")
+    __slots__ = ("_began_ms", "_configurations", "_epochs", "_starts")
 
     def __init__(
         self, entries: Iterable[tuple[int, int]] = (), newest: Configuration | None = None
@@ -52,23 +52,31 @@ class EpochTable:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._configurations: list[Configuration | None] = []
+        self._began_ms: list[int] = []
         for epoch, start in entries:
             self.begin(epoch, start)
         if self._epochs:
             self._configurations[-1] = newest
 
-    def begin(self, epoch: int, start: int, configuration: Configuration | None = None) -> None:
-        """A new epoch begins at `start`, after all others. Raises DivergedError."""
+    def begin(
+        self, epoch: int, start: int, configuration: Configuration | None = None, began_ms: int = 0
+    ) -> None:
+        """A new epoch begins at `start`, after all others. Raises DivergedError.
+
+        `began_ms` = the leader's time in Unix ms; 0 = not known, as for a checkpoint's entries.
+        """
         if self._epochs and not (epoch > self._epochs[-1] and start > self._starts[-1]):
             raise DivergedError("an epoch begins out of order", position=start, epoch=epoch)
         self._epochs.append(epoch)
         self._starts.append(start)
         self._configurations.append(configuration)
+        self._began_ms.append(began_ms)
 
     def cut(self, position: int) -> None:
         """The log ends at `position` now."""
         keep = bisect_left(self._starts, position)
-        del self._epochs[keep:], self._starts[keep:], self._configurations[keep:]
+        for column in (self._epochs, self._starts, self._configurations, self._began_ms):
+            del column[keep:]
 
     def forget(self, position: int) -> None:
         """Frames below `position` were removed: drop the epochs that only they have.
@@ -76,7 +84,8 @@ class EpochTable:
         The epoch of the frame before `position` stays, since `before` asks for it.
         """
         drop = max(bisect_left(self._starts, position) - 1, 0)
-        del self._epochs[:drop], self._starts[:drop], self._configurations[:drop]
+        for column in (self._epochs, self._starts, self._configurations, self._began_ms):
+            del column[:drop]
 
     @property
     def last_epoch(self) -> int:
@@ -101,6 +110,11 @@ class EpochTable:
     def before(self, position: int) -> int:
         """The epoch of the frame that ends at `position`; 0 at the start of the log."""
         return self.at(position - 1)
+
+    def newest(self, count: int) -> list[tuple[int, int]]:
+        """(epoch, when it began in Unix ms, 0 = not known) of the newest epochs, newest first."""
+        both = zip(self._epochs[-count:], self._began_ms[-count:], strict=True)
+        return list(both)[::-1]
 
     def entries(self) -> EpochEntries:
         """All entries, oldest first."""

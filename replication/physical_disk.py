@@ -52,7 +52,7 @@ class PhysicalReplicaLog:
         header = frame.header
         if header.kind == FrameKind.EPOCH_BEGIN and header.epoch > self.epochs.last_epoch:
             configuration = Configuration.decode(frame.payload)
-            self.epochs.begin(header.epoch, header.position, configuration)
+            self.epochs.begin(header.epoch, header.position, configuration, header.leader_time_ms)
         elif header.kind == FrameKind.LEVEL:
             self.level = max(self.level, decode_level(frame.payload)[0])
 
@@ -89,13 +89,15 @@ class PhysicalReplicaLog:
         assert frames[-1].end == self.end, "the data consists of the frames"
         for frame in frames:
             if frame.begins:
-                self.epochs.begin(frame.epoch, frame.position, frame.configuration)
+                self.epochs.begin(
+                    frame.epoch, frame.position, frame.configuration, frame.tick.wall_ms
+                )
             self.level = max(self.level, frame.level)
 
     def append_begin(
         self, tick: EpochTick, leader_time_ms: int, configuration: Configuration | None = None
     ) -> None:
-        self.epochs.begin(tick.epoch, self.end, configuration)
+        self.epochs.begin(tick.epoch, self.end, configuration, leader_time_ms)
         self._log.append(
             FrameKind.EPOCH_BEGIN,
             [] if configuration is None else [configuration.encode()],
@@ -116,7 +118,7 @@ class PhysicalReplicaLog:
         )
         self._last_read = (0, b"")
         self.epochs.cut(start)
-        self.epochs.begin(tick.epoch, start)
+        self.epochs.begin(tick.epoch, start, began_ms=leader_time_ms)
 
     def cut(self, position: int) -> None:
         # The slots state the durable end: the next start would take the cut for a loss.

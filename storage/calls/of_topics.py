@@ -208,6 +208,9 @@ IN_NAMESPACES: Final = (
             shapes.LIST_DUE_TO,
             shapes.WITH_TAG,
             shapes.WITH_KEY,
+            shapes.FAILED_GROUP,
+            shapes.FAILED_CAUSE,
+            shapes.FAILED_REASON,
             shapes.CURSOR,
         ),
     ),
@@ -217,7 +220,7 @@ IN_NAMESPACES: Final = (
         "read",
         "A message that is living or has ended recently.",
         "Message",
-        query=(shapes.LIFE, shapes.GROUP),
+        query=(shapes.LIFE, shapes.WITH_BODY, shapes.GROUP),
     ),
     ApiCall(
         "reschedule",

@@ -138,6 +138,18 @@ FILTER_STATE: Final = Choice(
     "Its state; absent: any that can be changed.",
     ("waiting", "ready", "leased", "dead"),
 )
+FAILED_GROUP: Final = Text(
+    "group", "Only as this group sees the messages; absent: as any group does.", 200, GROUP.pattern
+)
+FAILED_CAUSE: Final = Choice(
+    "cause", "How the last failed attempt at it failed.", ("nack", "lease_expired", "rejected")
+)
+FAILED_REASON: Final = Text(
+    "reason",
+    "The reason of the last failed attempt at it; empty: failed without a reason. Needs the right "
+    "bodies.",
+    REASON_BYTES_MAX,
+)
 FILTER: Final = Nested(
     "filter",
     "Which messages, instead of ids: all that match every member. Creates a job.",
@@ -148,6 +160,9 @@ FILTER: Final = Nested(
         Int("due_to", "Due before this Unix time in ms.", 0, INT64_MAX),
         Text("tag", "Has this tag.", TAG_BYTES_MAX),
         Text("key", "Has this ordering key.", KEY_BYTES_MAX),
+        FAILED_GROUP,
+        FAILED_CAUSE,
+        FAILED_REASON,
         doc="a filter",
     ),
 )
@@ -333,10 +348,12 @@ CONTAINS: Final = Text("contains", "Only topics whose names contain it.", 200)
 TOPIC_SORTS: Final = ("name", "waiting", "ready", "leased", "dead")
 SORT: Final = Choice(
     "sort",
-    "By name, page by page; or only the topics with the most messages in a state, in one page.",
+    "By name; or the topics with the most messages in a state first. A topic whose number changes "
+    "between two pages may be missing or come twice.",
     TOPIC_SORTS,
 )
 DEAD: Final = (*LIST[1:], QueryFlag("history", "With the history of each message.", True))
+WITH_BODY: Final = QueryFlag("body", "False: without body, headers and own backoff.", True)
 LIFE: Final = QueryFlag("life", "With the history of the message, step by step.")
 MINUTES: Final = QueryInt(
     "minutes", "Number of minutes, each counted by itself.", 0, MINUTES_MAX, default=60

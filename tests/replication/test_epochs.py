@@ -64,6 +64,16 @@ def test_what_only_speaks_of_dropped_frames_is_forgotten(position: int, left: in
     assert table.before(position) == asked
 
 
+def test_times_follow_their_epochs() -> None:
+    table = EpochTable([(1, 0)])
+    for epoch, start, began_ms in ((2, 100, 20), (3, 200, 30), (4, 300, 40)):
+        table.begin(epoch, start, None, began_ms)
+    assert table.newest(2) == [(4, 40), (3, 30)]
+    table.cut(300)
+    table.forget(200)
+    assert table.newest(9) == [(3, 30), (2, 20)]
+
+
 @pytest.mark.parametrize("entry", [(4, 200), (3, 200), (5, 100), (5, 99)])
 def test_epochs_begin_in_order(entry: tuple[int, int]) -> None:
     table = EpochTable([(1, 0), (4, 100)])

@@ -62,6 +62,10 @@ def test_the_leadership_is_handed_over(
             window.press(f"Hand over to {NAMES[other]}").confirm("Hand over")
             window.sees(f"{NAMES[other]} leads")
             window.sees(f"This node, {NAMES[leader]}, follows")
+            leaders = window.page.get_by_role("region", name="Leaders").locator("tbody tr")
+            expect(leaders.first).to_contain_text(NAMES[other])
+            expect(leaders.nth(1)).to_contain_text(NAMES[leader])
+            expect(leaders.first.locator("time")).to_be_visible()
         except (Error, AssertionError):
             continue
         return

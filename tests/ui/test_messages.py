@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -96,6 +97,22 @@ def test_the_body_is_shown_when_asked_for(broker: Broker, look: Any, filled: str
     assert '"empty": []' in shown
     window.press("As it was sent")
     assert window.page.locator("pre").inner_text() == BIG
+
+
+def test_a_body_is_read_once(broker: Broker, look: Any, filled: str) -> None:
+    """Purpose: a page of a large message costs its body once. The life is read again only when the
+    message changes, since that reads the log."""
+    asked: list[str] = []
+    window: Looking = look(broker.url)
+    window.page.on("request", lambda each: asked.append(each.url))
+    window.at(f"/topics/default/{filled}/messages/m3").sees("Show the body")
+    window.page.wait_for_timeout(7_500)
+    asked = [each for each in asked if f"/v1/topics/{filled}/messages/m3" in each]
+    assert asked[0].endswith("/m3")
+    assert all("body=false" in each for each in asked[1:]), asked
+    assert len(asked) >= 3
+    assert sum("life=true" in each for each in asked) <= 2
+    window.press("Show the body").sees("12345678901234567890")
 
 
 def test_a_body_of_bytes_and_one_with_markup(broker: Broker, look: Any, topic: str) -> None:
@@ -197,10 +214,29 @@ def test_all_that_match_are_changed(
     assert (job["topic"], job["action"], job["done"]) == (filled, action.lower(), len(wanted))
 
 
+def test_counting_is_stopped(broker: Broker, look: Any, filled: str) -> None:
+    """Method: a count without an end. After the button nobody counts, and the job can begin."""
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.url)
+        route.fulfill(json={"matched": 1, "scanned": 10, "cursor": "1.1.1"})
+
+    window: Looking = look(broker.url)
+    window.page.route(re.compile(r"messages%3Acount\?"), answer)
+    window.at(f"/topics/default/{filled}/messages").press("Cancel…").sees("Counting:")
+    window.press("Stop counting").sees("then stopped")
+    window.page.wait_for_timeout(200)
+    asked.clear()
+    window.page.wait_for_timeout(1_000)
+    assert asked == []
+    window.confirm("Cancel all that match").sees("6 done of 6")
+
+
 def test_nothing_is_changed_without_a_confirmation(broker: Broker, look: Any, filled: str) -> None:
     before = broker.call("GET", "/v1/jobs").json["jobs"]
     window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages").press("Cancel…")
-    window.sees("match now").press("Leave it")
+    window.sees("match now").press("Close")
     window.at(f"/topics/default/{filled}/messages?tag=green").press("Cancel…")
     window.sees("match now")
     nothing = window.page.locator("dialog").get_by_role("button", name="Cancel 0")

@@ -38,9 +38,59 @@ def test_dead_letters_by_reason(broker: Broker, look: Any, dead: str) -> None:
     expect(counts).to_have_count(2)
     expect(counts.first).to_contain_text("no paper")
     expect(counts.first).to_contain_text("3")
-    window.press("retries")
+    window.press("no reason given")
     letters = window.page.get_by_role("region", name="Messages").locator("tbody a.id")
     expect(letters).to_have_text(["d3"])
+    # The link has the choice.
+    again: Looking = look(broker.url)
+    again.page.goto(window.page.url)
+    expect(again.page.locator("tbody a.id")).to_have_text(["d3"])
+
+
+def test_only_the_group_and_the_reason_shown_are_replayed(
+    broker: Broker, look: Any, topic: str
+) -> None:
+    """Purpose: letters of another group, and those that failed otherwise, stay dead. The dialog
+    names both before anything happens."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0, "backoff": {"first_ms": 0}})
+    broker.call("PUT", f"{path}/groups/mail", {})
+    broker.post(f"{path}/messages", [{"body": "x", "id": f"d{n}"} for n in range(3)])
+    for group in ("default", "mail"):
+        asked = {"max": 3, "wait_ms": 20_000, "group": group}
+        for got in broker.post(f"{path}/receive", asked)["messages"]:
+            why = {"reason": "no paper"} if got["id"] != "d2" else {}
+            broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "group": group, **why})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/dead?group=mail")
+    for reason, wanted, count in (("no paper", "no paper", 2), ("no reason given", "none", 1)):
+        window.press(reason).press("Replay these…")
+        window.sees(f"state dead, group mail, cause nack, reason {wanted}").sees("match now")
+        window.fill(New_due_time="+1h").confirm(f"Replay {count}").sees(f"{count} done of {count}")
+        (job, *_) = broker.call("GET", "/v1/jobs").json["jobs"]
+        assert (job["filter"]["group"], job["done"]) == ("mail", count)
+        window.at(f"/topics/default/{topic}/dead?group=mail").sees("By reason")
+    counts = broker.call("GET", f"{path}/stats?group=mail").json["counts"]
+    assert (counts["dead"], counts["waiting"]) == (0, 3)
+    assert broker.counts(topic)["dead"] == 3  # type: ignore[index]
+
+
+def test_reasons_need_the_right_bodies(secured: Any, look: Any) -> None:
+    """They may quote the message."""
+    path = "/v1/topics/quoted"
+    secured.call("PUT", path, {"max_retry": 0})
+    secured.call("POST", f"{path}/messages", {"body": "x", "id": "d"})
+    (got,) = secured.call("POST", f"{path}/receive", {"wait_ms": 20_000}).json["messages"]
+    nack = {"receipts": [got["receipt"]], "reason": "secret-reason"}
+    secured.call("POST", f"{path}/nack", nack)
+    for right, shown in (("read", False), ("read,bodies", True)):
+        window: Looking = look(secured.broker.url).at("/topics/default/quoted/dead")
+        window.refused = {401}
+        window.fill(Token=secured.token(f"{right}:quoted")).press("Log in").sees("Letters")
+        window.sees("secret-reason" if shown else "You lack the right bodies")
+        assert ("secret-reason" in window.page.content()) == shown
+        window.follow("d").sees("Show the body" if shown else "You lack the right bodies")
+        window.page.locator(".steps").wait_for()
+        assert ("secret-reason" in window.page.content()) == shown
 
 
 def test_one_is_replayed_at_a_time(broker: Broker, look: Any, dead: str) -> None:

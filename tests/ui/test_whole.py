@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -148,7 +147,7 @@ def test_the_calls_of_a_page_work_as_command_lines(broker: Broker, look: Any, to
     subprocess.run([*words, "--silent", "--fail"], check=True, timeout=20, capture_output=True)
     sent = broker.call("GET", f"/v1/topics/{topic}/messages/by-curl").json
     assert sent["body"] == "it's"
-    window.press("Leave it").page.get_by_text("Calls of this page").click()
+    window.press("Close").page.get_by_text("Calls of this page").click()
     listed = window.page.locator("footer li").filter(has_text="/stats")
     expect(listed.first).to_contain_text(f"GET /v1/topics/{topic}/stats")
 
@@ -167,30 +166,36 @@ def test_a_broker_that_is_gone_and_comes_back(
 
 
 def test_lateness_is_drawn_over_time(broker: Broker, look: Any) -> None:
-    """From the broker's histogram: what was added between two readings, over all topics."""
-    head = 'delaylog_lateness_seconds_bucket{namespace="default",topic="%s",le="%s"} %d'
-    readings = itertools.count()
+    """From the minutes that the broker has kept, at once; a minute without figures is a gap."""
+    about = broker.call("GET", "/v1/overview").json
+    from_ms = about["now_ms"] // 60_000 * 60_000
+    bounds = about["lateness"]["bounds_ms"]
+    minutes = [
+        {"from_ms": from_ms - 60_000 * ago, "counts": [ago, *[0] * (len(bounds) - 1), 1]}
+        for ago in range(60, 1, -1)
+        if ago % 10
+    ]
+    told = {**about, "lateness": {"bounds_ms": bounds, "minutes": minutes}}
     window: Looking = look(broker.url)
-
-    def answer(route: Any) -> None:
-        """Each reading has 5 messages more within a millisecond, and one of more than 250 ms."""
-        n = next(readings)
-        samples = [("a", "0.001", 2 * n), ("a", "0.25", 2 * n), ("a", "+Inf", 3 * n)]
-        samples += [("b", bound, 7 + 3 * n) for bound in ("0.001", "0.25", "+Inf")]
-        text = "\n".join(head % sample for sample in samples)
-        route.fulfill(body=text, content_type="text/plain; version=0.0.4")
-
-    window.page.route("**/metrics", answer)
-    window.page.clock.install()
-    window.at("/").sees("Busiest seconds")
-    window.page.clock.run_for(11_000)
-    window.sees("Handed out, by lateness").page.get_by_text("The last 10 s").click()
+    window.page.route("**/v1/overview?*", lambda route: route.fulfill(json=told))
+    window.at("/").sees("Handed out, by minute and lateness")
+    assert window.page.locator(".heat rect").count() == 2 * len(minutes)
+    window.page.get_by_text("The minute from").click()
     rows = window.page.get_by_role("region", name="Lateness of the last").locator("tbody tr")
-    expect(rows).to_have_text(["up to 1 ms5", "up to 250 ms0", "more1"])
-    window.page.clock.run_for(10_500)
-    window.page.clock.run_for(10_500)
+    expect(rows.first).to_have_text("up to 1 ms2")
+    expect(rows.last).to_have_text("more1")
     window.shoot("heat")
     assert window.faults() == []
+
+
+@pytest.mark.parametrize("place", ["/topics/default/%E0%A4%A", "/%", "/topics/default/a%2"])
+def test_a_malformed_link_is_no_failure(broker: Broker, look: Any, place: str) -> None:
+    """Its parts stand for themselves; the menu still works."""
+    window: Looking = look(broker.url)
+    window.refused = {400, 404}
+    window.at(place).page.locator("main h1").wait_for()
+    window.follow("Topics")
+    expect(window.page.get_by_role("heading", name="Topics")).to_be_visible()
 
 
 def test_the_load_to_come_names_the_busiest(broker: Broker, look: Any, topic: str) -> None:

@@ -48,7 +48,7 @@ async def get_message(ctx: Context) -> Answer:
         "namespace": topic.namespace,
         **describe(state, found, record),
     }
-    if ctx.caller.may("bodies", ctx.topic_key, group.name):
+    if values["body"] and ctx.caller.may("bodies", ctx.topic_key, group.name):
         members |= own_members(record, packed=ctx.packed)
     members |= failures_of(state, topic, group, [found])[0]
     await ctx.node.durable(state.position)

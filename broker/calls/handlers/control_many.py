@@ -15,9 +15,10 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.handlers.control import take_due
 from delaylog.broker.calls.handlers.jobs import job_members
+from delaylog.broker.calls.named_groups import named_in
 from delaylog.broker.calls.places import the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.shapes import check_columns, check_count
+from delaylog.broker.calls.shapes import check_columns, check_count, named_group
 from delaylog.broker.calls.turn.writes import Change, change
 from delaylog.broker.engine.control import changes
 from delaylog.broker.engine.control.changes import ControlResult
@@ -63,7 +64,8 @@ async def control_many(ctx: Context) -> Answer:
         raise Problem("bad_request", "give ids, or a filter", field="ids")
     _check_time(action, due)
     if filtered is not None:
-        wanted = _filter(action, filtered, force=force)
+        _check_filter(action, filtered, force=force)
+        wanted = _filter(ctx, filtered)
         return await _begin(ctx, JobSpec(action, wanted, rate, due, force))
     if rate is not None:
         raise Problem("bad_request", "a rate requires a filter", field="rate")
@@ -104,7 +106,7 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------- by filter
 
 
-def _filter(action: str, members: dict[str, Any], *, force: bool) -> MessageFilter:
+def _check_filter(action: str, members: dict[str, Any], *, force: bool) -> None:
     word = members.get("state")
     letters = action == "cancel" and word == "dead"
     if letters and not force:
@@ -112,23 +114,32 @@ def _filter(action: str, members: dict[str, Any], *, force: bool) -> MessageFilt
         raise Problem("bad_request", detail, field="state")
     if word is not None and not letters and (word == "dead") != (action == "replay"):
         raise Problem("bad_request", f"{action} is not for {word} messages", field="state")
+
+
+def _filter(ctx: Context, members: dict[str, Any]) -> MessageFilter:
+    """The filter of a job or a count, if its caller may see what it names."""
+    word = members.get("state")
+    group, reason = (members.get(name) for name in ("group", "reason"))
+    name = None if group is None else named_in(the_topic(ctx), named_group(group)).name
+    if reason is not None:
+        ctx.caller.check("bodies", ctx.topic_key, name)
     return MessageFilter(
         None if word is None else MessageState[word.upper()],
-        *(members.get(name) for name in ("due_from", "due_to", "tag", "key")),
+        members.get("due_from"),
+        members.get("due_to"),
+        members.get("tag"),
+        members.get("key"),
+        name,
+        members.get("cause"),
+        None if reason is None else reason.decode(),
     )
 
 
 async def count_messages(ctx: Context) -> Answer:
     """GET …/messages:count: a piece of the number of messages that a job would match."""
     values, node = ctx.query_values(), ctx.node
-    word, cursor, due_to = values["state"], values["cursor"], values["due_to"]
-    wanted = MessageFilter(
-        None if word is None else MessageState[word.upper()],
-        values["due_from"],
-        None if due_to == INT64_MAX else due_to,
-        values["tag"],
-        values["key"],
-    )
+    cursor, due_to = values["cursor"], values["due_to"]
+    wanted = _filter(ctx, {**values, "due_to": None if due_to == INT64_MAX else due_to})
     topic, now_ms = the_topic(ctx), node.clock.now_ms()
     after = None if cursor is None else cursor.decode()
     counted = MatchCount(node.engine.state, topic, wanted, now_ms=now_ms, cursor=after)

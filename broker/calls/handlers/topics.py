@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from operator import itemgetter
 from typing import Any, Final
 
@@ -22,9 +22,12 @@ from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.broker.engine.views.overview import Overview
+from delaylog.broker.engine.watch.lateness import BOUNDS_MS
+from delaylog.broker.host.metrics.recent_minutes import recent_lateness
 from delaylog.storage.calls.shapes import TOPIC_SORTS
 from delaylog.storage.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import MessageState
+from delaylog.storage.work import ReadJob, Work
 
 CONSUMERS_MAX: Final = 100
 """Consumers that the counts of a topic name, those with the most messages under lease."""
@@ -68,7 +71,7 @@ def _settings(settings: TopicSettings) -> dict[str, Any]:
 
 
 async def list_topics(ctx: Context) -> Answer:
-    """GET /v1/topics: a page of topics, by name, or those with the most messages in a state."""
+    """GET /v1/topics: a page of topics, by name, or the most messages in a state first."""
     values = ctx.query_values()
     namespace, prefix = ctx.topic_key[0], (values["prefix"] or b"").decode()
     part = (values["contains"] or b"").decode()
@@ -77,13 +80,12 @@ async def list_topics(ctx: Context) -> Answer:
         return part in name and ctx.caller.may("read", (namespace, name))
 
     sort, after = values["sort"] or _BY_NAME, (values["cursor"] or b"").decode()
-    if sort != _BY_NAME and after:
-        raise Problem("bad_request", "only a list by name has pages", field="cursor")
+    place = _place(after) if sort != _BY_NAME and after else None
     limit: int = values["limit"]
     step = limit if sort == _BY_NAME and not part else _STEP
     names: list[str] = []
     most: list[tuple[int, str]] = []
-    cursor: str | None = after
+    cursor: str | None = after if sort == _BY_NAME else ""
     topics = ctx.node.engine.state.topics
     while cursor is not None and len(names) < limit:
         found, cursor = ctx.node.engine.state.names.page(
@@ -93,8 +95,9 @@ async def list_topics(ctx: Context) -> Answer:
         if sort == _BY_NAME:
             names += found
         else:
-            sized = ((group_counts(topics[namespace, name].default)[sort], name) for name in found)
-            most = nlargest(limit, [*most, *sized])
+            sized = ((-group_counts(topics[namespace, name].default)[sort], name) for name in found)
+            behind = [each for each in sized if place is None or each > place]
+            most = nsmallest(limit + 1, [*most, *behind])
         if cursor is not None and len(names) < limit:
             # Many topics that are not wanted, or are only sorted, lie between two others.
             await ctx.node.pause()
@@ -104,9 +107,20 @@ async def list_topics(ctx: Context) -> Answer:
         del names[limit:]
         cursor = names[-1] if more and names else None
     else:
-        names = [name for _, name in most]
+        names = [name for _, name in most[:limit]]
+        cursor = f"{-most[limit - 1][0]}.{names[-1]}" if len(most) > limit else None
     page = [_describe(topics[namespace, name]) for name in names if (namespace, name) in topics]
     return ctx.answer({"topics": page, "cursor": cursor})
+
+
+def _place(cursor: str) -> tuple[int, str]:
+    """The place in a sorted list, behind which its next page begins: (-messages, name)."""
+    count, _, name = cursor.partition(".")
+    if not name or not count.isascii() or not count.isdigit():
+        raise Problem(
+            "bad_request", f"cursor {cursor[:64]!a} is not that of a list", field="cursor"
+        )
+    return -int(count), name
 
 
 async def get_topic(ctx: Context) -> Answer:
@@ -169,6 +183,7 @@ async def topic_stats(ctx: Context) -> Answer:
             "group": group.name,
             "counts": group_counts(group),
             "consumers": _consumers(ctx, topic, group),
+            "waiting_receives": ctx.node.waiters.waiting((topic.namespace, topic.name, group.name)),
             "bounded_by": bounded_by(ctx.node.engine.state, topic, group),
             **members,
             "oldest_due_ms": oldest_due_ms,
@@ -193,6 +208,9 @@ async def overview(ctx: Context) -> Answer:
     state, now_ms = node.engine.state, node.clock.now_ms()
     found = Overview(state, now_ms, minutes=values["minutes"], hours=values["hours"])
     await node.run(found.work())
+    late: list[dict[str, Any]] = []
+    reading = ReadJob(lambda: late.extend(recent_lateness(node.engine.folder, now_ms)))
+    await node.run(_job(reading))
     behind = [(ready, topic) for ready, topic in found.behind if _may_read(ctx, topic)]
     return ctx.answer(
         {
@@ -219,11 +237,16 @@ async def overview(ctx: Context) -> Answer:
             "hours": found.hours,
             "later": found.later,
             "seconds": found.seconds,
+            "lateness": {"bounds_ms": BOUNDS_MS, "minutes": late},
             "jobs_running": len(state.jobs.running()),
             "free_bytes": node.free_bytes(),
             "disk_full": node.refusing_sends,
         }
     )
+
+
+def _job(job: ReadJob) -> Work:
+    yield job
 
 
 def _may_read(ctx: Context, topic: Topic) -> bool:

@@ -17,6 +17,7 @@ from delaylog.broker.cli.watching.topic_rows import (
     COLUMNS,
     HANDED_OUT,
     NARROW,
+    OTHER,
     READY,
     WIDE,
     TopicRow,
@@ -40,6 +41,8 @@ class View:
     sort: str = "out_per_s"
     chosen: int = 0
     """Index of the topic in the table."""
+    name: str | None = None
+    """The chosen topic, which the choice follows when rows move; None = the first row."""
     detail: bool = False
     ended: bool = False
     topics: list[str] = field(default_factory=list)
@@ -50,15 +53,20 @@ class View:
         if key in ("q", "\x03", "\x04"):
             self.ended = True
         elif key in ("\r", "\n"):
-            self.detail = not self.detail
+            self.detail = not self.detail and self.topic != OTHER
+            self.name = self.topic
         elif key == "\x1b":
             self.detail = False
         elif key in ("\x1b[A", "\x1bOA", "k"):
-            self.chosen = max(self.chosen - 1, 0)
+            self._choose(self.chosen - 1)
         elif key in ("\x1b[B", "\x1bOB", "j"):
-            self.chosen = min(self.chosen + 1, max(len(self.topics) - 1, 0))
+            self._choose(self.chosen + 1)
         elif key in BY_KEY:
             self.sort = BY_KEY[key]
+
+    def _choose(self, at: int) -> None:
+        self.chosen = min(max(at, 0), max(len(self.topics) - 1, 0))
+        self.name = self.topic
 
     @property
     def topic(self) -> str | None:
@@ -100,6 +108,8 @@ def totals(change: Change) -> str:
 def table(rows: Sequence[TopicRow], view: View, lines: int, width: int) -> RenderableType:
     """The table, scrolled so that the chosen topic is in it, of the columns that fit the width."""
     view.topics = [row.topic for row in rows]
+    if view.name in view.topics:
+        view.chosen = view.topics.index(view.name)
     view.chosen = min(view.chosen, max(len(rows) - 1, 0))
     first = max(view.chosen - max(lines, 1) + 1, 0)
     out = Table(box=None, pad_edge=False, header_style="bold", expand=True)
@@ -138,5 +148,5 @@ def detail(change: Change, namespace: str, stats: Mapping[str, Any]) -> Renderab
 
 def screen(change: Change, body: RenderableType, error: str = "") -> RenderableType:
     """The whole screen."""
-    foot = Text(error, style="red") if error else Text(KEYS, style="dim", no_wrap=True)
+    foot = Text(plain_text(error), style="red") if error else Text(KEYS, style="dim", no_wrap=True)
     return Group(Text(totals(change)), Text(""), body, foot)

@@ -11,6 +11,8 @@ from delaylog.broker.cli.watching.scrapes import Change, Scrape, by_topic
 
 READY: Final = "delaylog_ready_lateness_seconds"
 HANDED_OUT: Final = "delaylog_lateness_seconds"
+OTHER: Final = "(other topics)"
+"""The row of the topics beyond the limit of metrics; no topic has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,7 @@ def _row(change: Change, namespace: str, topic: str) -> TopicRow:
     living = int(now.value(f"{prefix}living_messages", **labels))
     ages = now.samples.get(f"{prefix}oldest_due_age_seconds", {})
     return TopicRow(
-        # Topics beyond the limit of metrics; no topic has this name.
-        topic=topic if namespace else "(other topics)",
+        topic=topic if namespace else OTHER,
         sent_per_s=change.per_second(f"{prefix}sent_total", **labels),
         out_per_s=change.per_second(f"{prefix}delivered_total", **labels),
         ended_per_s=change.per_second(f"{prefix}ended_total", **labels),

@@ -32,6 +32,8 @@ ROLES: Final = (
 )
 SUCCESSOR_SECONDS: Final = 2.0
 """How long the next leader may take to serve, after the deadline of the hand-over."""
+LEADERS_SHOWN: Final = 20
+"""Leaderships that the status has."""
 _LOOK_SECONDS: Final = 0.002
 
 
@@ -98,6 +100,7 @@ class OperatorCalls:
             "role": self.role,
             "epoch": None if replication is None else _epoch(replication.promised),
             "leader": None if leader is None else _named(leader),
+            "leaders": self._leaders(),
             "log_end": member.files.log_end,
             "durable": member.files.durable_end,
             "commit": 0 if replication is None else replication.commit,
@@ -107,6 +110,14 @@ class OperatorCalls:
             "error": member.quarantined,
             "members": [self._member_status(each) for each in self._config.members],
         }
+
+    def _leaders(self) -> list[dict[str, Any]]:
+        """The newest leaderships in this node's log, newest first."""
+        names = {each.node: each.name for each in self._config.members}
+        return [
+            {**_epoch(epoch), "name": names.get(epoch_node(epoch)), "began_ms": began_ms or None}
+            for epoch, began_ms in self._member.files.replica.epochs.newest(LEADERS_SHOWN)
+        ]
 
     def _member_status(self, each: Member) -> dict[str, Any]:
         """The row of a member. The leader knows the progress of the others; other nodes do not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from delaylog.broker.embedded.waits.steps import News
+from delaylog.broker.host.open_streams import GroupKey
 from delaylog.broker.host.waiters import WaitKey
 
 
@@ -21,6 +22,9 @@ class Waiting:
     def join(self, key: WaitKey, takes: int = 1) -> Waiting:  # noqa: ARG002
         """Return this object: there is no queue of waiting receives."""
         return self
+
+    def waiting(self, group: GroupKey) -> None:
+        """None: waiting calls are not counted."""
 
     def leave(self) -> None:
         """Do nothing: there is no queue to leave."""

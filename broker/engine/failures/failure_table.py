@@ -101,6 +101,10 @@ class FailureTable:
         """A text by its number."""
         return self._texts[number]
 
+    def number_of(self, text: str) -> int:
+        """The number of a text; -1 if no row has it."""
+        return self._numbers.get(text, -1)
+
     def add(self, columns: Mapping[str, Any], n: int, texts: Mapping[str, str]) -> None:
         """Add `n` failed attempts: columns of `FAILED`, and the same texts for all of them."""
         if self._count + n > FAILURES_MAX or self._text_bytes > TEXT_BYTES_MAX:

@@ -16,7 +16,7 @@ import numpy as np
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.jobs.job_table import Job
-from delaylog.broker.engine.jobs.jobs import matching, read_range
+from delaylog.broker.engine.jobs.jobs import groups_of, matching, read_range
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import Topic
@@ -86,7 +86,7 @@ class MatchCount:
     def _count(self, origins: Int64Array) -> int:
         """Messages that match as at least one group sees them."""
         state = self._state
-        groups = self._topic.groups.values()
+        groups = groups_of(self._topic, self._job)
         founds = (find_origins(state, origins, self._topic, self._now_ms, each) for each in groups)
         masks = [matching(state, self._job, found) for found in founds]
         return int(np.count_nonzero(np.any(masks, axis=0))) if masks else 0

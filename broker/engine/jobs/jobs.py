@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.control import changes
 from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.failures.matching import failed_so
 from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.jobs.job_table import Job, JobSpec
 from delaylog.broker.engine.lookup.find_messages import find_origins
@@ -24,6 +25,7 @@ from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.due_times import check_due_times
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.scanning import RANGE_ROWS
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -34,6 +36,7 @@ from delaylog.storage.layout import (
     Int64Array,
     MessageState,
 )
+from delaylog.storage.log.levels import JOB_GROUPS
 from delaylog.storage.work import Work
 
 RUNNING_MAX: Final = 64
@@ -55,6 +58,9 @@ def begin_job(state: EngineState, topic: Topic, order: JobSpec, now_ms: int) -> 
     """Begin a job; it exists once the log is committed up to its end."""
     if len(state.jobs.running()) >= RUNNING_MAX:
         raise TooManyJobsError(f"{RUNNING_MAX} jobs run already")
+    if order.filter.group is not None or order.filter.names_failure:
+        # An older release would pass over these members, and change messages of other groups.
+        state.need_level(JOB_GROUPS, "jobs for a group or a reason")
     if order.deliver_at_ms is not None:
         check_due_times(order.deliver_at_ms, now_ms, state.limits.horizon_ms)
     number = state.jobs.next_number
@@ -168,7 +174,7 @@ class JobRunner:
     def _slice(self, job: Job, topic: Topic, origins: Int64Array, now_ms: int) -> bool:
         """Act on the matching ones of these messages; False if the rate left some for later."""
         state = self._state
-        groups = list(topic.groups.values())
+        groups = groups_of(topic, job)
         founds = [find_origins(state, origins, topic, now_ms, group) for group in groups]
         matches = [matching(self._state, job, found) for found in founds]
         at = np.flatnonzero(np.any(matches, axis=0)) if matches else np.zeros(0, np.int64)
@@ -223,7 +229,16 @@ def matching(state: EngineState, job: Job, found: FoundMessages) -> npt.NDArray[
         dead = job.action == "replay"
         wanted = found.states == _DEAD if dead else found.states < STATE_ENDED_FIRST
         match = match & found.known & wanted
+    if job.filter.names_failure:
+        at = np.flatnonzero(match)
+        match[at] = failed_so(state.failures, job.topic, job.filter, found.take(at))
     return match
+
+
+def groups_of(topic: Topic, job: Job) -> list[Group]:
+    """The groups in which a job acts."""
+    name = job.filter.group
+    return [group for group in topic.groups.values() if name in (None, group.name)]
 
 
 def _hour_of(job: Job, named: Int64Array) -> int | None:

@@ -1,7 +1,8 @@
-"""Message filter: messages of a topic by state, due time, tag and key, for jobs and lists.
+"""Message filter: messages of a topic by state, due time, tag, key and failure, for jobs and lists.
 
 Tags and key never change. They are compared by the hashes in the rows first, over whole columns,
-and then by the stored texts. State and due time are those of the message as it is now.
+and then by the stored texts. State and due time are those of the message as it is now. Jobs apply
+the conditions on group and failure, which rows do not have.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ class MessageFilter:
     tag: bytes | None = None
     key: bytes | None = None
     """An empty key = messages without a key."""
+    group: str | None = None
+    """Messages as this group sees them; None = any group."""
+    cause: str | None = None
+    """How the last failed attempt failed: one of `failure_table.HOW`."""
+    reason: str | None = None
+    """Why it failed, in the consumer's words; an empty reason = without one."""
 
     def members(self) -> dict[str, Any]:
         """Its conditions by name, for answers and frames."""
@@ -39,6 +46,9 @@ class MessageFilter:
             "due_to": self.due_to_ms,
             "tag": None if self.tag is None else self.tag.decode(),
             "key": None if self.key is None else self.key.decode(),
+            "group": self.group,
+            "cause": self.cause,
+            "reason": self.reason,
         }
         return {name: value for name, value in members.items() if value is not None}
 
@@ -52,7 +62,13 @@ class MessageFilter:
             members.get("due_to"),
             None if tag is None else tag.encode(),
             None if key is None else key.encode(),
+            *(members.get(name) for name in ("group", "cause", "reason")),
         )
+
+    @property
+    def names_failure(self) -> bool:
+        """Whether it has a condition on the last failed attempt."""
+        return self.cause is not None or self.reason is not None
 
     @property
     def names_texts(self) -> bool:

@@ -35,6 +35,8 @@ function Dashboard() {
     });
     enter();
   }, []);
+  const [broken] = useErrorBoundary((problem) => console.error(problem));
+  if (broken) return html`<main id="main"><h1>The dashboard failed</h1><${Failure} error=${broken} /></main>`;
   if (error?.status === 401) {
     return html`<${LogIn} onDone=${(found) => { setError(null); setSession(found); }} />`;
   }

@@ -143,6 +143,7 @@ def _of_topics() -> dict[str, Schema]:
             **each(TEXT, "topic", "group"),
             counts=_COUNTS,
             consumers=list_of(object_of(name=TEXT, leased=COUNT)),
+            waiting_receives=INT_OR_NULL,
             bounded_by=words(*CAUSES, None),
             oldest_due_ms=INT_OR_NULL,
             rates=object_of(**each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
@@ -380,6 +381,9 @@ def _cluster() -> Schema:
         role=words(*ROLES),
         epoch=or_null(_EPOCH),
         leader=or_null(object_of(**_NODE)),
+        leaders=list_of(
+            object_of(**each(COUNT, "counter", "node"), name=TEXT_OR_NULL, began_ms=INT_OR_NULL)
+        ),
         **each(COUNT, "version", "log_end", "durable", "commit", "applied", "feature_level"),
         **each(TEXT, "cluster", "release"),
         **each(TEXT_OR_NULL, "cluster_id", "error"),

@@ -26,5 +26,9 @@ OVERVIEW: Final[Schema] = object_of(
         object_of(namespace=TEXT, topic=TEXT, ready=COUNT, oldest_due_ms=INT_OR_NULL),
     ),
     **each(list_of(object_of(from_ms=INT, count=COUNT)), "minutes", "hours", "seconds"),
+    lateness=object_of(
+        bounds_ms=list_of(COUNT),
+        minutes=list_of(object_of(from_ms=INT, counts=list_of(COUNT))),
+    ),
     disk_full=FLAG,
 )

@@ -181,6 +181,10 @@ def test_bodies_need_their_own_right(secured: Secured, tokens: dict[str, str]) -
         assert ("secret-body" in found.body.decode()) == shown
         listed = secured.call("GET", "/v1/topics/mine/messages?bodies=true", None, tokens[role])
         assert listed.status == (200 if shown else 403)
+        # A count by reason would confirm what a failure said.
+        count = "/v1/topics/mine/messages:count?reason=no%20paper"
+        counted = secured.call("GET", count, None, tokens[role])
+        assert counted.status == (200 if shown else 403)
 
 
 @pytest.mark.parametrize("name", OF_CAMELLIA)

@@ -76,11 +76,16 @@ def test_the_topics_with_the_most_come_first(
             broker.call("POST", f"{space}/{name}/messages", {"body": "x", "delay_ms": 3_600_000})
     answer = broker.call("GET", f"{space}?sort=waiting&limit=3").json
     assert [each["topic"] for each in answer["topics"]] == ["many", "some", "few"]
-    assert answer["cursor"] is None
     answer = broker.call("GET", f"{space}?sort=waiting&contains=e").json
     assert [each["topic"] for each in answer["topics"]] == ["some", "few", "none"]
-    refusal = broker.call("GET", f"{space}?sort=waiting&cursor=few")
-    assert_problem(refusal, 400, "bad_request", "cursor")
+    assert answer["cursor"] is None
+    for limit in (1, 2, 3, 4):
+        found = pages(broker, f"{space}?sort=waiting&limit={limit}")
+        assert list(chain.from_iterable(found)) == ["many", "some", "few", "none"]
+        assert all(len(page) == limit for page in found[:-1])
+    for cursor in ("few", "1.", "-1.few", "x.few"):
+        refusal = broker.call("GET", f"{space}?sort=waiting&cursor={cursor}")
+        assert_problem(refusal, 400, "bad_request", "cursor")
     assert_problem(broker.call("GET", f"{space}?sort=size"), 400, "bad_request", "sort")
 
 

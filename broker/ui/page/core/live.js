@@ -6,6 +6,8 @@ const EVERY_MS = 2_000;
 /** A slow answer is asked for less often: at most this share of the time is spent on it. */
 const SHARE = 0.2;
 
+const REFUSED = new Set([400, 401, 403, 404]);
+
 const state = { on: true, listeners: new Set() };
 
 export const isLive = () => state.on;
@@ -59,7 +61,7 @@ export function useLive(ask, deps, { everyMs = EVERY_MS } = {}) {
         if (ended.signal.aborted) return;
         setFound((old) => ({ data: old.data, error }));
         // What is refused stays refused; what was not reached may come back.
-        if (error.status >= 400 && error.status < 429) return;
+        if (REFUSED.has(error.status)) return;
       } finally {
         asking = false;
       }

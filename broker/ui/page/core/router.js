@@ -23,8 +23,17 @@ export function go(to, { replace = false } = {}) {
 /** Change members of the query of this place. */
 export function change(members, { replace = true } = {}) {
   const { path, query } = here();
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = path.split("/").filter(Boolean).map(decoded);
   go(link(parts, { ...query, ...members }), { replace });
+}
+
+/** A part of a path as text; one with a malformed escape stands for itself. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** The page of a path and the names in it, by patterns such as `/topics/:ns/:topic`. */
@@ -36,7 +45,7 @@ export function find(pages, path) {
     const names = {};
     const fits = wanted.every((want, at) => {
       if (!want.startsWith(":")) return want === parts[at];
-      names[want.slice(1)] = decodeURIComponent(parts[at]);
+      names[want.slice(1)] = decoded(parts[at]);
       return true;
     });
     if (fits) return { page, names };

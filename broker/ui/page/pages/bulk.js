@@ -1,6 +1,6 @@
 // Changes of all messages that match a filter: counted first, confirmed with the number, then done
 // by a job of the broker that shows its progress and can be stopped.
-import { html, useEffect, useState } from "../core/view.js";
+import { html, useEffect, useRef, useState } from "../core/view.js";
 import { call, get, topicPath } from "../core/api.js";
 import { go, link } from "../core/router.js";
 import { parseTime, stamp } from "../core/time.js";
@@ -19,6 +19,7 @@ const STATES = { cancel: ["waiting", "ready", "leased", "dead"], reschedule: ["w
 
 /** The filter of a job, from the query of a list. Raises an Error if a job has no such filter. */
 function jobFilter(action, query) {
+  const { group = "default", cause, reason = "" } = query;
   const { state, due_from: from, due_to: to, tag, key } = filterOf(query);
   const states = state ? state.split(",") : action === "replay" ? ["dead"] : [];
   if (states.length > 1) throw new Error("A job takes one state or all: choose one in the filter.");
@@ -28,11 +29,13 @@ function jobFilter(action, query) {
   return {
     ...(states[0] && { state: states[0] }), ...(from != null && { due_from: from }),
     ...(to != null && { due_to: to }), ...(tag && { tag }), ...(key != null && key !== "" && { key }),
+    // The list shows what one group sees, so the job acts in that group alone.
+    group: group || "default", ...(cause && { cause, reason }),
   };
 }
 
 const told = (filter) => Object.entries(filter).map(([name, value]) =>
-  `${name.replace("_", " ")} ${name.startsWith("due") ? stamp(value) : value}`).join(", ") || "every message";
+  `${name.replace("_", " ")} ${name.startsWith("due") ? stamp(value) : value || "none"}`).join(", ");
 
 export function Bulk({ ns, topic, action, query, onClose }) {
   const { session, say } = useApp();
@@ -44,14 +47,18 @@ export function Bulk({ ns, topic, action, query, onClose }) {
   const path = topicPath(ns, topic, `messages:${action}`);
   const [filter, wrong] = safely(() => jobFilter(action, query));
   const force = filter && ["dead", "leased"].includes(filter.state) && action === "cancel" ? { force: true } : {};
+  const counting = useRef(new AbortController()).current;
   useEffect(() => {
     if (!filter) return undefined;
-    const ended = new AbortController();
-    countAll(topicPath(ns, topic, "messages:count"), filter, ended.signal, setCount).catch((problem) => {
-      if (!ended.signal.aborted) setError(problem);
+    countAll(topicPath(ns, topic, "messages:count"), filter, counting.signal, setCount).catch((problem) => {
+      if (!counting.signal.aborted) setError(problem);
     });
-    return () => ended.abort();
-  }, [count.stopped]);
+    return () => counting.abort();
+  }, []);
+  const stop = () => {
+    counting.abort();
+    setCount({ ...count, stopped: true });
+  };
   if (wrong) return html`<${Dialog} title=${`${verb} messages`} onClose=${onClose}><p class="wrong">${wrong.message}</p>
     <button type="button" onClick=${onClose}>Close</button></${Dialog}>`;
   const request = () => {
@@ -74,7 +81,7 @@ export function Bulk({ ns, topic, action, query, onClose }) {
     <p role="status" aria-live="polite">${count.ended ? html`<strong>${number(count.matched)}</strong> match now. The job may find others that change until then.`
       : html`Counting: <strong>${number(count.matched)}</strong> match of ${number(count.scanned)} examined${
         count.stopped ? ", then stopped." : "…"}`}
-      ${!count.ended && !count.stopped && !error && html` <button type="button" class="small" onClick=${() => setCount({ ...count, stopped: true })}>Stop counting</button>`}</p>
+      ${!count.ended && !count.stopped && !error && html` <button type="button" class="small" onClick=${stop}>Stop counting</button>`}</p>
     ${action !== "cancel" && html`<${Field} label="New due time" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" />`}
     <${Field} autofocus label="Rate" value=${rate} onInput=${setRate} help="Messages a second; empty: as fast as possible." /></${Ask}>`;
 }
@@ -91,7 +98,8 @@ function safely(make) {
 async function countAll(path, filter, signal, tell) {
   let [cursor, matched, scanned] = [null, 0, 0];
   do {
-    const part = await get(path, { ...filter, cursor }, signal);
+    // By itself, since an empty reason is a condition too.
+    const part = await get(`${path}?${new URLSearchParams(cursor ? { ...filter, cursor } : filter)}`, {}, signal);
     [cursor, matched, scanned] = [part.cursor, matched + part.matched, scanned + part.scanned];
     tell((old) => ({ ...old, matched, scanned, ended: cursor === null }));
   } while (cursor !== null);

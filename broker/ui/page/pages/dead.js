@@ -1,51 +1,56 @@
-// Dead letters of a topic: grouped by reason, replayed one by one, or all at a rate.
-import { html, useState } from "../core/view.js";
-import { topicPath } from "../core/api.js";
+// Dead letters of a topic: by the reason of their last failure, replayed one by one, or all at a rate.
+import { html } from "../core/view.js";
+import { get, topicPath } from "../core/api.js";
 import { useApp } from "../core/context.js";
 import { useLive } from "../core/live.js";
 import { fill } from "../core/pages-of.js";
-import { link } from "../core/router.js";
+import { change, link } from "../core/router.js";
 import { Loaded } from "../parts/failure.js";
 import { Table } from "../parts/table.js";
 import { TopicHead } from "../parts/topic-head.js";
-import { number, Tag } from "../parts/values.js";
+import { number, Tag, Time } from "../parts/values.js";
 import { Bulk } from "./bulk.js";
 import { Replay } from "./message.js";
 import { MessageTable } from "./messages.js";
 
 const LIMIT = 100;
-const reasonOf = ({ reason, cause }) => reason || cause || "no reason given";
 
 export function Dead({ names: { ns, topic }, query }) {
   const { session, show, follows } = useApp();
-  const { group = "", cursor = "" } = query;
-  const [only, setOnly] = useState(null);
-  const found = useLive((signal) => fill(topicPath(ns, topic, "dead"), { group, cursor, history: false }, LIMIT, signal),
-    [ns, topic, group, cursor], { everyMs: 5_000 });
+  const { group = "", cursor = "", cause, reason = "" } = query;
+  // What consumers said may quote the message.
+  const mayRead = session.may("bodies", ns, topic, group || "default");
+  const reasons = useLive(async (signal) => mayRead ? get(topicPath(ns, topic, "dead", "reasons"), { group }, signal) : { reasons: [], other: 0 },
+    [ns, topic, group], { everyMs: 10_000 });
+  const isChosen = (each) => each?.cause === cause && (each.reason ?? "") === reason;
+  const found = useLive((signal) => fill(topicPath(ns, topic, "dead"), { group, cursor, history: false }, LIMIT, signal, cause && (({ failures }) => isChosen(failures.at(-1)))),
+    [ns, topic, group, cursor, cause, reason], { everyMs: 5_000 });
   const mayChange = !follows && session.may("change", ns, topic);
-  const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ state: "dead" }} onClose=${close} />`);
+  const which = cause ? "these" : "all";
+  const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ ...query, state: "dead" }} onClose=${close} />`);
   const one = (id) => show((close) => html`<${Replay} ns=${ns} topic=${topic} id=${id} onClose=${close} onDone=${found.refresh} />`);
   const more = [
-    { name: "reason", title: "Why", cell: (letter) => html`${reasonOf(letter)} ${letter.reason && html`<${Tag}>${letter.cause}</${Tag}>`}` },
+    { name: "reason", title: "Why", cell: (letter) => html`${mayRead && letter.reason} <${Tag}>${letter.cause}</${Tag}>` },
     ...(mayChange ? [{ name: "do", title: "Do", cell: ({ id }) => html`<button type="button" class="small" aria-label=${`Replay ${id}`}
       onClick=${() => one(id)}>Replay…</button>` }] : []),
   ];
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["dead"]} group=${group} />
-    ${mayChange && html`<div class="bar"><button type="button" class="main" onClick=${() => all("replay")}>Replay all…</button>
-      <button type="button" class="danger" onClick=${() => all("cancel")}>Remove all…</button></div>`}
-    <${Loaded} of=${found}>${({ messages, cursor: next }) => {
-      const reasons = new Map();
-      for (const each of messages) reasons.set(reasonOf(each), (reasons.get(reasonOf(each)) ?? 0) + 1);
-      const shown = only === null ? messages : messages.filter((each) => reasonOf(each) === only);
-      return html`<section aria-labelledby="reasons"><h2 id="reasons">By reason</h2>
-        <${Table} caption="Reasons of the letters on this page" rows=${[...reasons].sort((a, b) => b[1] - a[1])} keyOf=${([reason]) => reason}
-          empty="There are no dead letters." columns=${[
-            { name: "reason", title: "Reason", cell: ([reason]) => html`<button type="button" class="small" aria-pressed=${only === reason}
-              onClick=${() => setOnly(only === reason ? null : reason)}>${reason}</button>` },
-            { name: "count", title: "Letters", number: true, cell: ([, count]) => number(count) }]} /></section>
-        <section aria-labelledby="letters"><h2 id="letters">Letters${only !== null && html`: ${only}`}</h2>
-        <${MessageTable} ns=${ns} topic=${topic} group=${group} messages=${shown} more=${more} />
-        <p class="bar">${cursor && html`<a href=${link(["topics", ns, topic, "dead"], { group })}>First page</a>`}
-          ${next && html`<a href=${link(["topics", ns, topic, "dead"], { group, cursor: next })}>Next page</a>`}</p></section>`;
-    }}</${Loaded}>`;
+    ${mayChange && html`<div class="bar"><button type="button" class="main" onClick=${() => all("replay")}>Replay ${which}…</button>
+      <button type="button" class="danger" onClick=${() => all("cancel")}>Remove ${which}…</button></div>`}
+    <section aria-labelledby="reasons"><h2 id="reasons">By reason</h2>${mayRead
+      ? html`<${Loaded} of=${reasons}>${({ reasons: rows, other }) => html`<${Table} caption="Reasons of the last failures"
+          rows=${rows} keyOf=${(each) => `${each.cause} ${each.reason}`} empty="No failure is known." columns=${[
+          { name: "reason", title: "Reason", cell: (each) => html`<button type="button" class="small" aria-pressed=${isChosen(each)}
+            onClick=${() => change(isChosen(each) ? { cause: "", reason: "", cursor: "" } : { cause: each.cause, reason: each.reason, cursor: "" })}>${
+              each.reason ?? "no reason given"}</button> <${Tag}>${each.cause.replace("_", " ")}</${Tag}>` },
+          { name: "count", title: "Letters", number: true, cell: ({ count }) => number(count) },
+          { name: "consumers", title: "Consumers", number: true, cell: ({ consumers }) => number(consumers) },
+          { name: "last", title: "Last", cell: ({ last_ms: ms }) => html`<${Time} ms=${ms} distance />` }]} />
+          ${other > 0 && html`<p>Without a failure that is kept: <strong>${number(other)}</strong></p>`}`}</${Loaded}>`
+      : html`<p>You lack the right bodies, so reasons are not shown.</p>`}</section>
+    <section aria-labelledby="letters"><h2 id="letters">Letters${cause && html`: ${reason || "no reason given"}`}</h2>
+    <${Loaded} of=${found}>${({ messages, cursor: next }) => html`
+      <${MessageTable} ns=${ns} topic=${topic} group=${group} messages=${messages} more=${more} />
+      <p class="bar">${cursor && html`<a href=${link(["topics", ns, topic, "dead"], { ...query, cursor: "" })}>First page</a>`}
+        ${next && html`<a href=${link(["topics", ns, topic, "dead"], { ...query, cursor: next })}>Next page</a>`}</p>`}</${Loaded}></section>`;
 }

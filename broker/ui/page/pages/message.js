@@ -1,6 +1,7 @@
 // One message: what it is, its life drawn as a line, its body when asked for, and what can be done.
-import { html, useState } from "../core/view.js";
+import { html, useRef, useState } from "../core/view.js";
 import { get, topicPath } from "../core/api.js";
+import { write } from "../core/json.js";
 import { useApp } from "../core/context.js";
 import { useLive } from "../core/live.js";
 import { link } from "../core/router.js";
@@ -15,12 +16,27 @@ import { TopicHead } from "../parts/topic-head.js";
 import { Copy, number, State, Tag, Time } from "../parts/values.js";
 import { Change } from "./topic-changes.js";
 
+/** Steps are read from the log: again when the message has changed, and else only this often. */
+const LIFE_MS = 30_000;
 const CHANGEABLE = new Set(["waiting", "ready"]);
 
 export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
   const { session, show, follows } = useApp();
   const path = topicPath(ns, topic, "messages", id);
-  const found = useLive((signal) => get(path, { life: true, group }, signal), [path, group], { everyMs: 3_000 });
+  const mayRead = session.may("bodies", ns, topic, group || "default");
+  const kept = useRef({}).current;
+  const found = useLive(async (signal) => {
+    // A body never changes, and may be large: it is read once.
+    const message = await get(path, { group, body: kept.own ? false : "" }, signal);
+    const { headers, backoff, body, body_base64 } = message;
+    kept.own ??= { headers, backoff, body, body_base64 };
+    const mark = write([group, message.state, message.attempts, message.deliver_at_ms, message.lease_until_ms, Math.floor(Date.now() / LIFE_MS)]);
+    if (mark !== kept.mark) {
+      const { life, life_complete, waits } = await get(path, { group, body: false, life: true }, signal);
+      Object.assign(kept, { mark, life: { life: mayRead ? life : life.map(({ reason, ...step }) => step), life_complete, waits } });
+    }
+    return { ...message, ...kept.own, ...kept.life };
+  }, [path, group], { everyMs: 3_000 });
   const mayChange = !follows && session.may("change", ns, topic);
   const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} id=${id} path=${path}
     onClose=${close} onDone=${found.refresh} ...${more} />`);
@@ -40,8 +56,8 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
       <section aria-labelledby="life"><h3 id="life">Life</h3>
         <${LifeLine} steps=${message.life ?? []} complete=${message.life_complete} /></section>
       <${Waits} waits=${message.waits} ns=${ns} topic=${topic} group=${group} />
-      <section aria-labelledby="facts"><h3 id="facts">Facts</h3><${Facts} of=${facts(message, { ns, topic, group })} /></section>
-      <section aria-labelledby="body"><h3 id="body">Body</h3>${message.body == null && message.body_base64 == null
+      <section aria-labelledby="facts"><h3 id="facts">Facts</h3><${Facts} of=${facts(message, { ns, topic, group, mayRead })} /></section>
+      <section aria-labelledby="body"><h3 id="body">Body</h3>${!mayRead
         ? html`<p>You lack the right bodies for this topic.</p>` : html`<${Body} of=${message} />`}</section>
     `}</${Loaded}>`;
 }
@@ -49,7 +65,7 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
 const both = (ms) => ms == null ? undefined : html`<${Time} ms=${ms} distance /><br />
   <small>${stamp(ms, { utc: false })} ${ZONE}<br />${stamp(ms, { utc: true })} UTC<br />${number(ms)} ms</small>`;
 
-function facts(message, { ns, topic, group }) {
+function facts(message, { ns, topic, group, mayRead }) {
   const { headers, backoff } = message;
   return [
     ["Due", both(message.deliver_at_ms)],
@@ -59,7 +75,7 @@ function facts(message, { ns, topic, group }) {
     ["Ended", message.ended_at_ms && both(message.ended_at_ms)],
     ["Expires", message.expires_at_ms == null ? "never" : both(message.expires_at_ms)],
     ["Attempts", `${number(message.attempts)} of ${number(Number(message.max_retry) + 1)}`],
-    ["Last failure", message.reason ?? undefined],
+    ["Last failure", (mayRead && message.reason) || undefined],
     ["Priority", number(message.priority)],
     ["Key", message.key == null ? undefined : html`<a href=${link(["topics", ns, topic, "messages"], { group, key: message.key })}>${message.key}</a>`],
     ["Tags", message.tags?.length ? message.tags.join(", ") : undefined],

@@ -5,7 +5,7 @@ import { useApp } from "../core/context.js";
 import { useLive } from "../core/live.js";
 import { Loaded } from "../parts/failure.js";
 import { Facts, Table } from "../parts/table.js";
-import { bytes, number, Tag } from "../parts/values.js";
+import { bytes, number, Tag, Time } from "../parts/values.js";
 import { Change } from "./topic-changes.js";
 
 /** The cluster as this node sees it; null if it is alone. */
@@ -54,5 +54,9 @@ function Cluster({ cluster, handOver }) {
       { name: "zone", title: "Zone", cell: ({ zone }) => zone },
       { name: "release", title: "Release", cell: ({ release }) => release },
       ...(handOver ? [{ name: "do", title: "Do", cell: ({ name, node }) => leader?.node !== node && html`<button type="button" class="small"
-        aria-label=${`Hand over to ${name}`} onClick=${() => handOver(name)}>Hand over</button>` }] : [])]} />`;
+        aria-label=${`Hand over to ${name}`} onClick=${() => handOver(name)}>Hand over</button>` }] : [])]} />
+    <${Table} caption="Leaders, newest first" rows=${cluster.leaders} keyOf=${({ counter }) => counter} columns=${[
+      { name: "node", title: "Node", cell: ({ name, node }) => name ?? node },
+      { name: "since", title: "Since", cell: ({ began_ms: ms }) => html`<${Time} ms=${ms} distance />` },
+      { name: "epoch", title: "Epoch", number: true, cell: ({ counter }) => number(counter) }]} />`;
 }

@@ -55,7 +55,7 @@ export function Overview() {
       <section aria-labelledby="rates"><h2 id="rates">Messages a second</h2>
         ${points.length > 1 ? html`<${Lines} label="Since this page was opened" names=${RATES} points=${points} />`
           : html`<p>${RATES.map((name) => `${name}: ${number(about.rates[name])}`).join(", ")}</p>`}</section>
-      ${session.maySomewhere("metrics") && html`<${Heat} />`}
+      <${Heat} of=${about.lateness} />
       <section aria-labelledby="load"><h2 id="load">Load to come</h2>
         <div class="two"><${Slots} label="By minute, one hour" slots=${about.minutes} />
           <${Slots} label="By hour, two days" slots=${about.hours.slice(0, 48)} />

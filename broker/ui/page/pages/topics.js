@@ -22,7 +22,7 @@ export function Topics({ query }) {
     return () => clearTimeout(timer);
   }, [text]);
   const found = useLive(
-    (signal) => get(topicPath(ns), { limit: LIMIT, contains: q, sort, cursor: sort === "name" ? after : "" }, signal),
+    (signal) => get(topicPath(ns), { limit: LIMIT, contains: q, sort, cursor: after }, signal),
     [ns, q, sort, after], { everyMs: 3_000 });
   const columns = [
     { name: "name", title: "Topic", sort: true, cell: ({ topic }) => html`<a href=${link(["topics", ns, topic])}>${topic}</a>` },
@@ -48,6 +48,5 @@ export function Topics({ query }) {
         empty=${q ? "No topic has a name with this." : "There are no topics yet."}
         sort=${{ by: sort, up: sort === "name" }} onSort=${(by) => change({ sort: by === "name" ? "" : by, after: "" })} />
       <p class="bar">${after && html`<a href=${link(["topics"], { ns, q, sort })}>First page</a>`}
-        ${cursor && html`<a href=${link(["topics"], { ns, q, sort, after: cursor })}>Next page</a>`}
-        ${sort !== "name" && topics.length >= LIMIT && html`<span>The ${LIMIT} with the most are shown.</span>`}</p>`}</${Loaded}>`;
+        ${cursor && html`<a href=${link(["topics"], { ns, q, sort, after: cursor })}>Next page</a>`}</p>`}</${Loaded}>`;
 }

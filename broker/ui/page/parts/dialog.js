@@ -51,7 +51,7 @@ export function Ask({ title, verb, danger, request, act, onClose, onDone, needsT
     <${Failure} error=${error} />
     <div class="buttons">
       <button type="submit" class=${danger ? "danger" : "main"} disabled=${!wanted || busy}>${verb}</button>
-      <button type="button" onClick=${onClose}>Leave it</button>
+      <button type="button" onClick=${onClose}>Close</button>
       ${wanted && html`<${Copy} label="Copy as curl"
         text=${curlOf({ method: wanted.method, url: wanted.path, body }, needsToken)} />`}
     </div></form></${Dialog}>`;

@@ -12,6 +12,7 @@ from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
 from delaylog.broker.cli.watching.screen import View, screen, table
 from delaylog.broker.cli.watching.topic_rows import (
     COLUMNS,
+    OTHER,
     TopicRow,
     bars,
     cells,
@@ -96,6 +97,28 @@ def test_the_chosen_topic_stays_in_sight(change: Change) -> None:
     assert view.topic == "b"
 
 
+def test_the_choice_follows_its_topic(change: Change) -> None:
+    """Purpose: Enter shows what was chosen, not what has moved to its line meanwhile."""
+    view = View(sort="topic")
+    table(rows_of(change, "default", "topic"), view, 5, 160)
+    view.press("j")
+    view.press("j")
+    assert view.topic == "b"
+    for column in ("ready", "out_per_s", "topic"):
+        table(rows_of(change, "default", column), view, 5, 160)
+        assert view.topic == "b"
+    table(rows_of(change, "shop", "topic"), view, 5, 160)
+    assert view.topic == "a", "b is gone: the row in its place"
+
+
+def test_the_row_of_other_topics_has_no_detail(change: Change) -> None:
+    view = View(sort="topic")
+    table(rows_of(change, "default", "topic"), view, 5, 160)
+    assert view.topic == OTHER
+    view.press("\r")
+    assert not view.detail
+
+
 def test_a_narrow_terminal_shows_fewer_columns(change: Change) -> None:
     """No title is cut on the usual eighty columns."""
     header, *_ = shown(table(rows_of(change, "default"), View(), 5, 80), width=80)
@@ -117,6 +140,8 @@ def test_the_screen_says_what_is_wrong(change: Change) -> None:
     assert "leader" in lines[1]
     assert "q quit" in lines[-1]
     assert shown(screen(change, body, "the broker does not answer"))[-1].startswith("the broker")
+    hostile = shown(screen(change, body, "no \x1b[2J\x07"))[-1]
+    assert hostile.startswith("no \\x1b[2J\\x07"), "an error may have the words of another server"
     assert not re.search(r"\x1b", "".join(lines))
 
 

@@ -23,7 +23,7 @@ from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLea
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.epochs import make_epoch
+from delaylog.replication.epochs import EpochTable, make_epoch
 from delaylog.replication.events import Role
 from delaylog.replication.leading.leader import Acks, Progress
 from delaylog.storage.log.levels import KNOWN_LEVEL
@@ -50,8 +50,11 @@ class Fake:
         self.waits_for = "this node waits for all other members before it joins"
         self.quarantined: str | None = None
         meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(range(16))))
+        table = EpochTable([(make_epoch(3, 9), 0)])
+        table.begin(EPOCH, 64, None, 1_700_000_000_000)
+        replica = SimpleNamespace(epochs=table)
         self.files = SimpleNamespace(
-            log_end=1_000, durable_end=900, last_begin=(EPOCH, 0), meta=meta
+            log_end=1_000, durable_end=900, last_begin=(EPOCH, 0), meta=meta, replica=replica
         )
         self.connected = {2, 3}
         self.taker: int | None = 2
@@ -152,6 +155,14 @@ def test_the_leader_knows_how_far_the_others_are(fake: Fake) -> None:
     fake.connected = {3}
     second = fake.calls().status()["members"][1]
     assert (second["connected"], second["voter"], second["match"]) == (False, None, None)
+
+
+def test_the_newest_leaders_come_first(fake: Fake) -> None:
+    """One that a checkpoint named has no time, and a node that was removed no name."""
+    assert OperatorCalls(fake).status()["leaders"] == [  # type: ignore[arg-type]
+        {"counter": 5, "node": 1, "name": "alpha", "began_ms": 1_700_000_000_000},
+        {"counter": 3, "node": 9, "name": None, "began_ms": None},
+    ]
 
 
 def test_roles(fake: Fake) -> None:
