@@ -186,6 +186,37 @@ def test_a_full_disk_loses_no_entry(host: Any, monkeypatch: pytest.MonkeyPatch) 
     assert both(host, ListQuery(key=b"k"))[0] == ids_of(listed(host, ListQuery()))
 
 
+def test_a_rebuild_on_a_full_disk_keeps_little_in_memory(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends at the first run that cannot be written, and begins anew: memory is bounded however
+    often it is tried. What is sent meanwhile is found in the end."""
+
+    def full(*_: Any) -> Any:
+        raise DiskFullError("no space left")
+
+    host.send(300, keys=["k"] * 300, delay=[HOUR_MS * (k % 3) for k in range(300)])
+    host.checkpoint()
+    host.engine.state.texts.clear()
+    host.restart()
+    monkeypatch.setattr(upkeep, "RECENT_MAX", 50)
+    texts = host.engine.state.texts
+    with monkeypatch.context() as patch:
+        patch.setattr(RunWriter, "add", full)
+        for _ in range(5):
+            with pytest.raises(DiskFullError):
+                host.engine.run_inline(host.engine.upkeep.texts.work())
+            host.send(2, keys=["k"] * 2, delay=HOUR_MS)
+            entries = [*texts._flushing, texts._recent]
+            assert sum(len(refs) for batch in entries for refs in batch.refs) < 200
+            assert not texts.whole
+            assert len(listed(host, ListQuery(key=b"k"))) > 300
+    whole(host)
+    found, plain = both(host, ListQuery(key=b"k"), limit=100)
+    assert found == plain
+    assert len(found) == 310
+
+
 @pytest.mark.parametrize("survival", SURVIVALS)
 def test_power_cuts(survival: Any) -> None:
     """After any cut every message that a GET finds is found by its key and its tag."""
