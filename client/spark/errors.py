@@ -43,12 +43,17 @@ class RefusedError(BrokerError):
         self.state = problem.get("state")
         item = problem.get("item")
         self.item: int | None = item if isinstance(item, int) else None
+        self.field: str | None = problem.get("field")
         self.detail = str(problem.get("detail") or problem.get("title") or "")
         super().__init__(message)
 
 
 class TransactionError(DelaylogError):
     """The transaction ended without effect, so nothing was loaded: run the load again."""
+
+
+class PartialLoadError(DelaylogError):
+    """Fewer messages were added than the DataFrame has rows; those that were added stay."""
 
 
 class JobError(DelaylogError):

@@ -25,7 +25,12 @@ COLUMNS = {
     "deliver_at": pa.timestamp("us", tz="UTC"),
     "id": pa.string(),
     "key": pa.string(),
+    "tags": pa.list_(pa.string()),
     "priority": pa.int32(),
+    "ttl_ms": pa.int64(),
+    "max_retry": pa.int32(),
+    "merge": pa.string(),
+    "backoff": pa.struct([("first_ms", pa.int64()), ("factor", pa.float64())]),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
 
@@ -69,6 +74,8 @@ class FakeBroker(MisbehavingServer):
         self.claims: dict[tuple[str, str], FakeClaim] = {}
         self.acked: list[dict[str, Any]] = []
         self.members: list[dict[str, Any]] = []
+        self.kept = 0
+        """How many rows of a transaction count as kept when a test asks for its state."""
         self.discarded = 0
         self.deduplicated = 0
 
@@ -155,7 +162,16 @@ class FakeBroker(MisbehavingServer):
 
     def _state(self, identity: str) -> dict[str, Any]:
         found = self._found(identity)
-        return {"transaction": identity, "state": found.state, "rows": found.rows}
+        done = found.rows if found.state == "committed" else 0
+        kept = min(self.kept, done)
+        return {
+            "transaction": identity,
+            "state": found.state,
+            "rows": found.rows,
+            "published": done,
+            "results": {"created": done - kept, "kept": kept},
+            "decided_at_ms": 1_770_000_000_000,
+        }
 
     def _stage(self, identity: str, call: Call) -> dict[str, Any]:
         found = self._found(identity)
@@ -246,8 +262,9 @@ class FakeBroker(MisbehavingServer):
         rows = found.rows[int(query["from"]) : int(query["to"])]
         schema = pa.schema(
             [
-                *((name, kind) for name, kind in COLUMNS.items() if name != "headers"),
+                *((name, COLUMNS[name]) for name in ("value", "deliver_at", "id", "key")),
                 ("topic", pa.string()),
+                ("priority", pa.int32()),
                 ("attempts", pa.int32()),
                 ("headers", COLUMNS["headers"]),
                 ("ref", pa.int64()),

@@ -1,0 +1,48 @@
+"""Follows the publication of a committed transaction.
+
+A commit decides at once; the broker then creates the rows in slices. Only then is it known which
+rows were added and which ids lived already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark_delaylog.errors import TransactionError
+
+SMALL_ROWS_MAX: Final = 50_000
+"""The largest load that looks for its counts without being asked to wait."""
+LOOK_S: Final = 1.0
+"""How long it looks. The broker publishes so many rows in half of this time."""
+STALL_S: Final = 300.0
+"""After this time without another published row, waiting is given up."""
+PAUSE_S_MAX: Final = 0.2
+
+
+def published(ask: Callable[[], dict[str, Any]], *, wait: bool) -> dict[str, Any]:
+    """The transaction once all rows are published.
+
+    Without `wait`, a small load is left after LOOK_S and a larger one at once.
+
+    Raises TransactionError when the publication stalls.
+    """
+    began_s = moved_s = time.monotonic()
+    pause_s, rows = 0.005, -1
+    while True:
+        found = ask()
+        now_s = time.monotonic()
+        look_s = LOOK_S if found["rows"] <= SMALL_ROWS_MAX else 0.0
+        if found["published"] >= found["rows"] or (not wait and now_s - began_s >= look_s):
+            return found
+        if found["published"] > rows:
+            rows, moved_s = int(found["published"]), now_s
+        elif now_s - moved_s > STALL_S:
+            raise TransactionError(
+                f"transaction {found['transaction']} is committed, but the broker has published "
+                f"only {rows:,} of {found['rows']:,} rows and none for {STALL_S:.0f} s; "
+                "publication goes on once the broker has room (see its log)"
+            )
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_S_MAX)
