@@ -79,10 +79,11 @@ $(OLDER_READY): $(READY) tests/redis/requirements-older.txt
 	@touch $@
 
 # Half a gigabyte, most of it Spark's own jars; the broker itself needs none of it.
-$(SPARK_READY): $(READY) tests/spark/requirements.txt requirements-cluster.txt
+$(SPARK_READY): $(READY) tests/spark/requirements.txt requirements-cluster.txt ops/pyspark-delaylog/pyproject.toml
 	$(PYTHON) -m venv $(SPARK)
 	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[cluster,spark]' pytest pytest-xdist hypothesis -r tests/spark/requirements.txt
+	  -e '.[cluster,spark]' -e ops/pyspark-delaylog pytest pytest-xdist hypothesis \
+	  -r tests/spark/requirements.txt
 	$(SPARK)/bin/pip install --quiet --disable-pip-version-check --no-deps -r requirements-cluster.txt
 	@touch $@
 

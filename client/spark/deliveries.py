@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
 from pyspark_delaylog.columns import Columns
+from pyspark_delaylog.entry.spark_api import WriterCommitMessage
 from pyspark_delaylog.errors import DelaylogError, TransactionError
 from pyspark_delaylog.loading import Loading
 from pyspark_delaylog.options import Options

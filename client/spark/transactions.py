@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
+from pyspark_delaylog.entry.spark_api import WriterCommitMessage
 from pyspark_delaylog.errors import RefusedError, TransactionError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.tasks import Task

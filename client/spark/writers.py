@@ -11,16 +11,16 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType
 
 from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.deliveries import DirectDelivery, Messages, StagedDelivery, broker_now_ms
+from pyspark_delaylog.entry.spark_api import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.schema import check_sink_schema
 from pyspark_delaylog.tasks import this_batch, this_task
