@@ -2,7 +2,7 @@
 
 It imports nothing of the tests, since an executor has only what was sent to it.
 
-submitted.py ENDPOINT ROWS
+submitted.py ENDPOINT ROWS FOLDER
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pyspark
@@ -19,7 +18,7 @@ from pyspark.sql import functions as f
 
 import pyspark_delaylog
 
-NAME = "load-1"
+SINK_SINCE = (4, 1)
 
 
 def messages(spark: SparkSession, rows: int) -> DataFrame:
@@ -34,14 +33,15 @@ def messages(spark: SparkSession, rows: int) -> DataFrame:
 def where(batches: Iterator[Any]) -> Iterator[Any]:
     """The place of the package in a task, and whether there is a delaylog beside it."""
     import os
+    from importlib.util import find_spec
 
     import pyarrow as pa
 
     import pyspark_delaylog
 
     for _ in batches:
-        there = find_spec("delaylog") is not None
-        text = f"{os.getcwd()} {pyspark_delaylog.__file__} {there}"
+        place = os.path.relpath(pyspark_delaylog.__file__)
+        text = f"{os.getpid()} {place} {find_spec('delaylog') is not None}"
         yield pa.RecordBatch.from_arrays([pa.array([text])], names=["place"])
 
 
@@ -54,35 +54,38 @@ def caught(call: Callable[[], Any]) -> str:
 
 
 def main() -> None:
-    endpoint, rows = sys.argv[1], int(sys.argv[2])
+    endpoint, rows, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     spark = SparkSession.builder.getOrCreate()
     frame = messages(spark, rows)
-    options = {"endpoint": endpoint, "batchSize": 500}
+    options: dict[str, Any] = {"endpoint": endpoint, "batchSize": 500}
+
+    def load() -> None:
+        written = frame.write.format("delaylog").mode("append").options(**options)
+        written.options(topic="batch", txnAppId="batch").save()
+
+    def stream(how: Callable[[Any], Any]) -> None:
+        read = spark.readStream.schema(frame.schema).parquet(f"{folder}/rows")
+        writing = how(read.writeStream).option("checkpointLocation", f"{folder}/checkpoint")
+        writing.trigger(availableNow=True).start().awaitTermination()
+
+    def write_batch(batch: DataFrame, number: int) -> None:
+        name = f"stream.{number}"
+        pyspark_delaylog.write_frame(batch, **options, topic="stream", txnAppId=name)
+
     said: dict[str, Any] = {"version": pyspark.__version__}
-
-    def load(topic: str) -> None:
-        written = frame.write.format("delaylog").mode("append")
-        written.options(**options, topic=topic, txnAppId=NAME).save()
-
-    def sink() -> None:
-        rate = spark.readStream.format("rate").load()
-        columns = rate.selectExpr("'x' AS value", "timestamp AS deliver_at")
-        sent = columns.writeStream.format("delaylog").options(**options, topic="stream")
-        sent.option("checkpointLocation", sys.argv[3]).trigger(once=True).start().awaitTermination()
-
-    def source() -> None:
-        read = spark.readStream.format("delaylog").options(**options, topic="t").load()
-        read.writeStream.format("noop").option("checkpointLocation", sys.argv[3]).start().stop()
-
     try:
         said["register"] = caught(lambda: pyspark_delaylog.register(spark))
-        said["load"] = caught(lambda: load("t"))
-        pyspark_delaylog.write_frame(frame, **options, topic="mapped", txnAppId="mapped-1")
+        said["load"] = caught(load)
+        pyspark_delaylog.write_frame(frame, **options, topic="mapped", txnAppId="mapped")
         said["places"] = [row.place for row in frame.mapInArrow(where, "place string").collect()]
-        said["sink"] = caught(sink)
-        said["source"] = caught(source)
-        folder = spark.read.format("delaylog-segments")
-        said["folder"] = caught(lambda: folder.load("/nowhere").count())
+        frame.coalesce(1).write.parquet(f"{folder}/rows")
+        said["sink"] = caught(
+            lambda: stream(lambda to: to.format("delaylog").options(**options, topic="stream"))
+        )
+        if tuple(map(int, pyspark.__version__.split(".")[:2])) < SINK_SINCE:
+            stream(lambda to: to.foreachBatch(write_batch))
+        of_folders = spark.read.format("delaylog-segments")
+        said["folder"] = caught(lambda: of_folders.load("/nowhere").count())
     finally:
         spark.stop()
     print(json.dumps(said))
