@@ -14,15 +14,15 @@ from typing import Any, Final
 
 _MODULES: Final = {
     "DelaylogSource": "source",
-    "register": "entry.registering",
-    "write_frame": "entry.mapped",
+    "register": "versions.registering",
+    "write_frame": "versions.mapped",
 }
 __all__ = ["DefaultSource", "DelaylogSource", "register", "write_frame"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "DefaultSource":
-        from pyspark_delaylog.entry.registering import loaded_source
+        from pyspark_delaylog.versions.registering import loaded_source
 
         return loaded_source()
     if name in _MODULES:

@@ -13,7 +13,6 @@ from typing import Any
 
 from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
 from pyspark_delaylog.columns import Columns
-from pyspark_delaylog.entry.spark_api import WriterCommitMessage
 from pyspark_delaylog.errors import DelaylogError, TransactionError
 from pyspark_delaylog.loading import Loading
 from pyspark_delaylog.options import Options
@@ -25,6 +24,7 @@ from pyspark_delaylog.transactions import (
     Transaction,
     Transactions,
 )
+from pyspark_delaylog.versions.spark_api import WriterCommitMessage
 
 Messages = Sequence[WriterCommitMessage | None]
 

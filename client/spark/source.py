@@ -7,10 +7,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from pyspark_delaylog.entry.spark_api import need_stream_sink, need_stream_source
 from pyspark_delaylog.errors import OptionError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.schema import SOURCE_SCHEMA
+from pyspark_delaylog.versions.spark_api import need_stream_sink, need_stream_source
 from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
 
 

@@ -16,15 +16,15 @@ from pyspark.sql.types import StructType
 from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.deliveries import DirectDelivery, Messages, StagedDelivery, broker_now_ms
-from pyspark_delaylog.entry.spark_api import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.schema import check_sink_schema
 from pyspark_delaylog.tasks import this_batch, this_task
 from pyspark_delaylog.transactions import Staged
+from pyspark_delaylog.versions.spark_api import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 log = logging.getLogger("pyspark_delaylog")
 

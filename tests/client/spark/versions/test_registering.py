@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import pyspark_delaylog
-from pyspark_delaylog.entry import registering, spark_api
 from pyspark_delaylog.errors import LoadError, VersionError
 from pyspark_delaylog.segments.source import SegmentSource
 from pyspark_delaylog.source import DelaylogSource
+from pyspark_delaylog.versions import registering, spark_api
 from tests.programs import run_program
 
 SEARCH = """

@@ -13,8 +13,8 @@ from collections.abc import MutableMapping
 from importlib import import_module
 from typing import Any, ClassVar
 
-from pyspark_delaylog.entry.spark_api import DataSource, need_formats
 from pyspark_delaylog.errors import LoadError
+from pyspark_delaylog.versions.spark_api import DataSource, need_formats
 
 
 class Unloaded(DataSource):
