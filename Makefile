@@ -79,11 +79,20 @@ $(OLDER_READY): $(READY) tests/redis/requirements-older.txt
 	@touch $@
 
 # Half a gigabyte, most of it Spark's own jars; the broker itself needs none of it.
-$(SPARK_READY): $(READY) tests/spark/requirements.txt requirements-cluster.txt
+$(SPARK_READY): $(READY) tests/spark/requirements.txt requirements-cluster.txt ops/pyspark-delaylog/pyproject.toml
 	$(PYTHON) -m venv $(SPARK)
 	$(SPARK)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e '.[cluster,spark]' pytest pytest-xdist hypothesis -r tests/spark/requirements.txt
+	  -e '.[cluster,spark]' -e ops/pyspark-delaylog pytest pytest-xdist hypothesis \
+	  -r tests/spark/requirements.txt
 	$(SPARK)/bin/pip install --quiet --disable-pip-version-check --no-deps -r requirements-cluster.txt
+	@touch $@
+
+# PySpark of other versions, and nothing of ours: a package is sent to it.
+.venv-spark-%/ready: tests/spark/packages/pyspark-%.txt tests/spark/requirements.txt
+	$(PYTHON) -m venv $(@D)
+	grep -v '^pyspark==' tests/spark/requirements.txt > $(@D)/constraints.txt
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -c $(@D)/constraints.txt -r $<
 	@touch $@
 
 # Generators of clients, Go and TypeScript. The tests themselves run in the broker's environment.
@@ -175,7 +184,7 @@ pictures: $(UI_READY)  ## make the pictures of the dashboard in docs/pictures ag
 	  cp .ui-pictures/$$each.png docs/pictures/; done
 
 # One process, since one session of Spark serves all its tests.
-test-spark: venv $(DEMO_SPARK_READY)  ## the Spark sinks, streams and jobs, in a Spark of this machine
+test-spark: venv $(DEMO_SPARK_READY) .venv-spark-4.0/ready  ## the Spark sinks, streams and jobs, in a Spark of this machine
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m 'not drill' tests/client/spark tests/spark
 
@@ -186,7 +195,7 @@ nightly drills: venv  ## `test` with ten times the random examples, and the dril
 drills-core: venv  ## the drills that need no Java
 	$(BIN)/pytest -m drill $(APART) tests
 
-drills-spark: venv $(SPARK_READY)  ## those of Spark
+drills-spark: venv $(SPARK_READY) .venv-spark-3.5/ready  ## those of Spark
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m drill tests/client/spark tests/spark
 
@@ -210,6 +219,6 @@ bench-eta: $(CLIENTS_READY)  ## measure Celery workers that hold ETA tasks, on R
 	$(BIN)/python bench/eta_tasks.py
 
 clean:  ## remove what was made here
-	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) $(LANGUAGES) $(UI) .ui-pictures .redis-reference .node build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .venv-spark-* $(LANGUAGES) $(UI) .ui-pictures .redis-reference .node build dist src/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

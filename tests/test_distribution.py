@@ -36,10 +36,12 @@ QUIET: Final = ("--quiet", "--disable-pip-version-check", "-c", ROOT / "constrai
 
 FOLDERS: Final = ("broker", "client", "replication", "storage", "wheel")
 APART: Final = {
-    "delaylog/client/spark/": "pyspark_delaylog/",
-    "delaylog/client/spark_segments/": "pyspark_delaylog_segments/",
+    "client/spark/": "pyspark_delaylog/",
+    "client/spark_segments/": "pyspark_delaylog_segments/",
 }
-"""What ships by another name than that of its folder."""
+"""What ships by another name than that of its folder, in a distribution of its own."""
+
+OF_SPARK: Final = tuple(f"delaylog/{folder}" for folder in APART)
 
 BUILD: Final = "from setuptools import build_meta; build_meta.{hook}('dist')"
 PROGRAM: Final = """
@@ -253,14 +255,43 @@ def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     wanted = {f"delaylog/{path.relative_to(ROOT)}" for path in paths}
     wanted |= {f"delaylog/{path.name}" for path in (ROOT / "src/delaylog").glob("*.py")}
-    for folder, package in APART.items():
-        wanted = {re.sub(f"^{folder}", package, name) for name in wanted}
+    wanted = {name for name in wanted if not name.startswith(OF_SPARK)}
     modules = {name for name in names if name.endswith(".py")}
     assert modules == wanted
     assert "delaylog/py.typed" in names
     page = [path for path in (ROOT / "broker/ui/page").rglob("*") if path.is_file()]
     assert {f"delaylog/{path.relative_to(ROOT)}" for path in page} <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_data_source_of_spark_is_a_wheel_of_its_own(builder: Path, tmp_path: Path) -> None:
+    """It needs neither delaylog nor, where a cluster has its own, PySpark."""
+    project = ROOT / "ops" / "pyspark-delaylog"
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    sources = shutil.copytree(project, tmp_path / "project", ignore=ignored)
+    found = build(builder, sources, "build_wheel")
+    paths = [path for folder in APART for path in (ROOT / folder).rglob("*.py")]
+    wanted = {str(path.relative_to(ROOT)) for path in paths}
+    for folder, package in APART.items():
+        wanted = {re.sub(f"^{folder}", package, name) for name in wanted}
+    assert {name for name in contents(found) if name.endswith(".py")} == wanted
+    said = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    assert {re.split("[>=]", each)[0] for each in said["dependencies"]} == {
+        "numpy",
+        "pyarrow",
+        "requests",
+    }
+
+
+def test_both_distributions_ask_for_one_version() -> None:
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    path = ROOT / "ops" / "pyspark-delaylog" / "pyproject.toml"
+    theirs = tomllib.loads(path.read_text())["project"]
+    version = ours["version"]
+    assert theirs["version"] == version
+    (asked,) = ours["optional-dependencies"]["spark"]
+    assert asked == f"pyspark-delaylog[folders,pyspark]=={version}"
+    assert f"delaylog=={version}" in theirs["optional-dependencies"]["folders"]
 
 
 def test_what_is_installed_fits_together(python: Path) -> None:

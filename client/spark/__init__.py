@@ -1,25 +1,31 @@
 """A data source for Apache Spark, imported by the name `pyspark_delaylog` only.
 
 Spark discovers `DefaultSource` because the name of the module begins with `pyspark_`, so
-`format("delaylog")` works without registration. pyspark is imported only when one of the names
-is used, so that a program can run without it, for example with `--help`. The package imports
-nothing from `delaylog`, so that it can be shipped to executors alone, with `--py-files`.
+`format("delaylog")` works where this package is installed; elsewhere `register` does it. A name is
+imported when it is first used, so that a program can run without pyspark, for example with
+`--help`. The package imports nothing from `delaylog` but in `segments` and `jobs`, so that it can
+be installed, or shipped to executors, alone.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
-__all__ = ["DefaultSource", "DelaylogSource", "last_result"]
+_MODULES: Final = {
+    "DelaylogSource": "source",
+    "last_result": "results.reporting",
+    "register": "versions.registering",
+    "write_frame": "versions.mapped",
+}
+__all__ = ["DefaultSource", "DelaylogSource", "last_result", "register", "write_frame"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "last_result":
-        from pyspark_delaylog.results.reporting import last_result
+    if name == "DefaultSource":
+        from pyspark_delaylog.versions.registering import loaded_source
 
-        return last_result
-    if name in __all__:
-        from pyspark_delaylog.source import DelaylogSource
-
-        return DelaylogSource
+        return loaded_source()
+    if name in _MODULES:
+        return getattr(import_module(f"pyspark_delaylog.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

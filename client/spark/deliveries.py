@@ -15,8 +15,6 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
 from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.errors import BrokerError, DelaylogError, TransactionError
@@ -33,6 +31,7 @@ from pyspark_delaylog.transactions import (
     Transaction,
     Transactions,
 )
+from pyspark_delaylog.versions.spark_api import WriterCommitMessage
 
 RESULTS: Final = ("created", "kept", "replaced", "rejected")
 Messages = Sequence[WriterCommitMessage | None]

@@ -22,6 +22,14 @@ class SchemaError(DelaylogError, TypeError):
     """The DataFrame has columns that cannot be sent: rename, cast or drop them."""
 
 
+class VersionError(DelaylogError):
+    """This version of PySpark cannot do what is asked."""
+
+
+class LoadError(DelaylogError, ImportError):
+    """A package that a format needs is missing where Spark's workers run."""
+
+
 class RowError(DelaylogError, ValueError):
     """A row cannot be sent: correct the data, or let `onError` divert such rows."""
 

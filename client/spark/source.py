@@ -7,10 +7,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from pyspark_delaylog.claim_reader import DelaylogClaimReader
 from pyspark_delaylog.errors import OptionError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.schema import SOURCE_SCHEMA
+from pyspark_delaylog.versions.spark_api import need_stream_sink, need_stream_source
 from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
 
 
@@ -41,6 +41,7 @@ class DelaylogSource(DataSource):
     # Spark names the methods.
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
         """The streaming sink."""
+        need_stream_sink()
         self._only_append(overwrite, '.outputMode("append")')
         writer = DelaylogStreamWriter(self._parsed(), schema)
         writer.check_broker()
@@ -48,6 +49,9 @@ class DelaylogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802
         """The consuming stream."""
+        need_stream_source()
+        from pyspark_delaylog.claim_reader import DelaylogClaimReader
+
         return DelaylogClaimReader(self._parsed(), schema)
 
     def _parsed(self) -> Options:

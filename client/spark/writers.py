@@ -12,11 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType
 
 from pyspark_delaylog.broker_http import BrokerHttp
@@ -27,6 +22,11 @@ from pyspark_delaylog.results.reporting import report
 from pyspark_delaylog.schema import check_sink_schema
 from pyspark_delaylog.tasks import this_batch, this_task
 from pyspark_delaylog.transactions import Staged
+from pyspark_delaylog.versions.spark_api import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 log = logging.getLogger("pyspark_delaylog")
 

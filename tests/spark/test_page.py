@@ -14,14 +14,16 @@ from tests.spark.frames import messages
 from tests.spark.session import ROOT
 from tests.spark.test_consuming_stream import fill
 
+EXAMPLE = r'delaylog"\)|write_frame\('
+
 
 def test_the_examples_do_what_they_say(
     spark: SparkSession, broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (ROOT / "docs" / "SPARK.md").read_text()
     blocks = re.findall(r"(?:^    .*\n|^\n)+", page, re.MULTILINE)
-    examples = [textwrap.dedent(block) for block in blocks if 'delaylog")' in block]
-    assert len(examples) == 3
+    examples = [textwrap.dedent(block) for block in blocks if re.search(EXAMPLE, block)]
+    assert len(examples) == 4
     messages(spark, 0, 10).select("id", "value", "deliver_at").write.parquet(
         str(tmp_path / "reminders")
     )
@@ -33,5 +35,6 @@ def test_the_examples_do_what_they_say(
         exec(compile(placed.replace("/data", str(tmp_path)), "SPARK.md", "exec"), names)
     assert len(broker.rows("reminders")) == 1_010
     assert broker.transactions["reminders-2026-11"].rows == 1_000
+    assert broker.transactions["notices-2026-11"].rows == 1_000
     assert len(broker.acked) == 5
     assert "0 5" in capsys.readouterr().out

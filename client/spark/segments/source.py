@@ -12,15 +12,19 @@ import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import SegmentOptions, parse_options
 from pyspark_delaylog.segments.planning import Piece, plan
+
+if TYPE_CHECKING:
+    # PySpark 4.0 has none.
+    from pyspark.sql.datasource import Filter
 
 FORMAT: Final = "delaylog-segments"
 _PUSHING: Final = "data_source_pushdown_filters"

@@ -1,0 +1,84 @@
+"""What Spark gets for the names of our formats: their classes, or one that says why it has none.
+
+Spark searches all modules named `pyspark_…` in a Python worker of the driver. One that cannot be
+imported ends the search, and every format in Python becomes DATA_SOURCE_NOT_FOUND, without a cause.
+So a failed import must not leave `DefaultSource`: an `Unloaded` class reports it when a program
+uses the format. Nothing here imports more than PySpark.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import MutableMapping
+from importlib import import_module
+from typing import Any, ClassVar
+
+from pyspark_delaylog.errors import LoadError
+from pyspark_delaylog.versions.spark_api import DataSource, need_formats
+
+
+class Unloaded(DataSource):
+    """A format whose class cannot be imported here. Spark pickles it by its name."""
+
+    format: ClassVar[str]
+    module: ClassVar[str]
+    package: ClassVar[str]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return cls.format
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Raises LoadError with the cause."""
+        super().__init__(options)
+        try:
+            import_module(self.module)
+        except Exception as error:
+            raise LoadError(
+                f"format {self.format} cannot be loaded by the Python of Spark's workers, "
+                f"{sys.executable}: {type(error).__name__}: {error}. Install there: "
+                f"pip install '{self.package}', or let PYSPARK_PYTHON name a Python that has it"
+            ) from error
+        raise LoadError(f"format {self.format} could not be loaded before: start a new session")
+
+
+class UnloadedSource(Unloaded):
+    """In place of DelaylogSource."""
+
+    format, module, package = "delaylog", "pyspark_delaylog.source", "pyspark-delaylog"
+
+
+class UnloadedSegments(Unloaded):
+    """In place of SegmentSource."""
+
+    format, module = "delaylog-segments", "pyspark_delaylog.segments.source"
+    package = "pyspark-delaylog[folders]"
+
+
+def loaded_source() -> Any:
+    """DelaylogSource, or UnloadedSource if it cannot be imported."""
+    return _loaded(UnloadedSource, "DelaylogSource")
+
+
+def loaded_segments() -> Any:
+    """SegmentSource, or UnloadedSegments if it cannot be imported."""
+    return _loaded(UnloadedSegments, "SegmentSource")
+
+
+def register(spark: Any) -> None:
+    """Register both formats with a session, where Spark does not find them itself.
+
+    Raises VersionError with PySpark 3.5, and ImportError if this Python lacks a package of
+    `format("delaylog")`.
+    """
+    need_formats()
+    spark.dataSource.register(import_module(UnloadedSource.module).DelaylogSource)
+    spark.dataSource.register(loaded_segments())
+
+
+def _loaded(unloaded: type[Unloaded], name: str) -> Any:
+    try:
+        return getattr(import_module(unloaded.module), name)
+    except Exception:
+        return unloaded

@@ -1,0 +1,139 @@
+"""The connector in Pythons without delaylog, with PySpark of other versions, by `spark-submit`.
+
+`local-cluster` starts two executors as processes of their own, each in a folder of its own: what an
+executor imports was sent to it. A task reports the path from which it has imported the package.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.spark.fake_broker import FakeBroker
+from tests.spark.frames import ids_of
+from tests.spark.packages.environments import (
+    PROGRAM,
+    Environment,
+    beside,
+    built_wheel,
+    installed_apart,
+    linked,
+)
+
+ROWS = 2_000
+CLUSTER = "local-cluster[2,1,1024]"
+OLDEST = ".venv-spark-4.0"
+FORMATLESS = ".venv-spark-3.5"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def current(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return linked(tmp_path_factory.mktemp("current") / "venv")
+
+
+def by_py_files(
+    python: Environment, master: str, wheel: Path, broker: FakeBroker, folder: Path
+) -> dict[str, Any]:
+    """As docs/SPARK.md says: a wheel is a zip file."""
+    package = shutil.copy(wheel, folder / "pyspark_delaylog.zip")
+    words = [f"--master={master}", f"--py-files={package}", PROGRAM, broker.url, ROWS, folder]
+    return python.submit(*words, cwd=folder)
+
+
+def by_archives(
+    python: Environment, master: str, wheel: Path, broker: FakeBroker, folder: Path
+) -> dict[str, Any]:
+    packages = installed_apart(wheel, folder / "packages")
+    words = [
+        f"--master={master}",
+        f"--archives={packages}.tar.gz#unpacked",
+        "--conf=spark.executorEnv.PYTHONPATH=./unpacked",
+    ]
+    words += [str(PROGRAM), broker.url, str(ROWS), str(folder)]
+    return python.submit(*words, cwd=folder, PYTHONPATH=str(packages))
+
+
+def assert_loaded(said: dict[str, Any], broker: FakeBroker, *topics: str) -> None:
+    for topic in topics:
+        assert sorted(broker.ids(topic)) == ids_of(0, ROWS), topic
+    assert all(place.endswith(" False") for place in said["places"]), "no task had delaylog"
+    assert "No module named 'delaylog'" in said["folder"]
+    assert "pip install 'pyspark-delaylog[folders]'" in said["folder"]
+
+
+def assert_two_executors(said: dict[str, Any], place: str) -> None:
+    found = [each.split() for each in said["places"]]
+    assert len({process for process, _, _ in found}) == 2
+    assert {path for _, path, _ in found} == {f"{place}/pyspark_delaylog/__init__.py"}
+
+
+def test_py_files_on_two_executors(
+    current: Environment, wheel: Path, broker: FakeBroker, tmp_path: Path
+) -> None:
+    said = by_py_files(current, CLUSTER, wheel, broker, tmp_path)
+    assert (said["register"], said["load"], said["sink"]) == ("", "", "")
+    assert_loaded(said, broker, "batch", "mapped", "stream")
+    assert_two_executors(said, "pyspark_delaylog.zip")
+
+
+def test_archives_on_two_executors_with_the_oldest_pyspark(
+    wheel: Path, broker: FakeBroker, tmp_path: Path
+) -> None:
+    """4.0 has no writer for its streams: `foreachBatch` with write_frame writes the same rows."""
+    said = by_archives(beside(OLDEST), CLUSTER, wheel, broker, tmp_path)
+    assert said["version"].startswith("4.0.")
+    assert (said["register"], said["load"]) == ("", "")
+    assert "the streaming sink needs PySpark 4.1 or newer, this is 4.0." in said["sink"]
+    assert_loaded(said, broker, "batch", "mapped", "stream")
+    assert_two_executors(said, "unpacked")
+
+
+@pytest.mark.drill
+def test_pyspark_without_formats(wheel: Path, broker: FakeBroker, tmp_path: Path) -> None:
+    said = by_py_files(beside(FORMATLESS), "local[2]", wheel, broker, tmp_path)
+    assert said["version"].startswith("3.5.")
+    assert "formats in Python need PySpark 4.0 or newer, this is 3.5." in said["register"]
+    for topic in ("mapped", "stream"):
+        assert sorted(broker.ids(topic)) == ids_of(0, ROWS), topic
+
+
+def test_workers_without_pyarrow_say_so(wheel: Path, tmp_path: Path) -> None:
+    """Spark searches formats in a worker, and would only say NOT_FOUND."""
+    bare = linked(tmp_path / "bare", "pyarrow")
+    packages = installed_apart(wheel, tmp_path / "packages")
+    program = tmp_path / "program.py"
+    program.write_text(UNREGISTERED)
+    said = bare.submit(
+        "--master=local[1]",
+        program,
+        cwd=tmp_path,
+        PYTHONPATH=str(packages),
+    )
+    for name, missing in {"delaylog": "pyarrow", "delaylog-segments": "delaylog"}.items():
+        assert "DATA_SOURCE_NOT_FOUND" not in said[name]
+        assert f"format {name} cannot be loaded by the Python of Spark's workers" in said[name]
+        assert f"{bare.python}: ModuleNotFoundError: No module named '{missing}'" in said[name]
+
+
+UNREGISTERED = """
+import json
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+said = {}
+for name in ("delaylog", "delaylog-segments"):
+    try:
+        spark.read.format(name).load()
+    except Exception as error:
+        said[name] = str(error)
+spark.stop()
+print(json.dumps(said))
+"""
