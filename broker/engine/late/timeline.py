@@ -30,7 +30,7 @@ CAUSES: Final = (
     "slow_consumers",
     "unknown",
 )
-"""All causes. Of several at one time the first counts: a paused topic needs no consumer."""
+"""All causes. LEASE frames have their numbers here: new ones are added at the end."""
 UNKNOWN: Final = "unknown"
 SPAN_MIN_MS: Final = 20
 """Shorter spans are not kept."""
