@@ -81,8 +81,13 @@ def explain(
         if number % _PIECES_A_SLICE == 0:
             yield None
     least_ms = max(PIECE_MIN_MS, (until_ms - from_ms) // PARTS_MAX)
+    joined: list[Wait] = []
+    for number, piece in enumerate(_without_crumbs(pieces), 1):
+        _add(joined, piece)
+        if number % _PIECES_A_SLICE == 0:
+            yield None
     parts: list[Wait] = []
-    for part in _grouped(list(_without_crumbs(pieces)), least_ms):
+    for part in _grouped(joined, least_ms):
         _add(parts, part)
     return parts
 
@@ -116,21 +121,19 @@ def _pieces(from_ms: int, until_ms: int, found: Sequence[Wait]) -> Iterator[Wait
 def _without_crumbs(pieces: Sequence[Wait]) -> Iterator[Wait]:
     """Short unknown pieces get the cause of a neighbour: the timeline keeps no shorter spans."""
     for at, piece in enumerate(pieces):
-        known = [each for each in pieces[max(at - 1, 0) : at + 2] if each.cause != UNKNOWN]
-        if piece.cause == UNKNOWN and piece.size_ms < SPAN_MIN_MS and known:
-            piece = piece._replace(cause=known[0].cause, origin=known[0].origin)
+        if piece.cause == UNKNOWN and piece.size_ms < SPAN_MIN_MS:
+            near = pieces[max(at - 1, 0) : at + 2]
+            known = next((each for each in near if each.cause != UNKNOWN), piece)
+            piece = piece._replace(cause=known.cause, origin=known.origin)
         yield piece
 
 
 def _grouped(pieces: Sequence[Wait], least_ms: int) -> Iterator[Wait]:
     """Pieces of at least `least_ms`: shorter ones are joined, under the cause of most of them."""
-    joined: list[Wait] = []
-    for piece in pieces:
-        _add(joined, piece)
     group: list[Wait] = []
     last: list[Wait] = []
     """The part before, which takes short pieces that are too few for a part of their own."""
-    for piece in joined:
+    for piece in pieces:
         if piece.size_ms >= least_ms:
             if last or not group:
                 if last:
