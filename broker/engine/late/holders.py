@@ -43,12 +43,16 @@ class KeyHolders:
 
     def leased(self, lease: LeaseDecision, at_ms: int) -> None:
         """A LEASE frame of the group."""
-        for key, origin in self._keyed(lease.refs):
+        attempts = lease.attempts
+        for at, key, origin in self._keyed(lease.refs):
             self._retrying.discard(key)
             held = self._open.get(key)
             if held is None or held.origin != origin:
                 self._close(key, at_ms)
-                self._begin(key, 0 if lease.extends else at_ms, origin)
+                # A retry whose first lease was not seen has held the key all the time.
+                tried = attempts if isinstance(attempts, int) else int(attempts[at])
+                before = lease.extends or (tried > 1 and key in self._unseen)
+                self._begin(key, 0 if before else at_ms, origin)
 
     def settled(self, settle: SettleDecision, at_ms: int) -> None:
         """A SETTLE frame of the group: what has ended holds no key."""
@@ -80,20 +84,20 @@ class KeyHolders:
         for key in [key for key in self._open if force or key in self._retrying]:
             self._close(key, at_ms)
 
-    def _keyed(self, refs: Int64Array) -> Iterator[tuple[int, int]]:
-        """(key, origin) of the messages among `refs` that have one of the keys."""
+    def _keyed(self, refs: Int64Array) -> Iterator[tuple[int, int, int]]:
+        """(index, key, origin) of the messages among `refs` that have one of the keys."""
         if not len(self._keys) or not len(refs):
             return
-        refs = refs[self._state.hours.known(refs)]
-        rows = self._state.hours.rows(refs)
+        known = np.flatnonzero(self._state.hours.known(refs))
+        rows = self._state.hours.rows(refs[known])
         at = np.flatnonzero(np.isin(rows["key_hash"], self._keys))
-        columns = rows["key_hash"][at].tolist(), rows["origin"][at].tolist()
+        columns = known[at].tolist(), rows["key_hash"][at].tolist(), rows["origin"][at].tolist()
         yield from zip(*columns, strict=True)
 
     def _appeared(self, refs: Int64Array, held: Mask) -> None:
         """Messages that held their keys until this frame: an unknown holder was one of them."""
         if self._unseen and some(held):
-            for key, origin in self._keyed(refs[held]):
+            for _, key, origin in self._keyed(refs[held]):
                 if key in self._unseen:
                     self._begin(key, 0, origin)
 

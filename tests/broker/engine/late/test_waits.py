@@ -178,15 +178,20 @@ def key_waits(host: Host, id: str) -> list[tuple[int, int]]:
     return [(wait.size_ms, wait.origin) for wait in life.waits if wait.cause == "key"]
 
 
-@pytest.mark.parametrize("how", ["ack", "still", "retry", "expired", "extended"])
+@pytest.mark.parametrize("how", ["ack", "still", "retry", "retried", "expired", "extended"])
 def test_a_holder_that_was_leased_before_the_victim_was_sent(host: Any, how: str) -> None:
     """The usual stuck key: the log is read from the victim's SEND frame on."""
     with asking(host):
         host.send(1, ids=["a"], keys=["k"])
         holder = host.receive(lease=4_000 if how == "expired" else 60_000)
         host.advance(1_000)
+        if how == "retried":
+            host.nack(holder, 3_000)
         host.send(1, ids=["b"], keys=["k"])
         host.advance(5_000)
+        if how == "retried":
+            holder = host.receive()
+            host.advance(100)
         if how == "extended":
             host.extend(holder, 90_000)
         if how in ("retry", "expired"):
