@@ -103,7 +103,8 @@ class Evidence:
             for last_ms, at_ms in self._restarts
             if not any(_reaches(span, at_ms) for span in told)
         ]
-        known_ms = min(timeline.since_ms, self.last_ms)
+        # A follower does not say who asked: the leader knows.
+        known_ms = 0 if state.following else min(timeline.since_ms, self.last_ms)
         self._spans = spans + self._workload.spans(self.first_ms, known_ms, self.last_ms, holes)
 
     def waits(
