@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.settings import RateLimit
 from tests.broker.engine.host import Host
@@ -286,6 +287,20 @@ def test_consumers_are_not_blamed_without_evidence(host: Any) -> None:
         host.send(1, ids=["a"], tags=["x"])
         host.advance(5_000)
         assert causes(host, "a") == [("unknown", 5_000)]
+
+
+def test_a_locked_key_bounds_only_what_waits_for_it(host: Any) -> None:
+    """Consumers wait for other tags, while a message that nobody wants keeps a key locked."""
+    other = TagFilter(frozenset([b"y"]))
+    host.send(1, keys="k")
+    host.receive(lease=600_000)
+    host.send(1, ids=["a"], tags="x")
+    with asking(host):
+        host.receive(only=other)
+        assert bound(host) == "slow_consumers"
+        host.send(1, ids=["b"], keys="k", tags="y")
+        host.receive(only=other)
+        assert bound(host) == "key"
 
 
 def test_notes_have_all_spans_whichever_message_is_taken_first(host: Any) -> None:
