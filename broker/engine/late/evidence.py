@@ -14,9 +14,9 @@ from delaylog.broker.engine.late.holders import KeyHolders
 from delaylog.broker.engine.late.late_note import noted_spans
 from delaylog.broker.engine.late.timeline import MERGED_MS, Span
 from delaylog.broker.engine.late.workload import Workload
-from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision
+from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SendDecision, SettleDecision
 
 Decision: TypeAlias = LeaseDecision | SettleDecision | MoveDecision
 NOTED_MAX: Final = 4_096
@@ -48,6 +48,13 @@ class Evidence:
         """The log was read up to this time."""
         self.first_ms = self.first_ms or at_ms
         self.last_ms = max(self.last_ms, at_ms)
+
+    def sent(self, send: SendDecision, found: FoundMessage) -> None:
+        """The SEND frame of a message: it may wait for the end of another one with its id."""
+        if send.successors is not None:
+            _, predecessors, groups = send.successors
+            mine = predecessors[groups == self._place[1]]
+            self._holders.follows(found.origin, int(found.row["id_hash"]), mine)
 
     def take(self, decision: Decision, at_ms: int) -> None:
         """A frame of the group."""

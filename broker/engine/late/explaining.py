@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from delaylog.broker.engine.late.timeline import CAUSES, SPAN_MIN_MS, UNKNOWN, Span
+from delaylog.broker.engine.late.timeline import CAUSES, UNKNOWN, Span
 
 ORDER: Final = (
     "down",
@@ -34,6 +34,8 @@ _RANK: Final = {cause: rank for rank, cause in enumerate(ORDER)}
 assert set(ORDER) == set(CAUSES), "each cause has a place in the order"
 PIECE_MIN_MS: Final = 5
 """A shorter piece counts to its neighbour."""
+UNKNOWN_MIN_MS: Final = 100
+"""A shorter unknown piece counts to its neighbour: stalls and commits below are not noted."""
 PARTS_MAX: Final = 256
 """Pieces shorter than this share of a wait are joined: it has about this number of parts."""
 _PIECES_A_SLICE: Final = 256
@@ -119,9 +121,9 @@ def _pieces(from_ms: int, until_ms: int, found: Sequence[Wait]) -> Iterator[Wait
 
 
 def _without_crumbs(pieces: Sequence[Wait]) -> Iterator[Wait]:
-    """Short unknown pieces get the cause of a neighbour: the timeline keeps no shorter spans."""
+    """Short unknown pieces get the cause of a neighbour."""
     for at, piece in enumerate(pieces):
-        if piece.cause == UNKNOWN and piece.size_ms < SPAN_MIN_MS:
+        if piece.cause == UNKNOWN and piece.size_ms < UNKNOWN_MIN_MS:
             near = pieces[max(at - 1, 0) : at + 2]
             known = next((each for each in near if each.cause != UNKNOWN), piece)
             piece = piece._replace(cause=known.cause, origin=known.origin)

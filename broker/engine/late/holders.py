@@ -2,8 +2,11 @@
 
 A message locks its key from its lease to its end: also while it waits for a retry. At most one
 message holds a key at a time. Rows give the keys of the messages that a frame names, as long as
-they are kept. A holder that was leased before the first frame is found when a frame extends,
-returns or ends its lease, or else by the leases of now (`look`).
+they are kept. A message may also wait for the end of another one that was under lease with its id
+when it was sent: here that one holds a key of its own, minus the successor's origin.
+
+A holder that was leased before the first frame is found when a frame extends, returns or ends its
+lease, or else by the leases of now (`look`).
 """
 
 from __future__ import annotations
@@ -41,6 +44,14 @@ class KeyHolders:
 
     # ------------------------------------------------------------------ frames
 
+    def follows(self, origin: int, id_hash: int, predecessors: Int64Array) -> None:
+        """A message was sent while one of these was under lease with the same id."""
+        known = predecessors[self._state.hours.known(predecessors)]
+        same = known[self._state.hours.rows(known)["id_hash"] == id_hash]
+        if len(same):
+            self._open[-origin] = Held(0, None, int(same[0]))
+            self._closed[-origin] = []
+
     def leased(self, lease: LeaseDecision, at_ms: int) -> None:
         """A LEASE frame of the group."""
         attempts = lease.attempts
@@ -77,7 +88,10 @@ class KeyHolders:
         if move.cause in _RETURNS:
             self._returned(origins)
         else:
-            self._release(origins, at_ms)
+            # Successors go on waiting.
+            for key in self._named(origins):
+                if key > 0:
+                    self._close(key, at_ms)
 
     def purged(self, at_ms: int, *, force: bool) -> None:
         """A purge ended what waited for a retry, and with `force` what was under lease."""
@@ -151,10 +165,9 @@ class KeyHolders:
         return out
 
     def of(self, key: int, origin: int) -> list[Held]:
-        """When other messages than `origin` held a key, in order."""
-        holds = [*self._closed.get(key, ())]
-        if key in self._open:
-            holds.append(self._open[key])
+        """When a message waited for others, by its key and its origin."""
+        holds = [held for each in (key, -origin) for held in self._closed.get(each, ())]
+        holds += [self._open[each] for each in (key, -origin) if each in self._open]
         return [held for held in holds if held.origin != origin]
 
 

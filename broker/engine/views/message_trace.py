@@ -33,12 +33,20 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.log_reader import FrameHops
-from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision
+from delaylog.storage.log.payloads import (
+    LeaseDecision,
+    MoveDecision,
+    SendDecision,
+    SettleDecision,
+    unpack,
+)
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.work import IoJob, ReadJob, Work
 
 TRACE_SECONDS: Final = 2.0
 """Time limit for reading the log, which contains some hundred MiB of frames."""
+SEND_BYTES_MAX: Final = 1 << 20
+"""A larger SEND frame is not read for the messages that its messages wait for."""
 _FRAMES_A_SLICE: Final = 1_000
 _TAKEN_A_SLICE: Final = 8
 _DECODERS: Final[dict[FrameKind, Callable[[Block], Decision]]] = {
@@ -79,7 +87,7 @@ class Purge(NamedTuple):
     """Also of messages under lease."""
 
 
-_Taken: TypeAlias = tuple[FrameHeader, Decision | Purge]
+_Taken: TypeAlias = tuple[FrameHeader, Decision | SendDecision | Purge]
 
 
 @dataclass(slots=True)
@@ -131,7 +139,10 @@ class Traces:
         self._by_ref: dict[int, Trace] = {}
         self._read = [self._begin(one) for one in found]
         """What the log says of each message."""
-        self._sent = {trace.sent_position: trace for trace in self._read}
+        self._sent: dict[int, list[Trace]] = {}
+        """By position of their SEND frames."""
+        for trace in self._read:
+            self._sent.setdefault(trace.sent_position, []).append(trace)
         self._position = min(self._sent, default=0)
         """Where the log is read next."""
         self._whole = True
@@ -208,10 +219,11 @@ class Traces:
             if header.kind == FrameKind.EPOCH_BEGIN:
                 evidence.restarted(at_ms)
             evidence.read(at_ms)
-            trace = sent.get(header.position)
-            if trace is not None:
+            mine = sent.get(header.position, ())
+            for trace in mine:
                 trace.steps[0] |= _who(header)
-            return header.kind in _KINDS
+            small = header.kind == FrameKind.SEND and header.payload_size <= SEND_BYTES_MAX
+            return header.kind in _KINDS or (small and len(mine) > 0)
 
         for frame in hops.run(_FRAMES_A_SLICE, wanted):
             decision = _decoded(frame, self._place)
@@ -219,11 +231,15 @@ class Traces:
                 frames.append((frame.header, decision))
 
     def _take(
-        self, header: FrameHeader, decision: Decision | Purge
+        self, header: FrameHeader, decision: Decision | SendDecision | Purge
     ) -> Generator[IoJob | float | None, None, None]:
         at_ms, who = header.leader_time_ms, _who(header)
         if isinstance(decision, Purge):
             self._evidence.purged(at_ms, force=decision.force)
+            return
+        if isinstance(decision, SendDecision):
+            for trace in self._sent[header.position]:
+                self._evidence.sent(decision, trace.found)
             return
         self._evidence.take(decision, at_ms)
         if isinstance(decision, LeaseDecision):
@@ -332,9 +348,12 @@ class Traces:
             ready_ms = at_ms if step["event"] == "ready" else None
 
 
-def _decoded(frame: Frame, place: tuple[int, int]) -> Decision | Purge | None:
+def _decoded(frame: Frame, place: tuple[int, int]) -> Decision | SendDecision | Purge | None:
     """What a frame says of a group; None if it is of another one."""
     kind, payload = frame.header.kind, frame.payload
+    if kind == FrameKind.SEND:
+        decided = SendDecision.decode(unpack(payload)[0])
+        return None if decided.successors is None else decided
     if kind == FrameKind.FLOOR:
         members = msgpack.unpackb(payload)
         mine = (members["topic"], members["group"]) == place

@@ -229,6 +229,26 @@ def test_a_holder_of_now_is_found_though_no_frame_names_it(host: Any) -> None:
     assert key_waits(host, "c") == [(1_000, holder[0].origin)]
 
 
+def test_a_successor_waits_for_the_end_of_its_predecessor(host: Any) -> None:
+    """Both have one id; also while the predecessor waits for its retry."""
+    host.configure(merge_leased="successor")
+    with asking(host):
+        host.send([b"old"], ids=["a"])
+        old = host.receive(lease=60_000)
+        host.send([b"new"], ids=["a"], merge="replace")
+        host.advance(2_000)
+        host.nack(old, 3_000)
+        host.advance(3_000)
+        old = host.receive()
+        assert [message.body for message in old] == [b"old"]
+        host.advance(500)
+        host.ack(old)
+        host.advance(100)
+        assert [message.body for message in host.receive()] == [b"new"]
+    waits = key_waits(host, "a")
+    assert waits == [(5_500, old[0].origin)]
+
+
 def test_a_message_that_holds_its_key_twice(host: Any) -> None:
     """Dead and replayed, it locks the key again: read in one pass with a message sent later."""
     host.configure(max_retry=0)

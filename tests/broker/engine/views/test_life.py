@@ -108,6 +108,8 @@ def test_what_is_to_come(host: Any) -> None:
     names = host.ids_of(host.send(2, delay=[1_000, 60_000]))
     host.advance(2_000)
     ready, waits = lives(host, names)
+    assert ready.complete
+    assert waits.complete
     assert [event for event, _ in told(ready)] == ["sent", "ready"]
     assert told(waits)[1] == ("due", host.now_ms + 58_000)
 
