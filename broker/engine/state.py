@@ -8,11 +8,11 @@ this object and recovers another one from disk.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -208,6 +208,8 @@ class EngineState:
         unless they are still being loaded."""
         self.marks = Marks()
         self.timeline = Timeline(now_ms)
+        self.recent_traces: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        """Traces of messages that were read last, to be read on; see `views`."""
         self.staged = StagedParts(log)
         self.taps = Taps()
         self.packed_topics = PackedTopics(self.by_number, self.series)

@@ -146,6 +146,8 @@ class LeaseDecision:
     """Where each consumer called from, "" = not known; empty if no address is known."""
     late: Sequence[Sequence[int]] = ()
     """Why messages of the group were late: [number of a cause, from, until] of spans of time."""
+    extends: bool = False
+    """Whether the lease existed before. Frames of earlier releases do not say it."""
 
     @property
     def last_lease(self) -> int:
@@ -199,6 +201,8 @@ class LeaseDecision:
             head["addresses"] = self.addresses
         if self.late:
             head["late"] = self.late
+        if self.extends:
+            head["extends"] = True
         return pack(head, self.refs.astype("<i8", copy=False).tobytes())
 
     @classmethod
@@ -217,6 +221,7 @@ class LeaseDecision:
             consumers=head.get("consumers", ()),
             addresses=head.get("addresses", ()),
             late=head.get("late", ()),
+            extends=head.get("extends", False),
         )
 
 

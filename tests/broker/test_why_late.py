@@ -83,6 +83,24 @@ def test_a_paused_topic_and_a_stuck_key(broker: Any, topic: str) -> None:
     assert held["until_ms"] - held["from_ms"] >= 500
 
 
+def test_a_holder_that_was_leased_before(broker: Any, topic: str) -> None:
+    """The message that waits was sent when its key was stuck already: told meanwhile and after."""
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", {"body": "x", "id": "a", "key": "k"})
+    (first,) = receive(broker, topic)
+    broker.post(f"{path}/messages", {"body": "x", "id": "b", "key": "k"})
+    asked = broker.later("POST", f"{path}/receive", {"wait_ms": 20_000})
+    time.sleep(0.8)
+    for _ in range(2):
+        message = broker.call("GET", f"{path}/messages/b?life=true").json
+        (held,) = [wait for wait in message["waits"] if wait["cause"] == "key"]
+        assert held["held_by"] == "a"
+        assert held["until_ms"] - held["from_ms"] >= 500
+        if not asked.done():
+            broker.post(f"{path}/ack", {"receipts": [first["receipt"]]})
+            assert asked.result(20).json["messages"]
+
+
 def test_a_slow_disk(start_broker: Callable[..., Any], tmp_path: Path) -> None:
     """The send is not durable yet when its message is due."""
     armed = tmp_path / "armed"

@@ -1,6 +1,6 @@
 """What happened to messages, for answers: their steps, and why attempts at them failed.
 
-The steps are read from the log, which takes tens of milliseconds when it is long. Failures are in
+The steps are read from the log, which takes up to two seconds when it is long. Failures are in
 memory, and are kept when the log has none of the steps any more. Consumers write reasons, often
 from exceptions that quote the message, so callers without the right `bodies` see none (`told`).
 """
@@ -8,7 +8,7 @@ from exceptions that quote the message, so callers without the right `bodies` se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,21 +20,33 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.message_trace import Trace, Traces
 
+TRACES_KEPT: Final = 16
+"""Traces that a later call can read on: a megabyte each at most."""
+
 
 async def traces_of(
     ctx: Context, topic: Topic, group: Group, found: Sequence[FoundMessage]
 ) -> list[Trace]:
-    """The traces of messages as a group saw them."""
-    node = ctx.node
-    traces = Traces(
-        node.engine.state,
-        topic,
-        found,
-        group=group,
-        now_ms=node.clock.now_ms(),
-        clock=node.machine.steady_s,
-    )
+    """The traces of messages as a group saw them.
+
+    The log is read on where the last call for the same message ended: a page asks again and again.
+    """
+    node, state, now_ms = ctx.node, ctx.node.engine.state, ctx.node.clock.now_ms()
+    # A purge that erases also erases what the log said.
+    key = (topic.number, topic.erased, group.number, *(one.origin for one in found))
+    # Removed, since only one call at a time can read it on.
+    traces: Traces | None = state.recent_traces.pop(key, None)
+    if traces is None:
+        clock = node.machine.steady_s
+        traces = Traces(state, topic, found, group=group, now_ms=now_ms, clock=clock)
+    else:
+        traces.again(found, now_ms)
     await node.run(traces.work())
+    # A follower's log may be cut back.
+    if len(found) == 1 and not state.following:
+        state.recent_traces[key] = traces
+        if len(state.recent_traces) > TRACES_KEPT:
+            state.recent_traces.popitem(last=False)
     return traces.traces
 
 

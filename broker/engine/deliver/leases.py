@@ -7,7 +7,7 @@ in leader time and come from LEASE frames, so they survive a restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,13 +18,14 @@ from sortedcontainers import SortedDict
 
 from delaylog.broker.engine.snapshot_list import SnapshotList, SnapshotNode
 from delaylog.storage.columns.packing import PackedList
-from delaylog.storage.columns.questions import among, every, rising
+from delaylog.storage.columns.questions import among, every, rising, some
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
 from delaylog.storage.messages.batch import Column
 
 BUCKET_MS: Final = 50
 """Width of the expiry buckets. No lease ends before its deadline."""
+_LEASES_A_SLICE: Final = 64
 _PACKER: Final = msgpack.Packer()
 _COLUMNS: Final = ("origins", "refs", "attempts", "deadlines")
 
@@ -242,6 +243,22 @@ class LeaseTable:
             if lease.keys is not None:
                 open_ = _keyed(lease.keys[lease.open], lease.origins[lease.open])
                 yield lease.topic, lease.group, open_.keys
+
+    def holding(
+        self, topic: int, group: int, keys: set[int]
+    ) -> Generator[None, None, dict[int, int]]:
+        """By key (hash), origin of the message under lease that has it; in slices."""
+        wanted = np.array(sorted(keys), np.uint64)
+        out: dict[int, int] = {}
+        for at, lease in enumerate(list(self._leases.values()), 1):
+            if (lease.topic, lease.group) == (topic, group) and lease.keys is not None:
+                hit = lease.open & np.isin(lease.keys, wanted)
+                if some(hit):
+                    found = lease.keys[hit].tolist(), lease.origins[hit].tolist()
+                    out.update(zip(*found, strict=True))
+            if at % _LEASES_A_SLICE == 0:
+                yield None
+        return out
 
     def shift(self, by_ms: int) -> None:
         """Move every deadline: leader time jumped by `by_ms`."""

@@ -308,6 +308,7 @@ def _lease_until(
         refs=lease.refs[rows],
         attempts=lease.attempts[rows],
         untried=0 if untried is None or not some(untried) else untried.astype(np.uint8),
+        extends=True,
     )
     _, end = state.append(FrameKind.LEASE, decision.encode(), now_ms)
     apply_lease(state, decision, end)

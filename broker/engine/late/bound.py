@@ -26,8 +26,9 @@ def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
     if place in state.marks.rate_limited:
         return "rate_limit"
     if timeline.asking((topic.namespace, topic.name, group.name)):
-        # Consumers wait although messages are ready: their keys are locked, or they wait for the
-        # end of another message with their id.
+        # Consumers wait although messages are ready: for the end of a message with the same key or
+        # id. Or else they asked for other tags or ids, and nobody asks for these messages.
         gate = group.made_gate
-        return "key" if gate is not None and gate.in_use else "slow_consumers"
+        if gate is not None and gate.parking.parks:
+            return "key"
     return "slow_consumers" if leased else "no_consumers"

@@ -35,7 +35,7 @@ CAUSES: Final = (
     "slow_consumers",
     "unknown",
 )
-"""All causes. Of several at one time the first counts: a paused topic needs no consumer."""
+"""All causes. LEASE frames have their numbers here: new ones are added at the end."""
 UNKNOWN: Final = "unknown"
 LASTING: Final = ("paused", "leased_max")
 """Causes that are noted when they begin and when they end. A pause is of a whole topic."""

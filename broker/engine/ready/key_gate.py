@@ -268,6 +268,10 @@ class KeyGate:
         """Whether no message locks a key."""
         return key not in self._working and key not in self._retries
 
+    def retrying(self, key: int) -> int | None:
+        """Origin of the message that locks a key for its retry; None if there is none."""
+        return self._retries.get(key)
+
     def locked(self, keys: Keys) -> Mask:
         """Which of the keys are locked."""
         found = self._working.find(keys)

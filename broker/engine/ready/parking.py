@@ -61,6 +61,11 @@ class Parking:
         """Whether a parked message may be handed out now."""
         return self.any.freed or any(lot.freed for lot in self.filters.values())
 
+    @property
+    def parks(self) -> bool:
+        """Whether any message is parked."""
+        return len(self.any) > 0 or any(len(lot) for lot in self.filters.values())
+
     def note_free(self, keys: Keys) -> None:
         """These keys were unlocked."""
         self.any.note_free(keys)

@@ -9,43 +9,52 @@ contain any more are missing, and `complete` is false then.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgpack
 import numpy as np
 
-from delaylog.broker.engine.late.explaining import Wait, explain
-from delaylog.broker.engine.late.holders import KeyHolders
-from delaylog.broker.engine.late.late_note import noted_spans
-from delaylog.broker.engine.late.timeline import SPAN_MIN_MS, Span
+from delaylog.broker.engine.late.evidence import Decision, Evidence
+from delaylog.broker.engine.late.explaining import Wait
+from delaylog.broker.engine.late.timeline import SPAN_MIN_MS
 from delaylog.broker.engine.model import FoundMessage, Topic, cause_name
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.hours.far.far_hour import FarHour
+from delaylog.broker.engine.views.moved_rows import MovedRow, moved_row
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
-    HOUR_MS,
-    HOUR_SHIFT,
-    INDEX_BITS,
     Cause,
     FrameHeader,
     FrameKind,
     Int64Array,
     MessageState,
-    RowArray,
 )
 from delaylog.storage.log.frames import Frame
-from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision
-from delaylog.storage.messages.rows import seconds_of
-from delaylog.storage.work import IoJob, Work
+from delaylog.storage.log.log_reader import FrameHops
+from delaylog.storage.log.payloads import (
+    LeaseDecision,
+    MoveDecision,
+    SendDecision,
+    SettleDecision,
+    unpack,
+)
+from delaylog.storage.messages.batch import Block
+from delaylog.storage.work import IoJob, ReadJob, Work
 
 TRACE_SECONDS: Final = 2.0
 """Time limit for reading the log, which contains some hundred MiB of frames."""
-SECOND_ROWS_MAX: Final = 65_536
-"""Rows of a second that are searched for a moved row, at most."""
-_SCAN_ROWS: Final = 4_096
+SEND_BYTES_MAX: Final = 1 << 20
+"""A larger SEND frame is not read for the messages that its messages wait for."""
 _FRAMES_A_SLICE: Final = 1_000
-_KINDS: Final = frozenset((FrameKind.LEASE, FrameKind.SETTLE, FrameKind.MOVE))
+_TAKEN_A_SLICE: Final = 8
+_DECODERS: Final[dict[FrameKind, Callable[[Block], Decision]]] = {
+    FrameKind.LEASE: LeaseDecision.decode,
+    FrameKind.SETTLE: SettleDecision.decode,
+    FrameKind.MOVE: MoveDecision.decode,
+}
+_KINDS: Final = frozenset((*_DECODERS, FrameKind.FLOOR))
 _MOVES: Final = {
     Cause.NACK: "nacked",
     Cause.LEASE_EXPIRED: "lease_expired",
@@ -69,6 +78,16 @@ EVENTS: Final = (
 """All events; `due` is one to come."""
 
 Step = dict[str, Any]
+
+
+class Purge(NamedTuple):
+    """A purge of a group."""
+
+    force: bool
+    """Also of messages under lease."""
+
+
+_Taken: TypeAlias = tuple[FrameHeader, Decision | SendDecision | Purge]
 
 
 @dataclass(slots=True)
@@ -114,16 +133,33 @@ class Traces:
         """As `group` saw them, or the default group if None. `clock` returns seconds."""
         self._state = state
         self._topic = topic
-        self._group = (group or topic.default).number
+        self._place = topic.number, (group or topic.default).number
         self._now_ms = now_ms
         self._clock = clock
         self._by_ref: dict[int, Trace] = {}
-        self._noted: list[Span] = []
-        """What LEASE frames say of the group."""
-        self.traces = [self._begin(one) for one in found]
+        self._read = [self._begin(one) for one in found]
+        """What the log says of each message."""
+        self._sent: dict[int, list[Trace]] = {}
+        """By position of their SEND frames."""
+        for trace in self._read:
+            self._sent.setdefault(trace.sent_position, []).append(trace)
+        self._position = min(self._sent, default=0)
+        """Where the log is read next."""
+        self._whole = True
+        """Whether no frame was missing in what was read."""
         keys = {int(one.row["key_hash"]) for one in found} - {0}
-        due_ms = min((trace.due_ms or 0 for trace in self.traces), default=0)
-        self._holders = KeyHolders(state, keys, due_ms)
+        self._evidence = Evidence(state, self._place, keys)
+        self.traces: list[Trace] = []
+        """The result of `work`."""
+
+    def again(self, found: Sequence[FoundMessage], now_ms: int) -> None:
+        """Prepare to read what was logged since: `found` are the same messages as they are now."""
+        self._now_ms = now_ms
+        for trace, one in zip(self._read, found, strict=True):
+            assert trace.found.origin == one.origin, "the same messages"
+            trace.found = one
+            trace.refs.add(one.ref)
+            self._by_ref[one.ref] = trace
 
     def _begin(self, found: FoundMessage) -> Trace:
         """A trace with what the rows tell."""
@@ -134,6 +170,7 @@ class Traces:
                 kept = self._state.hours.rows(origins)[0]
                 row = kept if int(kept["origin"]) == found.origin else row
         trace = Trace(found, int(row["sent_at"]), int(row["sent_position"]))
+        trace.steps.append({"event": "sent", "at_ms": trace.sent_at_ms})
         trace.due_ms = int(row["deliver_at"])
         # A message that moved before the log begins is found by its newest row.
         for ref in (found.origin, found.ref):
@@ -142,54 +179,73 @@ class Traces:
         return trace
 
     def work(self) -> Work:
-        """Read the log in slices, and fill the traces."""
+        """Read the log in slices, and make the traces."""
         began = self._clock()
-        start = min((trace.sent_position for trace in self.traces), default=0)
-        hops = self._state.log.hops(start)
-        first, sent = hops.position, {trace.sent_position: trace for trace in self.traces}
-        heads: dict[int, FrameHeader] = {}
-
-        def wanted(header: FrameHeader) -> bool:
-            if header.position in sent:
-                heads[header.position] = header
-            return header.kind in _KINDS
-
-        begun = [trace for trace in self.traces if trace.sent_position >= first]
-        for trace in self.traces:
-            trace.steps.append({"event": "sent", "at_ms": trace.sent_at_ms})
+        hops = self._state.log.hops(self._position)
+        self._whole &= hops.position == self._position
         try:
             while hops.position < hops.end and self._clock() - began < TRACE_SECONDS:
-                frames: list[Frame] = []
-
-                def read(frames: list[Frame] = frames) -> None:
-                    frames += hops.run(_FRAMES_A_SLICE, wanted)
-
-                yield read
-                for frame in frames:
-                    yield from self._take(frame)
-                yield None
+                frames: list[_Taken] = []
+                yield ReadJob(partial(self._run, hops, frames))
+                for number, taken in enumerate(frames, 1):
+                    yield from self._take(*taken)
+                    if number % _TAKEN_A_SLICE == 0:
+                        yield None
         finally:
             hops.close()
+        self._whole &= not hops.skipped
+        self._position = hops.position
         ended = hops.position >= hops.end
-        for trace in self.traces:
-            head = heads.get(trace.sent_position)
-            if head is not None:
-                trace.steps[0] |= _who(head)
-            if trace not in begun or head is None or hops.skipped or not ended:
+        if ended:
+            self._evidence.read(self._now_ms)
+        yield from self._evidence.look(self._topic, self._now_ms)
+        self.traces = []
+        for read in self._read:
+            trace = replace(read, steps=[*read.steps], waits=[])
+            if "epoch" not in trace.steps[0] or not self._whole or not ended:
                 trace.complete = False
             self._finish(trace)
-            self._explain(trace)
+            yield from self._explain(trace)
+            self.traces.append(trace)
 
     # ------------------------------------------------------------------ frames
 
-    def _take(self, frame: Frame) -> Generator[IoJob | float | None, None, None]:
-        header = frame.header
-        self._note(frame)
+    def _run(self, hops: FrameHops, frames: list[_Taken]) -> None:
+        """Read some frames, and decode those of the group: on a thread for reads."""
+        evidence, sent = self._evidence, self._sent
+
+        def wanted(header: FrameHeader) -> bool:
+            at_ms = header.leader_time_ms
+            if header.kind == FrameKind.EPOCH_BEGIN:
+                evidence.restarted(at_ms)
+            evidence.read(at_ms)
+            mine = sent.get(header.position, ())
+            for trace in mine:
+                trace.steps[0] |= _who(header)
+            small = header.kind == FrameKind.SEND and header.payload_size <= SEND_BYTES_MAX
+            return header.kind in _KINDS or (small and len(mine) > 0)
+
+        for frame in hops.run(_FRAMES_A_SLICE, wanted):
+            decision = _decoded(frame, self._place)
+            if decision is not None:
+                frames.append((frame.header, decision))
+
+    def _take(
+        self, header: FrameHeader, decision: Decision | SendDecision | Purge
+    ) -> Generator[IoJob | float | None, None, None]:
         at_ms, who = header.leader_time_ms, _who(header)
-        if header.kind == FrameKind.LEASE:
-            lease = LeaseDecision.decode(frame.payload)
+        if isinstance(decision, Purge):
+            self._evidence.purged(at_ms, force=decision.force)
+            return
+        if isinstance(decision, SendDecision):
+            for trace in self._sent[header.position]:
+                self._evidence.sent(decision, trace.found)
+            return
+        self._evidence.take(decision, at_ms)
+        if isinstance(decision, LeaseDecision):
+            lease = decision
             numbers, attempts, marks = lease.leases, lease.attempts, lease.untried
-            for k, trace in self._hits(lease, lease.refs):
+            for k, trace in self._hits(lease.refs):
                 number = numbers if isinstance(numbers, int) else int(numbers[k])
                 untried = bool(marks if isinstance(marks, int) else marks[k])
                 if trace.lease != number:
@@ -205,13 +261,12 @@ class Traces:
                     **_consumer(lease, number),
                     **who,
                 )
-        elif header.kind == FrameKind.SETTLE:
-            settle = SettleDecision.decode(frame.payload)
-            for k, trace in self._hits(settle, settle.refs):
-                self._settled(trace, settle.entries[k], at_ms, _reason(settle) | who)
+        elif isinstance(decision, SettleDecision):
+            for k, trace in self._hits(decision.refs):
+                self._settled(trace, decision.entries[k], at_ms, _reason(decision) | who)
         else:
-            move = MoveDecision.decode(frame.payload)
-            for k, trace in self._hits(move, move.refs):
+            move = decision
+            for k, trace in self._hits(move.refs):
                 due = int(move.deliver_at_ms[k])
                 attempts = int(move.attempts[k])
                 event = _MOVES.get(Cause(move.cause), "moved")
@@ -221,30 +276,8 @@ class Traces:
                 trace.due_ms, trace.lease = due, 0
                 yield from self._follow(trace, int(move.refs[k]), move, due)
 
-    def _note(self, frame: Frame) -> None:
-        """Look at what a frame says of other messages of the group."""
-        kind, at_ms, payload = frame.header.kind, frame.header.leader_time_ms, frame.payload
-        place = (self._topic.number, self._group)
-        if kind == FrameKind.LEASE:
-            lease = LeaseDecision.decode(payload)
-            if (lease.topic, lease.group) == place:
-                self._noted += noted_spans(lease.late)
-                self._holders.leased(lease, at_ms)
-        elif kind == FrameKind.SETTLE:
-            settle = SettleDecision.decode(payload)
-            if (settle.topic, settle.group) == place:
-                self._holders.settled(settle, at_ms)
-        else:
-            move = MoveDecision.decode(payload)
-            if (move.topic, move.group) == place:
-                self._holders.moved(move, at_ms)
-
-    def _hits(
-        self, frame: LeaseDecision | SettleDecision | MoveDecision, refs: Int64Array
-    ) -> list[tuple[int, Trace]]:
+    def _hits(self, refs: Int64Array) -> list[tuple[int, Trace]]:
         """(index in the frame, trace) of rows that belong to these messages."""
-        if (frame.topic, frame.group) != (self._topic.number, self._group):
-            return []
         known = np.fromiter(self._by_ref, np.int64, len(self._by_ref))
         at = np.flatnonzero(np.isin(refs, known)).tolist()
         return [(k, self._by_ref[int(refs[k])]) for k in at]
@@ -262,69 +295,16 @@ class Traces:
             trace.due_ms = None
 
     def _follow(
-        self, trace: Trace, ref: int, move: MoveDecision, due: int
+        self, trace: Trace, ref: int, move: MoveDecision, due_ms: int
     ) -> Generator[IoJob | float | None, None, None]:
-        """Find the row that a row moved to, since later frames name that row.
-
-        The state of a row that moved points to the next one. But the state of the origin points to
-        the newest row, so the row after the origin is searched for in its second.
-        """
-        state = self._state
-        if ref != trace.found.origin:
-            refs = np.array([ref], np.int64)
-            entry = (
-                state.hours.get_states(refs, self._group)[0] if state.hours.known(refs)[0] else None
-            )
-            new = 0 if entry is None else int(entry["forward"])
-        else:
-            new = 0
-            hour = max(due // HOUR_MS, move.hour_floor)
-            if hour in state.hours.counts:
-                least = ref & ((1 << INDEX_BITS) - 1) if hour == ref >> HOUR_SHIFT else 0
-                tagged = (hour << HOUR_SHIFT) | (move.tag << INDEX_BITS)
-                rows = yield from self._rows_of(trace, hour, due)
-                rows = rows[(rows["epoch_tag"] == move.tag) & (rows["global_index"] > least)]
-                index = sorted(rows["global_index"].tolist())
-                new = tagged | index[0] if index else 0
+        """Later frames name the row that a row moved to."""
+        place = MovedRow(trace.found.origin, ref, due_ms)
+        new = yield from moved_row(self._state, self._place[1], place, move)
         if new == 0:
             trace.complete = False
             return
         trace.refs.add(new)
         self._by_ref[new] = trace
-
-    def _rows_of(
-        self, trace: Trace, hour: int, due: int
-    ) -> Generator[IoJob | float | None, None, RowArray]:
-        """Rows of a message in an hour that are due at `due`."""
-        hours, origin = self._state.hours, trace.found.origin
-        life_of_hour, folder = hours.counts.life(hour), hours.view(hour)
-        last = hours.flushed(hour)
-
-        def mine(rows: RowArray) -> RowArray:
-            out: RowArray = rows[(rows["origin"] == origin) & (rows["deliver_at"] == due)]
-            return out
-
-        out = [mine(rows) for rows, _ in hours.pile.parts(hour)]
-        if isinstance(folder, FarHour):
-            for start in range(1, last + 1, _SCAN_ROWS):
-                numbers = np.arange(start, min(start + _SCAN_ROWS, last + 1), dtype=np.int64)
-                out.append(mine(folder.read_rows(numbers)))
-                yield None
-                if hours.counts.life(hour) != life_of_hour:
-                    break
-        elif last:
-            second = max(due // 1000 - hour * (HOUR_MS // 1000), 0)
-            if int(folder.heads.get().count[second]) <= SECOND_ROWS_MAX:
-                for index in folder.walk_second(second, last, slice_rows=1_024):
-                    if index:
-                        rows = folder.read_rows(np.sort(np.array(index, np.int64)))
-                        assert int(seconds_of(rows[:1], hour)[0]) == second, "chains keep a second"
-                        out.append(mine(rows))
-                    yield None
-                    if hours.counts.life(hour) != life_of_hour:
-                        break
-        found = [rows for rows in out if len(rows)]
-        return np.concatenate(found) if found else np.zeros(0, trace.found.row.dtype)
 
     # ------------------------------------------------------------------ the end
 
@@ -357,22 +337,29 @@ class Traces:
             event = "ready" if trace.due_ms <= self._now_ms else "due"
             trace.steps.append({"event": event, "at_ms": trace.due_ms})
 
-    def _explain(self, trace: Trace) -> None:
+    def _explain(self, trace: Trace) -> Generator[None, None, None]:
         """Say what each wait of a ready message was for."""
-        state, topic = self._state, self._topic
-        group = topic.groups.get(self._group, topic.default)
-        place, timeline = (topic.number, self._group), state.timeline
-        key = topic.namespace, topic.name, group.name
-        spans = timeline.spans(key, place, state.leases.leased(*place), self._now_ms)
-        held = self._holders.of(int(trace.found.row["key_hash"]), trace.found.origin)
+        key, origin = int(trace.found.row["key_hash"]), trace.found.origin
         ready_ms: int | None = None
         for step in [*trace.steps, {"event": "", "at_ms": self._now_ms}]:
             at_ms = step["at_ms"]
             if ready_ms is not None and at_ms is not None and at_ms - ready_ms >= SPAN_MIN_MS:
-                every = [*spans, *self._noted]
-                known_ms = timeline.since_ms
-                trace.waits += explain(ready_ms, at_ms, every, held, known_ms=known_ms)
+                trace.waits += yield from self._evidence.waits(ready_ms, at_ms, key, origin)
             ready_ms = at_ms if step["event"] == "ready" else None
+
+
+def _decoded(frame: Frame, place: tuple[int, int]) -> Decision | SendDecision | Purge | None:
+    """What a frame says of a group; None if it is of another one."""
+    kind, payload = frame.header.kind, frame.payload
+    if kind == FrameKind.SEND:
+        decided = SendDecision.decode(unpack(payload)[0])
+        return None if decided.successors is None else decided
+    if kind == FrameKind.FLOOR:
+        members = msgpack.unpackb(payload)
+        mine = (members["topic"], members["group"]) == place
+        return Purge(force=members["force"]) if mine else None
+    decision = _DECODERS[FrameKind(kind)](payload)
+    return decision if (decision.topic, decision.group) == place else None
 
 
 def _consumer(lease: LeaseDecision, number: int) -> dict[str, str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.views import message_trace as life_module
+from delaylog.broker.engine.views import moved_rows
 from delaylog.broker.engine.views.message_trace import EVENTS, Trace, Traces
 from delaylog.storage.layout import HOUR_MS
+from tests.effort import tries
 
 
 def lives(host: Any, ids: Sequence[str], **how: Any) -> list[Trace]:
@@ -105,6 +108,8 @@ def test_what_is_to_come(host: Any) -> None:
     names = host.ids_of(host.send(2, delay=[1_000, 60_000]))
     host.advance(2_000)
     ready, waits = lives(host, names)
+    assert ready.complete
+    assert waits.complete
     assert [event for event, _ in told(ready)] == ["sent", "ready"]
     assert told(waits)[1] == ("due", host.now_ms + 58_000)
 
@@ -186,10 +191,10 @@ def test_an_hour_that_goes_while_it_is_searched(
     open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A far hour gets a folder and is removed between two slices: the line is not complete."""
-    monkeypatch.setattr(life_module, "_SCAN_ROWS", 20)
-    incomplete, lead, steps = 0, -1, 0
-    while lead < steps:
-        lead, steps, host = lead + 1, 0, open_host()
+    monkeypatch.setattr(moved_rows, "_SCAN_ROWS", 20)
+    incomplete, lead, most = 0, -1, 0
+    while lead < most:
+        lead, host = lead + 1, open_host()
         (name,) = host.ids_of(host.send(1, delay=50 * HOUR_MS))
         host.send(90, delay=52 * HOUR_MS, topic="other")
         host.reschedule([name], host.now_ms + 52 * HOUR_MS)
@@ -203,6 +208,39 @@ def test_an_hour_that_goes_while_it_is_searched(
                 host.jump_ahead(20 * HOUR_MS)
                 host.engine.run_inline(host.engine.housekeeping.split_work())
                 state.hours.remove(host.now_ms // HOUR_MS + 32)()
+        most = max(most, steps)
         assert [event for event, _ in told(made.traces[0])] == ["sent", "rescheduled", "due"]
         incomplete += not made.traces[0].complete
     assert incomplete > 3
+
+
+@pytest.mark.parametrize("seed", range(tries(20)))
+def test_a_trace_that_is_read_on_is_like_a_new_one(host: Any, seed: int) -> None:
+    """After each of some random changes."""
+    random = Random(seed)
+    host.configure(max_retry=2)
+    names = host.ids_of(host.send(3, keys="kkk"))
+    made: Traces | None = None
+    for _ in range(12):
+        host.advance(random.randrange(3_000))
+        taken = host.receive(1, lease=2_000)
+        change = random.choice(["ack", "nack", "retry", "extend", ""])
+        if change == "ack":
+            host.ack(taken)
+        elif change == "extend":
+            host.extend(taken, 5_000)
+        elif change:
+            host.nack(taken, 0 if change == "nack" else 2_000)
+        if random.random() < 0.2:
+            host.flush()
+        host.sync()
+        found = host.find(names)
+        if made is None:
+            made = Traces(
+                host.engine.state, host.topic, found, now_ms=host.now_ms, clock=lambda: 0.0
+            )
+        else:
+            made.again(found, host.now_ms)
+        host.engine.run_inline(made.work())
+        for old, new in zip(made.traces, lives(host, names), strict=True):
+            assert (old.steps, old.waits, old.complete) == (new.steps, new.waits, new.complete)
