@@ -109,8 +109,10 @@ class FifoQueue:
 
     def in_memory(self, count: int) -> list[Int64Array]:
         """Up to `count` refs at the front of the part in memory, which stay."""
+        if not self._head:
+            return []
         parts: list[Int64Array] = []
-        for refs in self._head or ():
+        for refs in self._head:
             if count <= 0:
                 break
             parts.append(refs[:count])

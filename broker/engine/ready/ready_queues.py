@@ -174,13 +174,16 @@ class ReadyQueues:
         """Refs that are in memory and stay: up to `count` at the front of a queue in order of
         release, all of an ordered one, and the first parked ones of each key.
         """
-        parts = [self._gate.parking.any.first_refs()]
-        for queue in (self._sorted, *self._queues):
+        parts: list[Int64Array] = []
+        for queue in (*self._queues, self._sorted):
             if isinstance(queue, OrderedQueue):
                 parts += queue.in_memory()
             else:
                 parts += queue.in_memory(count)
-        return [refs for refs in parts if len(refs)]
+        lot = self._gate.parking.any
+        if lot.parked:
+            parts.append(lot.first_refs())
+        return parts
 
     def push_front(self, refs: Int64Array) -> None:
         """Return refs of `pop` that were not examined."""

@@ -17,8 +17,8 @@ from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import grouped, some
 from delaylog.storage.layout import HOUR_SHIFT, STATE_ENTRY, STATE_NONE, Int64Array
 
-FRONT_REFS: Final = 8
-"""Refs at the front of a queue in order of release, of which the first is the oldest, or nearly."""
+FRONT_REFS: Final = 1
+"""Refs at the front of a queue in order of release: the first one is the oldest, or nearly."""
 SAMPLE_REFS: Final = 1_024
 """Refs of a group whose rows are read at once: a sample if more are of its oldest hour."""
 HOURS_MAX: Final = 8
@@ -59,6 +59,8 @@ def _search(state: EngineState, group: Group) -> int | None:
 
 def _ready_refs(group: Group, front: int) -> Int64Array:
     parts = [] if group.made_ready is None else group.made_ready.in_memory(front)
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 

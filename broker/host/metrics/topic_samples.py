@@ -97,11 +97,12 @@ class TopicSamples:
             places.clear()
             groups.clear()
 
+        for topic in state.series.topics.values():
+            if topic.paused:
+                self._paused.append(((topic.namespace, topic.name), 1))
         for at, topic in enumerate(list(state.by_number.values())):
             if at % _AGES_AT_ONCE == 0:
                 yield None
-            if topic.paused and topic.number in state.series.topics:
-                self._paused.append(((topic.namespace, topic.name), 1))
             for group in list(topic.groups.values()):
                 if group.made_ready is None:
                     continue
