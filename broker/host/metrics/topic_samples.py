@@ -25,7 +25,7 @@ _GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
 _SLICE: Final = 1_024
 """Groups whose values are summed between two looks at the clock."""
 _SLICE_OWN: Final = 8
-"""Groups with values of their own."""
+"""Groups of a topic, or topics, with values of their own."""
 
 Place = tuple[str, ...]
 _AGES_AT_ONCE: Final = 128
@@ -47,20 +47,20 @@ class TopicSamples:
     def read(self, state: EngineState, now_ms: int) -> Iterator[None]:
         """Read the values from the engine, in slices."""
         series = state.series
-        read = 0
-        for topic in list(series.topics.values()):
+        for at, topic in enumerate(list(series.topics.values())):
             self._sent.append(((topic.namespace, topic.name), topic.sent))
             late = series.lateness.get(topic.number)
             if late is not None:
                 self._copy_lateness((topic.namespace, topic.name), late)
-            for group in list(topic.groups.values()):
+            for number, group in enumerate(list(topic.groups.values()), 1):
+                if number % _SLICE_OWN == 0:
+                    yield None
                 if group.counts.sums is None:
                     place = (topic.namespace, topic.name, group.name)
                     self._add(place, group.counts, group.ready_count)
-                read += 1
-                if read % _SLICE_OWN == 0:
-                    yield None
-        other_ready = 0
+            if at % _SLICE_OWN == _SLICE_OWN - 1:
+                yield None
+        other_ready = read = 0
         for topic in list(state.by_number.values()):
             # Ready counts are not summed elsewhere, so each group is visited. The test of
             # `made_ready` is cheap, and few of many groups have ready messages.
