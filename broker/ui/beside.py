@@ -1,9 +1,9 @@
 """Serves the dashboard beside an embedded broker, on a thread with an event loop of its own.
 
 Calls go to the handlers that all faces share, so the page shows the same as one of `delaylog serve`
-does, on the clock of the embedded broker. There are no principals: whoever reaches the port may do
-everything, so it is a port of loopback unless the program says otherwise, and requests of other
-pages are refused as a server refuses them.
+does, on the clock of the embedded broker. There are no principals: every process that can connect
+to the port may make every call, so the address is loopback unless the program names another one,
+and requests of other pages are refused as a server refuses them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from delaylog.broker.ui.files import UI, answer_of
 from delaylog.broker.web.request_checks import RequestChecks
 
 SESSION: Final = "/v1/session"
-"""Who looks; an embedded broker has no sessions, so it is answered here."""
+"""The call for the viewer's rights; an embedded broker has no sessions, so it is answered here."""
+PORT_MAX: Final = 65_535
 STOP_SECONDS: Final = 1.0
 """How long requests in progress may take when the broker is closed."""
 Carry = Callable[[str, str, Mapping[str, str], bytes], Awaitable[Answer]]
@@ -40,7 +41,11 @@ class UiThread:
     """The dashboard of one embedded broker."""
 
     def __init__(self, node: EmbeddedNode, host: str, port: int) -> None:
-        """Serve until `close`. Raises OSError if the address cannot be used."""
+        """Serve until `close`. Raises OSError if the address cannot be used, ValueError for no
+        port.
+        """
+        if not 0 <= port <= PORT_MAX:
+            raise ValueError(f"port is {port}: give 0 (any free one) to {PORT_MAX}")
         self._node = node
         self._checks = RequestChecks([host])
         self._stop: asyncio.Event | None = None
@@ -52,8 +57,13 @@ class UiThread:
             daemon=True,
         )
         self._thread.start()
+        try:
+            bound = started.result()
+        except BaseException:
+            self._thread.join()
+            raise
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{started.result()}{UI}"
+        self.url = f"http://{shown}:{bound}{UI}"
 
     def close(self) -> None:
         """Stop serving. Does nothing the second time."""
@@ -79,7 +89,10 @@ class UiThread:
             await web.TCPSite(runner, host, port).start()
             started.set_result(int(runner.addresses[0][1]))
             await self._stop.wait()
-        except OSError as error:
+        except Exception as error:
+            # The thread that waits for the address gets it: OSError, or UnicodeError of a host.
+            if started.done():
+                raise
             started.set_exception(error)
         finally:
             await runner.cleanup()

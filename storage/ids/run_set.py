@@ -60,12 +60,17 @@ def open_runs(fs: FileSystem, path: str, stored: StoredRuns) -> list[IdRun]:
 
     Raises CorruptionError when a run is missing or its header is damaged.
     """
-    runs = []
-    for number, count in stored.runs:
-        name = run_path(path, number)
-        if not fs.exists(name):
-            raise CorruptionError("a run is missing", path=name, position=0)
-        runs.append(IdRun(fs, name, number, count))
+    runs: list[IdRun] = []
+    try:
+        for number, count in stored.runs:
+            name = run_path(path, number)
+            if not fs.exists(name):
+                raise CorruptionError("a run is missing", path=name, position=0)
+            runs.append(IdRun(fs, name, number, count))
+    except BaseException:
+        for run in runs:
+            run.close()
+        raise
     return runs
 
 

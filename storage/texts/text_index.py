@@ -38,10 +38,19 @@ _NONE: Final = np.zeros(0, np.int64)
 
 
 class _Batch(NamedTuple):
-    """Entries in memory, in the order of their puts."""
+    """Entries in memory: columns that each have at least twice as many as the next."""
 
     keys: list[KeyArray]
     refs: list[Int64Array]
+
+    def add(self, keys: KeyArray, refs: Int64Array) -> None:
+        """Add a column. Smaller ones before it are joined to it: so a look-up compares a few large
+        columns, and an entry is copied once each time that the batch doubles."""
+        while self.keys and len(self.keys[-1]) < 2 * len(keys):
+            keys = np.concatenate([self.keys.pop(), keys])
+            refs = np.concatenate([self.refs.pop(), refs])
+        self.keys.append(keys)
+        self.refs.append(refs)
 
     def columns(self) -> Entries:
         if not self.keys:
@@ -73,8 +82,7 @@ class TextIndex(RunSet):
     def put(self, keys: KeyArray, refs: Int64Array) -> None:
         """Add entries."""
         if len(keys):
-            self._recent.keys.append(keys)
-            self._recent.refs.append(refs)
+            self._recent.add(keys, refs)
             self.recent_count += len(keys)
 
     def put_few(self, keys: list[int], refs: list[int]) -> None:
@@ -87,8 +95,8 @@ class TextIndex(RunSet):
 
     def _join_few(self) -> None:
         if self._few_keys:
-            self._recent.keys.append(np.array(self._few_keys, np.uint64))
-            self._recent.refs.append(np.array(self._few_refs, np.int64))
+            keys, refs = self._few_keys, self._few_refs
+            self._recent.add(np.array(keys, np.uint64), np.array(refs, np.int64))
             self._few_keys, self._few_refs = [], []
 
     def look_up(self, key: int, first_hour: int) -> Int64Array | None:
@@ -178,6 +186,12 @@ class TextIndex(RunSet):
         self.whole = False
         for job in self._keep([], 0):
             job()
+
+    def forget_recent(self) -> None:
+        """Forget the entries in memory, before a rebuild that finds their rows."""
+        self._recent, self._flushing = _Batch([], []), []
+        self._few_keys, self._few_refs = [], []
+        self.recent_count = 0
 
 
 def _check_part(parts: Iterator[KeyArray], ended: list[bool]) -> None:

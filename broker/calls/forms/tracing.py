@@ -1,7 +1,8 @@
 """What happened to messages, for answers: their steps, and why attempts at them failed.
 
 The steps are read from the log, which takes tens of milliseconds when it is long. Failures are in
-memory, and are kept when the log has none of the steps any more.
+memory, and are kept when the log has none of the steps any more. Consumers write reasons, often
+from exceptions that quote the message, so callers without the right `bodies` see none (`told`).
 """
 
 from __future__ import annotations
@@ -38,28 +39,30 @@ async def traces_of(
 
 
 def failures_of(
-    state: EngineState, topic: Topic, group: Group, found: Sequence[FoundMessage]
+    state: EngineState, topic: Topic, group: Group, found: Sequence[FoundMessage], *, told: bool
 ) -> list[dict[str, Any]]:
     """`reason` and `failures` of each message: why the last failed attempt at it failed, where its
-    consumer said so, and all failed attempts that are kept.
+    consumer said so, and all failed attempts that are kept. `told` = whether with the reasons.
     """
     origins = np.array([each.origin for each in found], np.int64)
     kept = state.failures.of(topic.number, group.number, origins)
-    return [_members(kept.get(each.origin, [])) for each in found]
+    return [_members(kept.get(each.origin, []), told) for each in found]
 
 
-def _members(failures: list[Failure]) -> dict[str, Any]:
-    said = (failure.reason for failure in reversed(failures) if failure.reason)
-    return {
-        "reason": next(said, None),
-        "failures": [failure.members() for failure in failures],
-    }
+def _members(failures: list[Failure], told: bool) -> dict[str, Any]:
+    members = [failure.members() for failure in failures]
+    if not told:
+        members = [each | {"reason": None} for each in members]
+    said = (each["reason"] for each in reversed(members) if each["reason"])
+    return {"reason": next(said, None), "failures": members}
 
 
 def trace_members(
-    state: EngineState, topic: Topic, group: Group, trace: Trace, name: str
+    state: EngineState, topic: Topic, group: Group, trace: Trace, *, name: str, told: bool
 ) -> dict[str, Any]:
-    """The steps of a message, whether none is missing, and why it had to wait."""
+    """The steps of a message, whether none is missing, and why it had to wait. `told` = whether
+    with the reasons of nacks.
+    """
     holders = [wait.origin for wait in trace.waits if wait.origin]
     found = find_origins(state, np.array(holders, np.int64), topic, group=group)
     ids = dict(zip(holders, ids_of(state, found), strict=True))
@@ -67,4 +70,7 @@ def trace_members(
         wait.members() | ({"held_by": ids[wait.origin]} if wait.origin else {})
         for wait in trace.waits
     ]
-    return {name: trace.steps, f"{name}_complete": trace.complete, "waits": waits}
+    steps = trace.steps
+    if not told:
+        steps = [{key: step[key] for key in step if key != "reason"} for step in steps]
+    return {name: steps, f"{name}_complete": trace.complete, "waits": waits}

@@ -48,13 +48,14 @@ async def get_message(ctx: Context) -> Answer:
         "namespace": topic.namespace,
         **describe(state, found, record),
     }
-    if values["body"] and ctx.caller.may("bodies", ctx.topic_key, group.name):
+    told = ctx.caller.may("bodies", ctx.topic_key, group.name)
+    if values["body"] and told:
         members |= own_members(record, packed=ctx.packed)
-    members |= failures_of(state, topic, group, [found])[0]
+    members |= failures_of(state, topic, group, [found], told=told)[0]
     await ctx.node.durable(state.position)
     if values["life"]:
         (trace,) = await traces_of(ctx, topic, group, [found])
-        members |= trace_members(state, topic, group, trace, "life")
+        members |= trace_members(state, topic, group, trace, name="life", told=told)
     return ctx.answer(members)
 
 

@@ -38,22 +38,26 @@ async def list_dead(ctx: Context) -> Answer:
     page, now_ms = await _page(ctx, values, frozenset([MessageState.DEAD]))
     messages = [_members(ctx, listed) for listed in page.messages]
     topic, group = seen_or_blank(ctx, values)
-    failures = failures_of(ctx.node.engine.state, topic, group, page.messages)
+    state, told = ctx.node.engine.state, ctx.caller.may("bodies", ctx.topic_key, group.name)
+    failures = failures_of(state, topic, group, page.messages, told=told)
     for members, failed in zip(messages, failures, strict=True):
         members |= failed
     if values["history"] and messages:
         traces = await traces_of(ctx, topic, group, page.messages)
         for members, trace in zip(messages, traces, strict=True):
-            members |= trace_members(ctx.node.engine.state, topic, group, trace, "history")
+            members |= trace_members(state, topic, group, trace, name="history", told=told)
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
 
 
 async def list_dead_reasons(ctx: Context) -> Answer:
-    """GET …/dead/reasons: dead letters by the reason of their last failure."""
+    """GET …/dead/reasons: dead letters by the reason of their last failure; to callers without the
+    right `bodies`, by its cause alone.
+    """
     node, values = ctx.node, ctx.query_values()
     state = node.engine.state
     topic, group = seen_or_blank(ctx, values)
-    counted = DeadReasons(state, topic, group)
+    told = ctx.caller.may("bodies", ctx.topic_key, group.name)
+    counted = DeadReasons(state, topic, group, told=told)
     await node.run(counted.work())
     await node.durable(state.position)
     most = counted.most(values["limit"])

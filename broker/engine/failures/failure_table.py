@@ -1,13 +1,14 @@
 """The failed attempts at messages: reason, consumer and time of each, in bounded memory.
 
 SETTLE and MOVE frames fill the table, and checkpoints keep it, so it outlives the log's segments,
-and every node has it. Rows are columns of 40 bytes; texts are stored once each, since most messages
-fail for the same few reasons. If the table is full, the oldest quarter of it is forgotten.
+and every node has it. It consists of parts of a few thousand rows of 40 bytes, each with its texts
+once, since most messages fail for the same few reasons. A full table forgets its oldest part, which
+costs nothing, so no call waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.columns.questions import Mask
+from delaylog.storage.columns.whole_rows import put_rows, take_rows
 from delaylog.storage.layout import Int64Array
 
 FAILED: Final = np.dtype(
@@ -35,16 +37,20 @@ FAILED: Final = np.dtype(
 assert FAILED.itemsize == 40
 FailedRows = npt.NDArray[np.void]
 FAILURES_MAX: Final = 262_144
-"""Failed attempts that are kept: 10 MiB, and as much in each checkpoint."""
-TEXT_BYTES_MAX: Final = 16 << 20
-"""Bytes of their distinct texts; a reason has at most 1 KiB."""
+"""Failed attempts that are kept, at most: 10 MiB."""
+TEXT_BYTES_MAX: Final = 32 << 20
+"""Memory of their texts, at most; a reason has at most 1 KiB."""
+PART_ROWS: Final = 4_096
+PART_TEXT_BYTES: Final = 1 << 20
+"""Memory of a part's texts at which the next part begins."""
+_TEXT_OVERHEAD: Final = 160
+"""Bytes of memory that a text takes beside its characters: its object, and its number."""
 ATTEMPTS_MAX: Final = 32
 """Failed attempts of one message that are kept, the last ones."""
 HOW: Final = ("nack", "lease_expired", "rejected")
 """How attempts fail: the consumer returned the message, was not heard of, or refused it for good.
 """
 NACK, LEASE_EXPIRED, REJECTED = range(len(HOW))
-_FIRST_ROOM: Final = 256
 _TEXTS: Final = ("consumer", "address", "reason")
 
 
@@ -75,120 +81,167 @@ class Failure:
         }
 
 
-class FailureTable:
-    """All failed attempts of a node's messages that are kept, oldest first."""
+class FailurePart:
+    """Failed attempts, oldest first. Rows and texts are added; neither is ever changed."""
+
+    __slots__ = ("_numbers", "_rows", "count", "text_bytes", "texts")
 
     def __init__(self) -> None:
-        self._rows = np.zeros(_FIRST_ROOM, FAILED)
-        self._count = 0
-        self._texts: list[str] = [""]
+        self._rows = np.zeros(PART_ROWS, FAILED)
+        self.count = 0
+        self.texts: list[str] = [""]
         self._numbers: dict[str, int] = {"": 0}
-        self._text_bytes = 0
-        self.forgot = 0
-        """How often rows were forgotten, so that the numbers of rows changed."""
-        self.tidied = 0
-        """Rows that the last `tidy` left."""
-
-    def __len__(self) -> int:
-        return self._count
+        self.text_bytes = 0
 
     @property
     def rows(self) -> FailedRows:
-        """A view of all rows, which never change; later rows are not in it."""
-        return self._rows[: self._count]
+        """A view of all rows; later rows are not in it."""
+        return self._rows[: self.count]
 
-    def text(self, number: int) -> str:
-        """A text by its number."""
-        return self._texts[number]
+    @property
+    def full(self) -> bool:
+        """Whether the next rows belong to another part."""
+        return self.count == PART_ROWS or self.text_bytes >= PART_TEXT_BYTES
 
-    def number_of(self, text: str) -> int:
-        """The number of a text; -1 if no row has it."""
-        return self._numbers.get(text, -1)
+    def of(self, topic: int, group: int | None) -> Mask:
+        """Mask of the rows of a topic, or of a group of it."""
+        mask: Mask = self.rows["topic"] == topic
+        return mask if group is None else mask & (self.rows["group"] == group)
 
-    def add(self, columns: Mapping[str, Any], n: int, texts: Mapping[str, str]) -> None:
-        """Add `n` failed attempts: columns of `FAILED`, and the same texts for all of them."""
-        if self._count + n > FAILURES_MAX or self._text_bytes > TEXT_BYTES_MAX:
-            kept = np.zeros(self._count, np.bool_)
-            kept[self._count // 4 + 1 :] = True
-            self.keep(kept)
-            n = min(n, FAILURES_MAX - self._count)
-        if self._count + n > len(self._rows):
-            # A view of the old array may be in use, so it is never resized.
-            grown = np.zeros(max(2 * len(self._rows), self._count + n), FAILED)
-            grown[: self._count] = self._rows[: self._count]
-            self._rows = grown
-        new = self._rows[self._count : self._count + n]
+    def add(self, columns: Mapping[str, Any], rows: slice, texts: Mapping[str, str]) -> None:
+        """Add these rows of columns, which have all the same texts."""
+        n = rows.stop - rows.start
+        new = self._rows[self.count : self.count + n]
         for name, column in columns.items():
-            new[name] = column if isinstance(column, int) else column[:n]
+            new[name] = column if isinstance(column, int) else column[rows]
         for name, text in texts.items():
             new[name] = self._number(text)
-        self._count += n
+        self.count += n
+
+    def take(self, rows: FailedRows, texts: Sequence[str]) -> None:
+        """Add rows of another part, whose texts these are."""
+        number_of = np.zeros(len(texts), np.uint32)
+        used = np.zeros(len(texts), np.bool_)
+        for name in _TEXTS:
+            used[rows[name]] = True
+        for number in np.flatnonzero(used).tolist():
+            number_of[number] = self._number(texts[number])
+        new = self._rows[self.count : self.count + len(rows)]
+        put_rows(new, slice(len(rows)), rows)
+        for name in _TEXTS:
+            new[name] = number_of[rows[name]]
+        self.count += len(rows)
 
     def _number(self, text: str) -> int:
         number = self._numbers.get(text)
         if number is None:
-            number = self._numbers[text] = len(self._texts)
-            self._texts.append(text)
-            self._text_bytes += len(text.encode())
+            number = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+            self.text_bytes += len(text.encode()) + _TEXT_OVERHEAD
         return number
+
+
+class FailureTable:
+    """All failed attempts of a node's messages that are kept, oldest first."""
+
+    def __init__(self) -> None:
+        self._parts: list[FailurePart] = []
+        self.tidied = 0
+        """Rows that the last `tidy` left."""
+
+    def __len__(self) -> int:
+        return sum(part.count for part in self._parts)
+
+    @property
+    def parts(self) -> list[FailurePart]:
+        """The parts that there are now."""
+        return list(self._parts)
+
+    def add(self, columns: Mapping[str, Any], n: int, texts: Mapping[str, str]) -> None:
+        """Add `n` failed attempts: columns of `FAILED`, and the same texts for all of them."""
+        done = 0
+        while done < n:
+            part = self._open()
+            stop = min(n, done + PART_ROWS - part.count)
+            part.add(columns, slice(done, stop), texts)
+            done = stop
+
+    def _open(self) -> FailurePart:
+        """The part for new rows."""
+        parts = self._parts
+        if parts and not parts[-1].full:
+            return parts[-1]
+        while parts and (
+            len(self) > FAILURES_MAX - PART_ROWS
+            or sum(part.text_bytes for part in parts) > TEXT_BYTES_MAX - PART_TEXT_BYTES
+        ):
+            del parts[0]
+        parts.append(FailurePart())
+        return parts[-1]
 
     def of(self, topic: int, group: int, origins: Int64Array) -> dict[int, list[Failure]]:
         """The failures of each of these messages that has some, oldest first."""
-        rows = self.rows
-        if len(rows) == 0:
-            return {}
-        at = np.flatnonzero(np.isin(rows["origin"], origins))
-        mine = rows[at]
-        mine = mine[(mine["topic"] == topic) & (mine["group"] == group)]
         out: dict[int, list[Failure]] = {}
-        for row in mine:
-            failure = Failure(
-                int(row["attempt"]),
-                int(row["at_ms"]),
-                HOW[row["how"]],
-                self._texts[row["reason"]],
-                self._texts[row["consumer"]],
-                self._texts[row["address"]],
-            )
-            out.setdefault(int(row["origin"]), []).append(failure)
+        for part in self._parts:
+            at = np.flatnonzero(part.of(topic, group))
+            at = at[np.isin(part.rows["origin"][at], origins)]
+            for row in take_rows(part.rows, at):
+                failure = Failure(
+                    int(row["attempt"]),
+                    int(row["at_ms"]),
+                    HOW[row["how"]],
+                    part.texts[row["reason"]],
+                    part.texts[row["consumer"]],
+                    part.texts[row["address"]],
+                )
+                out.setdefault(int(row["origin"]), []).append(failure)
         return {origin: failures[-ATTEMPTS_MAX:] for origin, failures in out.items()}
 
-    def keep(self, kept: Mask) -> None:
-        """Forget all rows but these; rows behind the mask are kept."""
-        self.forgot += 1
-        every = np.ones(self._count, np.bool_)
+    def keep(self, part: FailurePart, kept: Mask) -> None:
+        """Forget all rows of a part but these; rows behind the mask are kept.
+
+        Does nothing if the part was forgotten or replaced meanwhile.
+        """
+        at = next((at for at, each in enumerate(self._parts) if each is part), None)
+        if at is None:
+            return
+        every = np.ones(part.count, np.bool_)
         every[: len(kept)] = kept
-        rows = self.rows[every]
-        texts = self._texts
-        self._texts, self._numbers, self._text_bytes = [""], {"": 0}, 0
-        used = np.unique(np.concatenate([rows[name] for name in _TEXTS]))
-        number_of = np.zeros(len(texts), np.uint32)
-        for number in used.tolist():
-            number_of[number] = self._number(texts[number])
-        for name in _TEXTS:
-            rows[name] = number_of[rows[name]]
-        self._count = len(rows)
-        self._rows = rows if len(rows) else np.zeros(_FIRST_ROOM, FAILED)
+        rows, into = take_rows(part.rows, every), self._parts[at - 1] if at else None
+        if len(rows) == 0:
+            del self._parts[at]
+            return
+        if into is None or into.full or into.count + len(rows) > PART_ROWS:
+            into = self._parts[at] = FailurePart()
+        else:
+            del self._parts[at]
+        into.take(rows, part.texts)
 
     def drop(self, topic: int, group: int | None = None) -> None:
         """Forget the failures of a topic, or of a group of it."""
-        rows = self.rows
-        mine = rows["topic"] == topic
-        if group is not None:
-            mine &= rows["group"] == group
-        if np.count_nonzero(mine):
-            self.keep(~mine)
+        for part in self.parts:
+            mine = part.of(topic, group)
+            if np.count_nonzero(mine):
+                self.keep(part, ~mine)
 
     def saved(self) -> dict[str, Any]:
         """Its members of a checkpoint."""
-        return {"failures": self.rows.tobytes(), "failure_texts": list(self._texts)}
+        rows = np.empty(len(self), FAILED)
+        texts, first = [""], 0
+        for part in self._parts:
+            mine = rows[first : first + part.count]
+            put_rows(mine, slice(part.count), part.rows)
+            for name in _TEXTS:
+                # Text 0 is "" in each part.
+                mine[name] += np.where(mine[name] > 0, len(texts) - 1, 0).astype(np.uint32)
+            first += part.count
+            texts += part.texts[1:]
+        return {"failures": rows.tobytes(), "failure_texts": texts}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Fill the empty table from a checkpoint; those of earlier releases have none."""
-        if "failures" not in saved:
-            return
-        self._rows = np.frombuffer(saved["failures"], FAILED).copy()
-        self._count = len(self._rows)
-        self._texts = list(saved["failure_texts"])
-        self._numbers = {text: number for number, text in enumerate(self._texts)}
-        self._text_bytes = sum(len(text.encode()) for text in self._texts)
+        rows = np.frombuffer(saved.get("failures", b""), FAILED)
+        for first in range(0, len(rows), PART_ROWS):
+            part = FailurePart()
+            part.take(rows[first : first + PART_ROWS], saved["failure_texts"])
+            self._parts.append(part)

@@ -1,4 +1,4 @@
-"""Forgets the failures of messages that were successful in the end, or are not kept any more.
+"""Forgets the failures of messages that were successful in the end, or were removed.
 
 A checkpoint calls it when the table has grown, so it holds living messages and dead letters.
 """
@@ -12,31 +12,34 @@ import numpy as np
 
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns.questions import Mask
+from delaylog.storage.columns.questions import Mask, distinct, every
 from delaylog.storage.layout import STATE_ENDED_FIRST, Int64Array, MessageState
 from delaylog.storage.work import Work
 
 TIDY_MIN: Final = 4_096
-"""Fewer failures are never looked at."""
+"""Number of failures below which nothing is forgotten."""
 SLICE_MESSAGES: Final = 1_024
 _DEAD: Final = int(MessageState.DEAD)
 
 
 def tidy(state: EngineState) -> Work:
-    """Forget failures that nobody can ask for, if the table has doubled since the last time."""
+    """Forget failures of other messages, part by part, if the table has doubled since the last
+    time.
+    """
     table = state.failures
     if len(table) < max(TIDY_MIN, 2 * table.tidied):
         return
-    rows, forgot = table.rows, table.forgot
-    kept = np.zeros(len(rows), np.bool_)
-    pairs = np.unique(rows[["topic", "group"]])
-    for number, group_number in pairs.tolist():
-        mine = np.flatnonzero((rows["topic"] == number) & (rows["group"] == group_number))
-        origins, which = np.unique(rows["origin"][mine], return_inverse=True)
-        needed = yield from _needed(state, (number, group_number), origins)
-        kept[mine] = needed[which]
-    if table.forgot == forgot:
-        table.keep(kept)
+    for part in table.parts:
+        rows = part.rows
+        kept = np.zeros(len(rows), np.bool_)
+        places = rows["topic"].astype(np.int64) << 32 | rows["group"]
+        for place in distinct(places).tolist():
+            mine = np.flatnonzero(places == place)
+            origins, which = np.unique(rows["origin"][mine], return_inverse=True)
+            needed = yield from _needed(state, divmod(place, 1 << 32), origins)
+            kept[mine] = needed[which]
+        if not every(kept):
+            table.keep(part, kept)
     table.tidied = len(table)
 
 

@@ -2,7 +2,8 @@
 
 Until it is whole, look-ups go through all messages. A rebuild reads the rows hour by hour in
 slices; rows that are sent meanwhile put their own entries, and an entry that is put twice counts
-once.
+once. If the disk is full, a rebuild ends and begins anew later, so that it never has the index of
+all messages in memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class TextUpkeep:
         return not texts.whole or texts.recent_count >= RECENT_MAX or texts.crowded
 
     def work(self) -> Work:
-        """Make the index whole, then write recent entries and merge runs."""
+        """Make the index whole, then write recent entries and merge runs. Raises DiskFullError."""
         texts = self._state.texts
         if not texts.whole:
             if not self._rebuild and not self._checked:
@@ -57,6 +58,8 @@ class TextUpkeep:
                     self._rebuild = True
             if self._rebuild:
                 yield from self._apart(_once(texts.clear))
+                # What an earlier rebuild has left. Rows in the tails are read too.
+                texts.forget_recent()
                 yield from self._read_rows()
             self._rebuild, self._checked = False, True
             texts.whole = True
@@ -91,8 +94,7 @@ class TextUpkeep:
                 self._take(hour, rows)
                 yield None
                 if state.texts.recent_count >= RECENT_MAX:
-                    with suppress(DiskFullError):
-                        yield from self._apart(self.flush())
+                    yield from self._apart(self.flush())
 
     def _take(self, hour: int, rows: RowArray) -> None:
         refs = rows["global_index"].astype(np.int64) | hour << HOUR_SHIFT

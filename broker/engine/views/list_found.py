@@ -1,15 +1,16 @@
 """A page of a list from candidates: the few messages that the index of texts names.
 
 The order and the cursors are those of a list that goes through all messages, so either may continue
-where the other ended. Candidates are looked up where they are now, in slices, and sorted; then the
-first ones behind the cursor are looked up again, as they may have changed meanwhile, and put on the
-page.
+where the other ended. The states of all candidates tell the hours where their messages are now,
+which costs tens of nanoseconds each. Hour by hour from the cursor on, rows are then looked up and
+sorted until the page is full. A message that moves meanwhile ends the page in front of it, so that
+the next page finds it at its new place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.views.list_cursor import Cursor
 from delaylog.broker.engine.views.list_filter import RowFilter, check_heads
 from delaylog.broker.engine.views.list_page import Listed, PageRun
-from delaylog.storage.columns.questions import Mask
+from delaylog.storage.columns.questions import Mask, grouped
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.layout import (
     HOUR_SHIFT,
@@ -34,7 +35,12 @@ from delaylog.storage.messages.records import raw_texts
 from delaylog.storage.messages.rows import heads_of
 
 _LOOK_ROWS: Final = 1_024
+_LOOK_HOURS: Final = 16
+"""Hours that a slice looks at: each may have to be opened."""
+_TAKE_ROWS: Final = 256
+"""Candidates of the next hours that are looked up and sorted together, at least."""
 _PUT_ROWS: Final = 64
+_ByHour: TypeAlias = dict[int, list[Int64Array]]
 _PLACE: Final = np.dtype([("hour", "<i8"), ("due", "<i8"), ("index", "<i8"), ("origin", "<i8")])
 
 
@@ -50,22 +56,53 @@ class FoundList:
         self._filter = filter_
         self._now_ms = now_ms
 
-    def steps(self, origins: Int64Array) -> Generator[None, None, bool]:
-        """Put messages on the page; returns whether those were all."""
+    def steps(
+        self, origins: Int64Array, hours: Callable[[], Int64Array]
+    ) -> Generator[None, None, bool]:
+        """Put messages on the page; returns whether those were all.
+
+        `hours` returns the hours that can have matching messages now.
+        """
         run = self._run
-        places = yield from self._places(origins)
-        for start in range(0, len(places), _PUT_ROWS):
-            part = places[start : start + _PUT_ROWS]
-            seen = self._put(part)
-            if seen:
-                last = part[seen - 1]
-                run.cursor = Cursor(int(last["hour"]), int(last["due"]), int(last["index"]))
-            if seen < len(part):
-                return False
-            yield
-            if run.over:
-                return start + len(part) == len(places)
+        by_hour = yield from self._by_hour(origins, hours)
+        while by_hour:
+            last, taken = _first(by_hour)
+            places = yield from self._places(taken, last, by_hour)
+            for start in range(0, len(places), _PUT_ROWS):
+                part = places[start : start + _PUT_ROWS]
+                seen = self._put(part)
+                if seen:
+                    end = part[seen - 1]
+                    run.cursor = Cursor(int(end["hour"]), int(end["due"]), int(end["index"]))
+                if seen < len(part):
+                    return False
+                yield
+                if run.over and start + len(part) < len(places):
+                    return False
+            if by_hour:
+                # Also without a match: each page makes some progress.
+                run.cursor = Cursor(last + 1)
+                if run.over:
+                    return False
         return True
+
+    def _by_hour(
+        self, origins: Int64Array, hours: Callable[[], Int64Array]
+    ) -> Generator[None, None, _ByHour]:
+        """The candidates by the hours where their messages are now."""
+        out: _ByHour = {}
+        for part in _slices(origins):
+            part = part[np.flatnonzero(self._state.hours.known(part))]
+            entries = self._state.hours.get_states(part, self._filter.group.number)
+            now = part >> HOUR_SHIFT
+            moved = np.flatnonzero(entries["state"] == int(MessageState.MOVED))
+            now[moved] = entries["forward"][moved].astype(np.int64) >> HOUR_SHIFT
+            at = np.flatnonzero(np.isin(now, hours()))
+            for hour, mine in grouped(now[at]):
+                out.setdefault(hour, []).append(part[at[mine]])
+            self._run.page.scanned += len(part)
+            yield
+        return out
 
     def _look(self, origins: Int64Array) -> tuple[FoundMessages, Mask, Int64Array]:
         """Messages as they are now, which of them match, and the state that each is shown with."""
@@ -75,13 +112,21 @@ class FoundList:
         mask, shown = self._filter.states(rows["deliver_at"], rows["sent_position"], entries)
         return found, found.known & mask & self._filter.rows(rows), shown
 
-    def _places(self, origins: Int64Array) -> Generator[None, None, np.ndarray]:
-        """Where the matching messages are, behind the cursor, in the order of the list."""
+    def _places(
+        self, origins: Int64Array, last: int, later: _ByHour
+    ) -> Generator[None, None, np.ndarray]:
+        """Where the matching messages are, behind the cursor, in the order of the list.
+
+        Those that are in hours after `last` by now are added to `later`.
+        """
         cursor = self._run.cursor
         parts = [np.zeros(0, _PLACE)]
         for start in range(0, len(origins), _LOOK_ROWS):
             found, mask, _ = self._look(origins[start : start + _LOOK_ROWS])
-            at = np.flatnonzero(mask)
+            now = found.refs >> HOUR_SHIFT
+            for slot in np.flatnonzero(mask & (now > last)).tolist():
+                later.setdefault(int(now[slot]), []).append(found.origins[slot : slot + 1])
+            at = np.flatnonzero(mask & (now <= last))
             places = np.zeros(len(at), _PLACE)
             places["hour"] = found.refs[at] >> HOUR_SHIFT
             places["due"] = found.rows["deliver_at"][at]
@@ -90,7 +135,6 @@ class FoundList:
             hour, due, index = places["hour"], places["due"], places["index"]
             behind = (due > cursor.due) | ((due == cursor.due) & (index > cursor.index))
             parts.append(places[(hour > cursor.hour) | ((hour == cursor.hour) & behind)])
-            self._run.page.scanned += len(mask)
             yield
         places = np.concatenate(parts)
         out: np.ndarray = places[np.lexsort((places["index"], places["due"], places["hour"]))]
@@ -102,10 +146,11 @@ class FoundList:
         """
         run, hours = self._run, self._state.hours
         found, mask, shown = self._look(places["origin"].astype(np.int64))
-        # One that has moved meanwhile is listed at its new place, if that is still to come.
-        mask &= found.refs >> HOUR_SHIFT == places["hour"]
-        mask &= found.refs & INDEX_MASK == places["index"]
-        at = np.flatnonzero(mask)
+        there = found.refs >> HOUR_SHIFT == places["hour"]
+        there &= found.refs & INDEX_MASK == places["index"]
+        moved = np.flatnonzero(mask & ~there)
+        stop = int(moved[0]) if len(moved) else len(places)
+        at = np.flatnonzero(mask[:stop])
         rows, refs = take_rows(found.rows, at), found.refs[at]
         raw = hours.records(refs, heads_of(rows, *TEXT_SIZES))
         heads = list(raw_texts(raw, rows, head_sizes(rows)))
@@ -134,4 +179,23 @@ class FoundList:
                     body,
                 )
             )
-        return len(places)
+        return stop
+
+
+def _slices(origins: Int64Array) -> Iterator[Int64Array]:
+    """Ascending origins in slices of bounded numbers of rows and hours."""
+    number = np.cumsum(np.diff(origins >> HOUR_SHIFT, prepend=0) != 0) // _LOOK_HOURS
+    ends = np.flatnonzero(np.diff(number)) + 1
+    for part in np.split(origins, ends):
+        yield from (part[at : at + _LOOK_ROWS] for at in range(0, len(part), _LOOK_ROWS))
+
+
+def _first(by_hour: _ByHour) -> tuple[int, Int64Array]:
+    """Take the first hours out: (the last of them, their candidates)."""
+    taken: list[Int64Array] = []
+    hour = 0
+    for hour in sorted(by_hour):
+        taken += by_hour.pop(hour)
+        if sum(map(len, taken)) >= _TAKE_ROWS:
+            break
+    return hour, np.concatenate(taken)

@@ -68,7 +68,7 @@ class Listing:
             if found is not None:
                 yield from self._list_found(found)
                 return
-        hours = self._hours()
+        hours = self._hours().tolist()
         for number, hour in enumerate(hours):
             if hour != run.cursor.hour:
                 run.cursor = Cursor(hour)
@@ -87,7 +87,8 @@ class Listing:
     def _list_found(self, origins: Int64Array) -> Work:
         """Make the page from candidates."""
         run = self._run
-        steps = FoundList(self._state, self._topic, run, self._filter, self._now_ms).steps(origins)
+        found = FoundList(self._state, self._topic, run, self._filter, self._now_ms)
+        steps = found.steps(origins, self._hours)
         while True:
             try:
                 next(steps)
@@ -99,7 +100,7 @@ class Listing:
             yield None
             run.begin()
 
-    def _hours(self) -> list[int]:
+    def _hours(self) -> Int64Array:
         """Hours that can contain matching rows, from the cursor on, in order."""
         wanted, hours = self._filter, self._state.hours
         living = wanted.living_only
@@ -109,9 +110,7 @@ class Listing:
         # A row due below the hour floor is stored in a later hour than that of its due time.
         floor = max(self._state.hour_floor, self._state.hour_floor_top)
         found = found[(found <= floor) | (found * HOUR_MS < wanted.due_to)]
-        found = found[(found + 1) * HOUR_MS > wanted.due_from]
-        out: list[int] = found.tolist()
-        return out
+        return found[(found + 1) * HOUR_MS > wanted.due_from]
 
     def _list_hour(self, hour: int) -> Generator[None, None, bool]:
         """Put an hour's rows on the page; returns whether those were all."""

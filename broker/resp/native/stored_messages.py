@@ -66,8 +66,9 @@ def dl_get(run: Run, argv: Args) -> Reply:
     record = state.hours.records(np.array([found.ref], np.int64), rows)
     sent = split_record(record, found.row)
     members = describe(state, found, sent)
-    members |= failures_of(state, topic, topic.default, [found])[0]
-    if may_see_body(run, key):
+    told = may_see_body(run, key)
+    members |= failures_of(state, topic, topic.default, [found], told=told)[0]
+    if told:
         members |= {"headers": sent.headers, "body": sent.body}
     return _reply(members)
 

@@ -90,6 +90,19 @@ def test_a_port_that_is_taken(open_embedded: Any) -> None:
     assert ask(other.serve_ui(), "/v1/clock")[0] == 200
 
 
+def test_addresses_that_are_none(open_embedded: Any) -> None:
+    """Each is refused at once, and names the value; the broker can serve at another one."""
+    broker = open_embedded()
+    for port in (-1, 65_536, 70_000):
+        with pytest.raises(ValueError, match=f"port is {port}: give 0 .* to 65535"):
+            broker.serve_ui(port=port)
+    for host in ("x" * 70, "no-such-host.invalid"):
+        with pytest.raises((OSError, UnicodeError)):
+            broker.serve_ui(host=host)
+    assert "delaylog-ui" not in [each.name for each in threading.enumerate()]
+    assert ask(broker.serve_ui(), "/v1/clock")[0] == 200
+
+
 async def test_for_event_loops(tmp_path: Path) -> None:
     async with open_async_broker(tmp_path / "data", clock=ManualClock()) as broker:
         url = await broker.serve_ui()

@@ -187,6 +187,25 @@ def test_bodies_need_their_own_right(secured: Secured, tokens: dict[str, str]) -
         assert counted.status == (200 if shown else 403)
 
 
+def test_reasons_need_the_right_to_bodies(secured: Secured) -> None:
+    """Reasons may quote messages: without `bodies` a dead letter shows how its attempts failed."""
+    topic = "/v1/topics/quoted"
+    secured.call("POST", f"{topic}/messages", {"id": "m", "body": "x"})
+    asked = {"wait_ms": 5_000, "consumer": "w-1"}
+    (got,) = secured.call("POST", f"{topic}/receive", asked).json["messages"]
+    rejected = {"receipts": [got["receipt"]], "reason": "secret-body"}
+    assert secured.call("POST", f"{topic}/reject", rejected).json["results"] == ["done"]
+    paths = [f"{topic}/messages/m?life=true", f"{topic}/dead?history=true", f"{topic}/dead/reasons"]
+    for grant, shown in (("viewer", False), ("read,bodies", True)):
+        token = secured.token(grant)
+        for path in paths:
+            answer = secured.call("GET", path, None, token)
+            assert ("secret-body" in answer.body.decode()) is shown, path
+            assert b"rejected" in answer.body, path
+        (failure,) = secured.call("GET", paths[0], None, token).json["failures"]
+        assert (failure["cause"], failure["consumer"]) == ("rejected", "w-1")
+
+
 @pytest.mark.parametrize("name", OF_CAMELLIA)
 def test_camellia(secured: Secured, tokens: dict[str, str], name: str) -> None:
     (path,) = [

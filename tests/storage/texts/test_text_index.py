@@ -111,6 +111,23 @@ def test_against_a_dict(tmp_path_factory: Any, steps: Any, common: int) -> None:
         index.close()
 
 
+@pytest.mark.parametrize("rows", [1, 17, 300])
+def test_a_look_up_compares_few_columns(tmp_path: Any, rows: int) -> None:
+    """However small the sends since the last flush were, and with look-ups between them."""
+    index = opened(FS, str(tmp_path))
+    for first in range(0, 6_000, rows):
+        refs = [10 << HOUR_SHIFT | ref for ref in range(first + 1, first + rows + 1)]
+        keys = [1 + ref % 1_000 for ref in refs]
+        if rows == 1:
+            index.put_few(keys, refs)
+        else:
+            index.put(np.array(keys, np.uint64), np.array(refs, np.int64))
+        assert index.look_up(2**60, 0).tolist() == []
+        assert len(index._recent.refs) <= 14
+    assert len(index.look_up(7, 0)) == 6
+    index.close()
+
+
 def test_a_merge_keeps_a_run_that_was_written_before_it_began(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from delaylog.broker.engine.deliver import receiving, settling
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.failures import failure_table
+from delaylog.broker.engine.failures.failure_table import (
+    FAILURES_MAX,
+    PART_ROWS,
+    TEXT_BYTES_MAX,
+    FailureTable,
+)
 from delaylog.broker.engine.failures.grouping import DeadReasons
 from delaylog.broker.engine.failures.tidying import tidy
 from delaylog.storage.layout import MessageState
@@ -123,6 +131,9 @@ def test_counted_by_reason(host):
     most = [(each["reason"], each["count"]) for each, _ in counted.most(10)]
     assert most == [("a", 3), ("b", 1)]
     assert counted.other == topic.default.counts.dead - 4 == 1
+    untold = DeadReasons(state, topic, topic.default, told=False)
+    host.engine.run_inline(untold.work())
+    assert [(each["reason"], each["count"]) for each, _ in untold.most(10)] == [(None, 4)]
 
 
 def test_tidied(host, monkeypatch):
@@ -141,15 +152,93 @@ def test_tidied(host, monkeypatch):
 def test_bounded(host, monkeypatch):
     """A full table forgets its oldest failures, and texts that nothing names any more."""
     monkeypatch.setattr(failure_table, "FAILURES_MAX", 8)
+    monkeypatch.setattr(failure_table, "PART_ROWS", 2)
     host.configure(max_retry=100)
     host.send(1)
     for number in range(12):
         nack(host, take(host), f"reason {number}")
     table = host.engine.state.failures
-    assert len(table) <= 8
-    reasons = [table.text(int(number)) for number in table.rows["reason"]]
-    assert reasons[-1] == "reason 11"
-    assert len(table.saved()["failure_texts"]) <= 8 + 3
+    assert 6 <= len(table) <= 8
+    assert reasons_of(table) == [f"reason {number}" for number in range(12 - len(table), 12)]
+    used = {"", "w-1", "10.0.0.7", *reasons_of(table)}
+    assert set(table.saved()["failure_texts"]) == used
+
+
+def reasons_of(table: FailureTable) -> list[str]:
+    """The reasons of all failures that are kept, oldest first."""
+    return [part.texts[number] for part in table.parts for number in part.rows["reason"]]
+
+
+def add(table: FailureTable, origins: range, reason: str, topic: int = 1) -> None:
+    """Add a failure of each origin, all with one reason."""
+    columns = {"origin": np.array(origins, np.int64), "topic": topic, "group": 0, "attempt": 1}
+    table.add(columns, len(origins), {"reason": reason, "consumer": "c", "address": ""})
+
+
+def test_the_newest_of_a_large_frame_stay():
+    """A frame with more failures than there is room for pushes out older ones, never its own."""
+    table = FailureTable()
+    add(table, range(200_000), "old")
+    add(table, range(200_000, 300_000), "new")
+    kept = np.concatenate([part.rows["origin"] for part in table.parts])
+    assert kept[-1] == 299_999
+    assert np.array_equal(kept, np.arange(kept[0], 300_000))
+    assert FAILURES_MAX - 2 * PART_ROWS < len(kept) <= FAILURES_MAX
+
+
+def test_texts_are_bounded():
+    """Reasons that all differ are bounded by their memory, and the newest stay."""
+    table = FailureTable()
+    for number in range(40_000):
+        add(table, range(number, number + 1), f"{number:01024}")
+    texts = [text for part in table.parts for text in part.texts]
+    assert TEXT_BYTES_MAX * 0.8 < sum(map(len, texts)) < TEXT_BYTES_MAX
+    assert texts[-1] == f"{39_999:01024}"
+
+
+@given(st.data())
+def test_against_a_plain_list(data: st.DataObject) -> None:
+    """Whatever is added, kept, dropped, saved and restored, the rows are those of a list."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failure_table, "PART_ROWS", 4)
+        table, plain = FailureTable(), []
+        for first in range(0, 300, 10):
+            act = data.draw(st.sampled_from(["add", "add", "keep", "drop", "restore"]))
+            if act == "add":
+                n, topic = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
+                reason = data.draw(st.sampled_from("abc"))
+                add(table, range(first, first + n), reason, topic)
+                plain += [(origin, topic, reason) for origin in range(first, first + n)]
+            elif act == "keep":
+                odd = data.draw(st.booleans())
+                for part in table.parts:
+                    table.keep(part, part.rows["origin"] % 2 == odd)
+                plain = [each for each in plain if each[0] % 2 == odd]
+            elif act == "drop":
+                topic = data.draw(st.integers(1, 3))
+                table.drop(topic)
+                plain = [each for each in plain if each[1] != topic]
+            else:
+                saved, table = table.saved(), FailureTable()
+                table.restore(saved)
+            rows = [row for part in table.parts for row in part.rows[["origin", "topic"]].tolist()]
+            assert [
+                (*row, text) for row, text in zip(rows, reasons_of(table), strict=True)
+            ] == plain
+            used = {"", "c", *reasons_of(table)} if plain else {""}
+            assert {"", *(text for part in table.parts for text in part.texts)} == used
+
+
+def test_rows_that_come_while_a_part_is_looked_at_stay():
+    """`tidy` works in slices: rows behind its mask stay, and a part that went is passed over."""
+    table = FailureTable()
+    add(table, range(4), "a")
+    (part,) = table.parts
+    add(table, range(4, 6), "b")
+    table.keep(part, np.array([True, False, False, False]))
+    assert reasons_of(table) == ["a", "b", "b"]
+    table.keep(part, np.zeros(4, np.bool_))
+    assert reasons_of(table) == ["a", "b", "b"]
 
 
 def test_dropped_with_topic_group_and_erasure(host):

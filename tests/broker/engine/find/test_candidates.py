@@ -7,6 +7,7 @@ found, also after power cuts, a lost or damaged index, compaction, and while a r
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -17,14 +18,24 @@ from hypothesis import strategies as st
 from delaylog.broker.engine.find import upkeep
 from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.views import list_found
 from delaylog.broker.engine.views.list_filter import ListQuery
+from delaylog.broker.engine.views.list_page import Effort
+from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.ids import run_set
 from delaylog.storage.ids.id_run import RunWriter
 from delaylog.storage.layout import HOUR_MS, MessageState
 from delaylog.storage.texts import text_index
 from tests.broker.engine.host import Host
-from tests.broker.engine.views.test_listing import Traffic, ids_of, listed, pages, with_limit
+from tests.broker.engine.views.test_listing import (
+    Traffic,
+    ids_of,
+    listed,
+    page_of,
+    pages,
+    with_limit,
+)
 from tests.effort import tries
 from tests.storage.fake_disk import SURVIVALS, FakeDisk
 
@@ -99,6 +110,66 @@ def test_pages_go_on_in_either_way(host: Any) -> None:
 
     found = [m for page in pages(host, wanted, flip) for m in page.messages]
     assert len({m.origin for m in found}) == len(found) == 20
+
+
+@pytest.mark.parametrize("by_ms", [20, HOUR_MS, 90 * HOUR_MS])
+def test_messages_that_move_while_a_page_is_made(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch, by_ms: int
+) -> None:
+    """None is missed, whichever slice they move before: within their hour, to one that the page
+    comes to, or to one without messages; the order is that of due times."""
+    monkeypatch.setattr(list_found, "_TAKE_ROWS", 10)
+    monkeypatch.setattr(list_found, "_PUT_ROWS", 4)
+    for lead in count(1):
+        host = open_host()
+        ids = [f"m{k}" for k in range(30)]
+        delay = [HOUR_MS * (k % 5) + k for k in range(30)]
+        host.send(30, ids=ids, keys=["k"] * 30, delay=delay)
+        host.flush()
+        query, slices = ListQuery(key=b"k", limit=100), 0
+        effort = Effort(lambda: 0.0)
+        listing = Listing(host.engine.state, host.topic, query, effort, now_ms=host.now_ms)
+        for slices, _ in enumerate(listing.work(), 1):
+            if slices == lead:
+                for number in range(0, 30, 3):
+                    host.reschedule([ids[number]], host.now_ms + delay[number] + by_ms)
+        found, cursor = listing.page.messages, listing.page.cursor
+        while cursor is not None:
+            page = page_of(host, query, cursor)
+            found, cursor = found + page.messages, page.cursor
+        assert set(ids_of(found)) == set(ids)
+        again = [name for name in ids if ids_of(found).count(name) > 1]
+        assert not again or all(int(name[1:]) % 3 == 0 for name in again)
+        due = [int(m.row["deliver_at"]) for m in found]
+        assert due == sorted(due)
+        if lead > slices:
+            assert lead > 8
+            return
+
+
+def test_a_page_of_a_common_key_looks_at_few_rows(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are read of the hours that the page comes to, not of all candidates; and a page whose
+    time is used up at once goes on all the same."""
+    host.send(500, keys=["k"] * 500, delay=[HOUR_MS * (k // 10) for k in range(500)])
+    host.flush()
+    monkeypatch.setattr(list_found, "_TAKE_ROWS", 10)
+    looked: list[int] = []
+    find = list_found.find_origins
+
+    def counted(state: Any, origins: Any, *args: Any) -> Any:
+        looked.append(len(origins))
+        return find(state, origins, *args)
+
+    monkeypatch.setattr(list_found, "find_origins", counted)
+    first = page_of(host, ListQuery(key=b"k", limit=20))
+    assert (len(first.messages), sum(looked)) == (20, 40)
+    every = listed(host, ListQuery(key=b"k", limit=20))
+    assert len(every) == len({m.origin for m in every}) == 500
+    seconds = map(float, count())
+    none = ListQuery(key=b"k", states=frozenset([MessageState.DEAD]))
+    assert listed(host, none, clock=lambda: next(seconds)) == []
 
 
 def test_an_answered_send_is_found_at_once(host: Any) -> None:
@@ -184,6 +255,37 @@ def test_a_full_disk_loses_no_entry(host: Any, monkeypatch: pytest.MonkeyPatch) 
     host.restart()
     whole(host)
     assert both(host, ListQuery(key=b"k"))[0] == ids_of(listed(host, ListQuery()))
+
+
+def test_a_rebuild_on_a_full_disk_keeps_little_in_memory(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends at the first run that cannot be written, and begins anew: memory is bounded however
+    often it is tried. What is sent meanwhile is found in the end."""
+
+    def full(*_: Any) -> Any:
+        raise DiskFullError("no space left")
+
+    host.send(300, keys=["k"] * 300, delay=[HOUR_MS * (k % 3) for k in range(300)])
+    host.checkpoint()
+    host.engine.state.texts.clear()
+    host.restart()
+    monkeypatch.setattr(upkeep, "RECENT_MAX", 50)
+    texts = host.engine.state.texts
+    with monkeypatch.context() as patch:
+        patch.setattr(RunWriter, "add", full)
+        for _ in range(5):
+            with pytest.raises(DiskFullError):
+                host.engine.run_inline(host.engine.upkeep.texts.work())
+            host.send(2, keys=["k"] * 2, delay=HOUR_MS)
+            entries = [*texts._flushing, texts._recent]
+            assert sum(len(refs) for batch in entries for refs in batch.refs) < 200
+            assert not texts.whole
+            assert len(listed(host, ListQuery(key=b"k"))) > 300
+    whole(host)
+    found, plain = both(host, ListQuery(key=b"k"), limit=100)
+    assert found == plain
+    assert len(found) == 310
 
 
 @pytest.mark.parametrize("survival", SURVIVALS)

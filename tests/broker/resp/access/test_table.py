@@ -138,6 +138,16 @@ def test_bodies_are_a_right_of_their_own(secured: RespSecured, admin: RespClient
     assert b"secret-body" in secured.user("+@dlread", "~*").call("DL.GET", "else/mine", "known-id")
 
 
+def test_reasons_are_seen_with_bodies(secured: RespSecured, admin: RespClient) -> None:
+    admin.call("DL.SEND", "quoted", 0, "x", "ID", "m")
+    ((_, receipt, *_),) = admin.call("DL.RECEIVE", "quoted", 1, "WAIT", 5_000)
+    assert admin.call("DL.NACK", "quoted", "REASON", "secret-body", receipt) == 1
+    for grants, seen in ((["viewer:quoted"], False), (["read,bodies:quoted"], True)):
+        told = repr(secured.user(grants=grants).call("DL.GET", "quoted", "m"))
+        assert ("secret-body" in told) is seen
+        assert "nack" in told
+
+
 def test_rules_for_verbs_hold_for_http_too(secured: RespSecured) -> None:
     token = secured.token(redis=("+@dlsend", "~orders*", "~billing/*"))
     body = {"body": "x", "delay_ms": 3_600_000}
