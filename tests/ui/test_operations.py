@@ -86,7 +86,7 @@ def test_reasons_need_the_right_bodies(secured: Any, look: Any) -> None:
         window: Looking = look(secured.broker.url).at("/topics/default/quoted/dead")
         window.refused = {401}
         window.fill(Token=secured.token(f"{right}:quoted")).press("Log in").sees("Letters")
-        window.sees("secret-reason" if shown else "You lack the right bodies")
+        window.sees("secret-reason" if shown else "reasons need the right bodies")
         assert ("secret-reason" in window.page.content()) == shown
         window.follow("d").sees("Show the body" if shown else "You lack the right bodies")
         window.page.locator(".steps").wait_for()

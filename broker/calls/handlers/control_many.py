@@ -153,7 +153,7 @@ async def _begin(ctx: Context, order: JobSpec) -> Answer:
     node = ctx.node
     state, topic = node.engine.state, the_topic(ctx)
     job = begin_job(state, topic, order, node.clock.now_ms())
-    members = job_members(state, job)
+    members = job_members(ctx, job)
     ctx.facts = {**ctx.facts, "job": members["job"]}
     await node.durable(state.position)
     node.kick_jobs()

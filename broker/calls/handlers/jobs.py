@@ -10,21 +10,24 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.jobs.job_table import Job
 from delaylog.broker.engine.jobs.jobs import end_job
-from delaylog.broker.engine.state import EngineState
 from delaylog.storage.calls.call import Right
 
 _NAME: Final = re.compile(r"j([1-9][0-9]{0,17})\Z")
 
 
-def job_members(state: EngineState, job: Job) -> dict[str, Any]:
-    """The members of a job in an answer."""
-    topic = state.by_number.get(job.topic)
+def job_members(ctx: Context, job: Job) -> dict[str, Any]:
+    """The members of a job in an answer; without the right `bodies`, without a failure's reason."""
+    topic = ctx.node.engine.state.by_number.get(job.topic)
+    members = job.filter.members()
+    key = None if topic is None else (topic.namespace, topic.name)
+    if key is None or not ctx.caller.may("bodies", key, job.filter.group):
+        members.pop("reason", None)
     return {
         "job": f"j{job.number}",
         "namespace": None if topic is None else topic.namespace,
         "topic": None if topic is None else topic.name,
         "action": job.action,
-        "filter": job.filter.members(),
+        "filter": members,
         "rate": job.rate,
         "deliver_at_ms": job.deliver_at_ms,
         "state": job.state,
@@ -59,7 +62,7 @@ async def list_jobs(ctx: Context) -> Answer:
     """GET /v1/jobs: the newest first."""
     state = ctx.node.engine.state
     members = [
-        job_members(state, job)
+        job_members(ctx, job)
         for job in reversed(state.jobs.by_number.values())
         if _may(ctx, job, "read")
     ]
@@ -68,7 +71,7 @@ async def list_jobs(ctx: Context) -> Answer:
 
 async def get_job(ctx: Context) -> Answer:
     """GET /v1/jobs/{job}."""
-    return await ctx.durable_answer(job_members(ctx.node.engine.state, _the_job(ctx, "read")))
+    return await ctx.durable_answer(job_members(ctx, _the_job(ctx, "read")))
 
 
 async def stop_job(ctx: Context) -> Answer:
@@ -76,4 +79,4 @@ async def stop_job(ctx: Context) -> Answer:
     state = ctx.node.engine.state
     job = _the_job(ctx, "change")
     end_job(state, job, "cancelled", ctx.node.clock.now_ms())
-    return await ctx.durable_answer(job_members(state, job))
+    return await ctx.durable_answer(job_members(ctx, job))

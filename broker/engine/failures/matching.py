@@ -19,7 +19,7 @@ _LOW: Final = 0xFFFF
 def failed_so(table: FailureTable, topic: int, wanted: MessageFilter, found: FoundMessages) -> Mask:
     """Which messages have a failure that is kept, the last of which is as the filter says."""
     out = np.zeros(len(found), np.bool_)
-    if len(found) == 0 or len(table) == 0:
+    if len(found) == 0:
         return out
     order = np.argsort(found.origins)
     origins = found.origins[order]

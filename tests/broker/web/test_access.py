@@ -206,6 +206,21 @@ def test_reasons_need_the_right_to_bodies(secured: Secured) -> None:
         assert (failure["cause"], failure["consumer"]) == ("rejected", "w-1")
 
 
+def test_the_reason_of_a_job_needs_the_right_bodies(secured: Secured) -> None:
+    """The filter of a job may name what a failure said."""
+    secured.call("PUT", "/v1/topics/jobbed", {})
+    body = {"filter": {"reason": "secret-reason", "cause": "nack"}}
+    begun = secured.call("POST", "/v1/topics/jobbed/messages:cancel", body).json
+    assert begun["filter"] == body["filter"]
+    for grant, shown in (("read:jobbed", False), ("read,bodies:jobbed", True)):
+        token = secured.token(grant)
+        (listed,) = secured.call("GET", "/v1/jobs", None, token).json["jobs"]
+        one = secured.call("GET", f"/v1/jobs/{begun['job']}", None, token).json
+        assert listed["filter"] == one["filter"]
+        assert ("reason" in one["filter"]) == shown
+        assert one["filter"]["cause"] == "nack"
+
+
 @pytest.mark.parametrize("name", OF_CAMELLIA)
 def test_camellia(secured: Secured, tokens: dict[str, str], name: str) -> None:
     (path,) = [

@@ -19,7 +19,7 @@ const STATES = { cancel: ["waiting", "ready", "leased", "dead"], reschedule: ["w
 
 /** The filter of a job, from the query of a list. Raises an Error if a job has no such filter. */
 function jobFilter(action, query) {
-  const { group = "default", cause, reason = "" } = query;
+  const { group = "default", cause, reason } = query;
   const { state, due_from: from, due_to: to, tag, key } = filterOf(query);
   const states = state ? state.split(",") : action === "replay" ? ["dead"] : [];
   if (states.length > 1) throw new Error("A job takes one state or all: choose one in the filter.");
@@ -30,7 +30,7 @@ function jobFilter(action, query) {
     ...(states[0] && { state: states[0] }), ...(from != null && { due_from: from }),
     ...(to != null && { due_to: to }), ...(tag && { tag }), ...(key != null && key !== "" && { key }),
     // The list shows what one group sees, so the job acts in that group alone.
-    group: group || "default", ...(cause && { cause, reason }),
+    group: group || "default", ...(cause && { cause }), ...(cause && reason != null && { reason }),
   };
 }
 
@@ -98,7 +98,7 @@ function safely(make) {
 async function countAll(path, filter, signal, tell) {
   let [cursor, matched, scanned] = [null, 0, 0];
   do {
-    // By itself, since an empty reason is a condition too.
+    // An empty reason is a condition too.
     const part = await get(`${path}?${new URLSearchParams(cursor ? { ...filter, cursor } : filter)}`, {}, signal);
     [cursor, matched, scanned] = [part.cursor, matched + part.matched, scanned + part.scanned];
     tell((old) => ({ ...old, matched, scanned, ended: cursor === null }));

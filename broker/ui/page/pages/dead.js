@@ -18,37 +18,37 @@ const LIMIT = 100;
 export function Dead({ names: { ns, topic }, query }) {
   const { session, show, follows } = useApp();
   const { group = "", cursor = "", cause, reason = "" } = query;
-  // What consumers said may quote the message.
+  // What consumers said may quote the message: without the right, only the causes are known.
   const mayRead = session.may("bodies", ns, topic, group || "default");
-  const reasons = useLive(async (signal) => mayRead ? get(topicPath(ns, topic, "dead", "reasons"), { group }, signal) : { reasons: [], other: 0 },
+  const reasons = useLive((signal) => get(topicPath(ns, topic, "dead", "reasons"), { group }, signal),
     [ns, topic, group], { everyMs: 10_000 });
-  const isChosen = (each) => each?.cause === cause && (each.reason ?? "") === reason;
+  const isChosen = (each) => each?.cause === cause && (!mayRead || (each.reason ?? "") === reason);
   const found = useLive((signal) => fill(topicPath(ns, topic, "dead"), { group, cursor, history: false }, LIMIT, signal, cause && (({ failures }) => isChosen(failures.at(-1)))),
     [ns, topic, group, cursor, cause, reason], { everyMs: 5_000 });
   const mayChange = !follows && session.may("change", ns, topic);
   const which = cause ? "these" : "all";
-  const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ ...query, state: "dead" }} onClose=${close} />`);
+  const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ ...query, reason: mayRead ? reason : null, state: "dead" }} onClose=${close} />`);
   const one = (id) => show((close) => html`<${Replay} ns=${ns} topic=${topic} id=${id} onClose=${close} onDone=${found.refresh} />`);
   const more = [
     { name: "reason", title: "Why", cell: (letter) => html`${mayRead && letter.reason} <${Tag}>${letter.cause}</${Tag}>` },
     ...(mayChange ? [{ name: "do", title: "Do", cell: ({ id }) => html`<button type="button" class="small" aria-label=${`Replay ${id}`}
       onClick=${() => one(id)}>Replay…</button>` }] : []),
   ];
+  const said = (each) => (mayRead ? each.reason ?? "no reason given" : "reasons need the right bodies");
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["dead"]} group=${group} />
     ${mayChange && html`<div class="bar"><button type="button" class="main" onClick=${() => all("replay")}>Replay ${which}…</button>
       <button type="button" class="danger" onClick=${() => all("cancel")}>Remove ${which}…</button></div>`}
-    <section aria-labelledby="reasons"><h2 id="reasons">By reason</h2>${mayRead
-      ? html`<${Loaded} of=${reasons}>${({ reasons: rows, other }) => html`<${Table} caption="Reasons of the last failures"
+    <section aria-labelledby="reasons"><h2 id="reasons">By reason</h2>
+      <${Loaded} of=${reasons}>${({ reasons: rows, other }) => html`<${Table} caption="Reasons of the last failures"
           rows=${rows} keyOf=${(each) => `${each.cause} ${each.reason}`} empty="No failure is known." columns=${[
           { name: "reason", title: "Reason", cell: (each) => html`<button type="button" class="small" aria-pressed=${isChosen(each)}
             onClick=${() => change(isChosen(each) ? { cause: "", reason: "", cursor: "" } : { cause: each.cause, reason: each.reason, cursor: "" })}>${
-              each.reason ?? "no reason given"}</button> <${Tag}>${each.cause.replace("_", " ")}</${Tag}>` },
+              said(each)}</button> <${Tag}>${each.cause.replace("_", " ")}</${Tag}>` },
           { name: "count", title: "Letters", number: true, cell: ({ count }) => number(count) },
           { name: "consumers", title: "Consumers", number: true, cell: ({ consumers }) => number(consumers) },
           { name: "last", title: "Last", cell: ({ last_ms: ms }) => html`<${Time} ms=${ms} distance />` }]} />
-          ${other > 0 && html`<p>Without a failure that is kept: <strong>${number(other)}</strong></p>`}`}</${Loaded}>`
-      : html`<p>You lack the right bodies, so reasons are not shown.</p>`}</section>
-    <section aria-labelledby="letters"><h2 id="letters">Letters${cause && html`: ${reason || "no reason given"}`}</h2>
+          ${other > 0 && html`<p>Without a failure that is kept: <strong>${number(other)}</strong></p>`}`}</${Loaded}></section>
+    <section aria-labelledby="letters"><h2 id="letters">Letters${cause && html`: ${said({ reason: reason || null })}`}</h2>
     <${Loaded} of=${found}>${({ messages, cursor: next }) => html`
       <${MessageTable} ns=${ns} topic=${topic} group=${group} messages=${messages} more=${more} />
       <p class="bar">${cursor && html`<a href=${link(["topics", ns, topic, "dead"], { ...query, cursor: "" })}>First page</a>`}
