@@ -34,17 +34,18 @@ def check_due_times(due: Column, now_ms: int, horizon_ms: int) -> None:
     """
     last_ms = int(column_max(due))
     if last_ms > now_ms + horizon_ms:
-        raise BadRequestError(
-            f"deliver_at_ms {_too_far(last_ms, now_ms, horizon_ms)}", field="deliver_at_ms"
-        )
+        raise _wrong(_too_far(last_ms, now_ms, horizon_ms), int(np.argmax(due)))
     first_ms = UNIX_MS_MIN if now_ms >= UNIX_MS_MIN else 0
     if column_min(due) >= first_ms:
         return
     values = np.atleast_1d(due)
-    wrong = values[(values < first_ms) & (values != 0)]
+    wrong = np.flatnonzero((values < first_ms) & (values != 0))
     if len(wrong):
-        what = not_unix_ms(int(wrong[0]))
-        raise BadRequestError(f"deliver_at_ms {what}", field="deliver_at_ms")
+        raise _wrong(not_unix_ms(int(values[wrong[0]])), int(wrong[0]))
+
+
+def _wrong(what: str, item: int) -> BadRequestError:
+    return BadRequestError(f"deliver_at_ms {what}", field="deliver_at_ms", item=item)
 
 
 def _too_far(due_ms: int, now_ms: int, horizon_ms: int) -> str:

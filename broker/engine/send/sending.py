@@ -97,13 +97,17 @@ def all_utf8(column: TextColumn, n: int) -> bool:
 
 
 def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
-    """Refuse a batch that exceeds a limit, naming the column."""
+    """Refuse a batch that exceeds a limit, naming the column and the row."""
     limits = state.limits
     if column_max(batch.body.size) > limits.body_bytes_max:
-        raise TooLargeError(f"a body has at most {limits.body_bytes_max} bytes", field="body")
+        raise TooLargeError(
+            f"a body has at most {limits.body_bytes_max} bytes, not {column_max(batch.body.size)}",
+            field="body",
+            item=int(np.argmax(batch.body.size)),
+        )
     if batch.delay_ms is not None:
         if column_max(batch.delay_ms) > limits.horizon_ms:
-            raise delay_over_horizon(limits.horizon_ms)
+            raise delay_over_horizon(limits.horizon_ms, int(np.argmax(batch.delay_ms)))
     elif batch.deliver_at_ms is not None:
         check_due_times(batch.deliver_at_ms, now_ms, limits.horizon_ms)
     if batch.ttl_ms is not None:

@@ -35,6 +35,13 @@ def test_others_are_refused(due: int, words: str) -> None:
         check_due_times(due, NOW_MS, HORIZON_MS)
 
 
+@pytest.mark.parametrize("wrong", [NOW_MS + HORIZON_MS + 1, 10**12 - 1])
+def test_the_row_is_named(wrong: int) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        check_due_times(np.array([NOW_MS, 0, wrong]), NOW_MS, HORIZON_MS)
+    assert caught.value.item == 2
+
+
 def test_a_clock_before_2001_has_times_before_2001() -> None:
     check_due_times(np.array([1, 5]), 5, HORIZON_MS)
     with pytest.raises(BadRequestError):
