@@ -123,8 +123,9 @@ audit: venv  ## the dependency audit, as a release needs it
 	$(BIN)/python tools/find_secrets.py
 	$(BIN)/python tools/audit_dependencies.py --required
 
-twins: venv  ## make modules for threads from those for asyncio
+twins: venv  ## make modules for threads from those for asyncio, and the fields of the Spark connector
 	$(BIN)/python tools/unasync.py
+	$(BIN)/python tools/spark_fields.py
 
 format: venv  ## let ruff format and sort imports
 	$(BIN)/ruff check --select I --fix .

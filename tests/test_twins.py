@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOOL = runpy.run_path(str(ROOT / "tools" / "unasync.py"))
+FIELDS = runpy.run_path(str(ROOT / "tools" / "spark_fields.py"))
 SOURCE, MADE, BY_HAND = TOOL["SOURCE"], TOOL["MADE"], TOOL["BY_HAND"]
 
 
@@ -28,6 +29,10 @@ def names_in(path: Path) -> set[str]:
 
 def test_twins_are_as_they_are_made() -> None:
     assert TOOL["unlike"]() == [], "change the module for asyncio, then `make twins`"
+
+
+def test_the_fields_of_the_spark_connector_are_those_of_the_table() -> None:
+    assert FIELDS["MADE"].read_text() == FIELDS["made"](), "`make twins`"
 
 
 @pytest.mark.parametrize(("twin", "source"), TOOL["twins"]().items())

@@ -230,14 +230,13 @@ def _refused(
     if not isinstance(problem, dict):
         problem = {"detail": answer.content.decode(errors="replace")}
     status = answer.status_code
-    said: dict[str, Any] = {name: problem.get(name) for name in ("code", "state", "item")}
+    said: dict[str, Any] = {name: problem.get(name) for name in ("code", "state", "item", "field")}
     said["detail"] = str(problem.get("detail") or problem.get("title") or "")
     for name, value in said.items():
         if isinstance(value, str):
             said[name] = _clean(value, token)
-    return RefusedError(
-        f"{method} {path}: {status} {said['code'] or ''} {said['detail']}{advice}", status, said
-    )
+    words = [word for word in (str(status), said["code"], said["detail"]) if word]
+    return RefusedError(f"{method} {path}: {' '.join(words)}{advice}", status, said)
 
 
 def _clean(text: str, token: str | None) -> str:

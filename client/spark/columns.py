@@ -6,29 +6,26 @@ UTC, and rows that cannot be sent are found with masks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_delaylog.errors import RowError
-from pyspark_delaylog.options import NAME, Options
+from pyspark_delaylog.fields.headers import headers_fault, wrong_headers
+from pyspark_delaylog.fields.kinds import arrow_type
+from pyspark_delaylog.fields.table import FIELD_TYPES, TEXT_BYTES_MAX, WORDS
+from pyspark_delaylog.options import Options
 
 TIME: Final = pa.timestamp("us", tz="UTC")
-HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TYPES: Final[dict[str, Any]] = {
-    "value": pa.binary(),
-    "deliver_at": TIME,
-    "id": pa.string(),
-    "key": pa.string(),
-    "priority": pa.int32(),
-    "headers": HEADERS,
-}
-TEXT_BYTES_MAX: Final = 255
-"""Limit of an id and of a key."""
+HEADERS: Final = arrow_type(FIELD_TYPES["headers"])
 TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,200}$"
 CONTROL: Final = "[\\x00-\\x1f\\x7f]"
+SHOWN_BYTES_MAX: Final = 40
+"""How much of a body an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,23 @@ class Rejected:
 
     rows: Any
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a value must not be. Rules that the broker has as well are for dead letters only."""
+
+    column: str
+    wrong: Callable[[Any], Any]
+    """A mask of the wrong values of a column."""
+    reason: str | Callable[[Any], str]
+    """Why a value is wrong, or a function of the value that says it."""
+    ours: bool = False
+    """Whether the broker does not refuse such rows by number."""
+
+    def reason_of(self, value: Any) -> str:
+        """The reason for one value."""
+        return self.reason if isinstance(self.reason, str) else self.reason(value.as_py())
 
 
 class Columns:
@@ -54,11 +68,10 @@ class Columns:
         arrays: dict[str, Any] = {}
         for name in batch.schema.names:
             target = "deliver_at" if name == self._due else name
-            if target == "topic":
-                if self._topic is None:
-                    arrays["topic"] = batch.column(name).cast(pa.string())
-            else:
-                arrays[target] = batch.column(name).cast(TYPES[target])
+            if target == "topic" and self._topic is not None:
+                continue
+            column = batch.column(name)
+            arrays[target] = column.cast(wire_type(target, column.type))
         if self._delay_ms is not None:
             assert self._base_ms is not None
             due = pa.scalar((self._base_ms + self._delay_ms) * 1_000, pa.int64()).cast(TIME)
@@ -69,33 +82,41 @@ class Columns:
             )
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
-    def refuse_nulls(self, batch: Any) -> None:
-        """RowError for the first row without a required value."""
-        for name in ("value", "deliver_at", "topic"):
-            if name in batch.schema.names and batch.column(name).null_count:
-                shown = self._due if name == "deliver_at" else name
-                row = pc.index(batch.column(name).is_null(), True).as_py()
-                told = (
-                    f", its id is {batch.column('id')[row].as_py()!r}"
-                    if "id" in batch.schema.names
-                    else ""
-                )
-                raise RowError(
-                    f"column {shown!r} is null in a row{told}; filter such rows out, or send them "
-                    "to a dead-letter topic with the option onError=deadLetter"
-                )
+    def refuse(self, batch: Any) -> None:
+        """RowError for a row that the broker would take wrongly, or refuse without its number."""
+        for rule, mask in _broken(batch, ours_only=True):
+            row = batch.slice(pc.index(mask, True).as_py(), 1)
+            reason = rule.reason_of(row.column(rule.column)[0])
+            raise self.row_error(row, rule.column, reason)
 
     def sift(self, batch: Any) -> tuple[Any, list[Rejected]]:
         """(rows to send, rejected rows by reason). The broker may refuse further rows."""
         rejected: list[Rejected] = []
-        for name, reason, mask_of in _RULES:
-            if name not in batch.schema.names or batch.num_rows == 0:
-                continue
-            mask = mask_of(batch.column(name)).fill_null(False)
-            if pc.any(mask).as_py():
-                rejected.append(Rejected(batch.filter(mask), reason))
-                batch = batch.filter(pc.invert(mask))
-        return batch, rejected
+        good = np.ones(batch.num_rows, np.bool_)
+        for rule, mask in _broken(batch, ours_only=False):
+            wrong = mask.to_numpy(zero_copy_only=False) & good
+            good &= ~wrong
+            rows: dict[str, list[int]] = {}
+            for row in np.flatnonzero(wrong).tolist():
+                rows.setdefault(rule.reason_of(batch.column(rule.column)[row]), []).append(row)
+            rejected += [Rejected(batch.take(pa.array(at)), reason) for reason, at in rows.items()]
+        return (batch.filter(pa.array(good)) if rejected else batch), rejected
+
+    def row_error(self, row: Any, field: str | None, reason: str, topic: str = "") -> RowError:
+        """The error for a row that cannot be sent, with its column if one is at fault."""
+        at = {"body": "value", "deliver_at": self._due, "deliver_at_ms": self._due}
+        column = "" if field is None else f"column {at.get(field, field)!r} of "
+        where = f" for topic {topic!r}" if topic else ""
+        return RowError(
+            f"{column}the row {_name_of(row)}{where}: {reason}; correct such rows, or set "
+            "the option onError=deadLetter, which sends them to a topic of their own"
+        )
+
+
+def wire_type(name: str, given: Any) -> Any:
+    """The Arrow type of a column on the wire; `given` is its type in the DataFrame."""
+    fixed = {"value": pa.binary(), "deliver_at": TIME, "topic": pa.string()}
+    return fixed.get(name) or arrow_type(FIELD_TYPES[name], given)
 
 
 def by_topic(batch: Any, topic: str | None) -> list[tuple[str, Any]]:
@@ -105,12 +126,6 @@ def by_topic(batch: Any, topic: str | None) -> list[tuple[str, Any]]:
     topics = batch.column("topic").dictionary_encode()
     rest = batch.drop_columns(["topic"])
     names = topics.dictionary.to_pylist()
-    for name in names:
-        if not NAME.match(name):
-            raise RowError(
-                f"column 'topic': {name!r} is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -, "
-                "or set the option onError=deadLetter"
-            )
     if len(names) == 1:
         return [(names[0], rest)]
     return [
@@ -118,25 +133,74 @@ def by_topic(batch: Any, topic: str | None) -> list[tuple[str, Any]]:
     ]
 
 
-def _too_long(column: Any) -> Any:
-    return pc.greater(pc.binary_length(column), TEXT_BYTES_MAX)
+def by_merge(batch: Any) -> list[tuple[str | None, Any]]:
+    """Split the batch by its column `merge`, because a request has one merge mode for all rows."""
+    if "merge" not in batch.schema.names:
+        return [(None, batch)]
+    modes = batch.column("merge")
+    parts = [
+        (mode, batch.filter(pc.is_null(modes) if mode is None else pc.equal(modes, mode)))
+        for mode in pc.unique(modes).to_pylist()
+    ]
+    return [(m, rows.drop_columns(["merge"]) if m is None else rows) for m, rows in parts]
 
 
-_RULES: Final[tuple[tuple[str, str, Any], ...]] = (
-    ("value", "value is null", pc.is_null),
-    ("deliver_at", "the time is null", pc.is_null),
-    ("topic", "topic is null", pc.is_null),
-    (
+def _name_of(row: Any) -> str:
+    """What identifies a row to a person: its id, or else its key and the beginning of its body."""
+    said = row.slice(0, 1).select([n for n in ("id", "key", "value") if n in row.schema.names])
+    values = said.to_pylist()[0]
+    if values.get("id"):
+        return f"with id {values['id']!r}"
+    key = f"with key {values['key']!r} and " if values.get("key") else "with "
+    body = values.get("value")
+    if body is None:
+        return f"{key}no body"
+    more = "..." if len(body) > SHOWN_BYTES_MAX else ""
+    return f"{key}body {body[:SHOWN_BYTES_MAX].decode(errors='replace')!r}{more}"
+
+
+def _broken(batch: Any, *, ours_only: bool) -> Iterator[tuple[Rule, Any]]:
+    """The rules that some rows break, with masks of these rows."""
+    for rule in _RULES:
+        if rule.column in batch.schema.names and batch.num_rows and (rule.ours or not ours_only):
+            mask = rule.wrong(batch.column(rule.column)).fill_null(False)
+            if pc.any(mask).as_py():
+                yield rule, mask
+
+
+def _longer_than(most: int) -> Callable[[Any], Any]:
+    return lambda column: pc.greater(pc.binary_length(column), most)
+
+
+def _none_of(words: tuple[str, ...]) -> Callable[[Any], Any]:
+    options = pc.SetLookupOptions(pa.array([*words, None], pa.string()))
+    return lambda column: pc.invert(pc.is_in(column, options=options))
+
+
+def _matches(pattern: str) -> Callable[[Any], Any]:
+    return lambda column: pc.match_substring_regex(column, pattern)
+
+
+_RULES: Final[tuple[Rule, ...]] = (
+    Rule("value", pc.is_null, "the body is null", ours=True),
+    Rule("deliver_at", pc.is_null, "the time is null", ours=True),
+    Rule("topic", pc.is_null, "the topic is null", ours=True),
+    Rule("headers", wrong_headers, headers_fault, ours=True),
+    Rule(
         "topic",
-        "topic is not a valid name",
         lambda column: pc.invert(pc.match_substring_regex(column, TOPIC_PATTERN)),
+        lambda name: f"{name!r} is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -",
+        # A topic is a part of the address, not of the body.
+        ours=True,
     ),
-    ("id", f"id is longer than {TEXT_BYTES_MAX} bytes", _too_long),
-    ("id", "id begins with ~", lambda column: pc.starts_with(column, "~")),
-    (
-        "id",
-        "id has control characters",
-        lambda column: pc.match_substring_regex(column, CONTROL),
+    Rule("id", lambda column: pc.starts_with(column, "~"), "an id must not begin with ~"),
+    Rule("id", _matches(CONTROL), "the id has control characters"),
+    *(
+        Rule(name, _longer_than(most), f"{name} is longer than {most} bytes")
+        for name, most in TEXT_BYTES_MAX.items()
     ),
-    ("key", f"key is longer than {TEXT_BYTES_MAX} bytes", _too_long),
+    *(
+        Rule(name, _none_of(words), f"{name} is none of {', '.join(words)}", ours=True)
+        for name, words in WORDS.items()
+    ),
 )

@@ -43,6 +43,7 @@ class RefusedError(BrokerError):
         self.state = problem.get("state")
         item = problem.get("item")
         self.item: int | None = item if isinstance(item, int) else None
+        self.field: str | None = problem.get("field")
         self.detail = str(problem.get("detail") or problem.get("title") or "")
         super().__init__(message)
 

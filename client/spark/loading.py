@@ -10,10 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark_delaylog.chunks import Chunk, Chunker
-from pyspark_delaylog.columns import Columns, by_topic
+from pyspark_delaylog.columns import Columns, by_merge, by_topic
 from pyspark_delaylog.errors import RefusedError, RowError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.rejects import letters
@@ -26,8 +26,15 @@ OF_A_ROW: Final = frozenset({400, 413})
 
 log = logging.getLogger("pyspark_delaylog")
 
-Place = tuple[str, bool]
-"""A topic, and whether the rows are rejected ones, whose columns differ."""
+
+class Place(NamedTuple):
+    """Rows that one request may hold: of one topic, with the same columns and one merge mode."""
+
+    topic: str
+    merge: str | None = None
+    are_letters: bool = False
+
+
 Send = Callable[[str, int, bytes], None]
 """(topic, number, body): returns once the chunk was accepted, otherwise raises."""
 
@@ -69,10 +76,11 @@ class Loading:
                 for each in rejected:
                     self._put_aside(each.rows, each.reason, self._options.topic)
             else:
-                self._columns.refuse_nulls(wire)
+                self._columns.refuse(wire)
             if wire.num_rows:
                 for topic, rows in by_topic(wire, self._options.topic):
-                    self._add((topic, False), rows)
+                    for merge, part in by_merge(rows):
+                        self._add(Place(topic, merge), part)
         # Rejected rows of a chunk add rows to the dead-letter topic, so repeat.
         while any(chunker.size for chunker in self._chunkers.values()):
             for place in list(self._chunkers):
@@ -96,17 +104,16 @@ class Loading:
             self._send_chunk(place, chunk)
 
     def _send_chunk(self, place: Place, chunk: Chunk) -> None:
-        topic = place[0]
         refusals = 0
         while chunk.rows:
             body = chunk.body(self._options.compression)
             self._pace()
             try:
-                self._send(topic, self._loaded.chunks, body)
+                self._send(place.topic, self._loaded.chunks, body)
             except RefusedError as error:
                 refusals += 1
                 row = self._refused_row(place, chunk, error, refusals)
-                self._put_aside(chunk.row(row), error.detail, topic)
+                self._put_aside(chunk.row(row), error.detail, place.topic)
                 chunk = chunk.without(row)
                 continue
             self._loaded.chunks += 1
@@ -116,18 +123,15 @@ class Loading:
 
     def _refused_row(self, place: Place, chunk: Chunk, error: RefusedError, refusals: int) -> int:
         """The index of the row to reject; raises if rejecting is disabled or impossible."""
-        topic, are_letters = place
         row = error.item
         if row is None and chunk.rows == 1 and error.status == 413:
             row = 0
         if error.status not in OF_A_ROW or row is None or not 0 <= row < chunk.rows:
             raise error
+        topic, refused = place.topic, chunk.row(row)
         if not self._options.dead_letter:
-            raise RowError(
-                f"the broker refuses a row for topic {topic!r}{_id_of(chunk.row(row))}: "
-                f"{error.detail}; correct it, or set the option onError=deadLetter"
-            ) from None
-        if are_letters:
+            raise self._columns.row_error(refused, error.field, error.detail, topic) from None
+        if place.are_letters:
             raise RowError(
                 f"the broker refuses a rejected row for topic {topic!r} too: {error.detail}"
             ) from None
@@ -143,16 +147,10 @@ class Loading:
         assert target is not None, "the options ensure it"
         self._loaded.rejected += rows.num_rows
         log.warning("%d rows go to topic %s: %s", rows.num_rows, target, reason)
-        self._add((target, True), letters(rows, reason, topic))
+        self._add(Place(target, are_letters=True), letters(rows, reason, topic))
 
     def _pace(self) -> None:
         """Wait until the rate limit allows the rows sent so far."""
         if self._options.rows_per_second_max is not None:
             due_s = self._began_s + self._loaded.rows / self._options.rows_per_second_max
             time.sleep(max(0.0, due_s - time.monotonic()))
-
-
-def _id_of(row: Any) -> str:
-    if "id" not in row.schema.names:
-        return ""
-    return f" with id {row.column('id')[0].as_py()!r}"

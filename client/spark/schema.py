@@ -7,40 +7,30 @@ converts the rows of a task.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    ByteType,
-    CharType,
-    DataType,
-    IntegerType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-    VarcharType,
-)
+from pyspark.sql.types import DataType, StructType, TimestampType
 
-from pyspark_delaylog.columns import TYPES
+from pyspark_delaylog.columns import HEADERS, TIME
 from pyspark_delaylog.errors import SchemaError
+from pyspark_delaylog.fields.kinds import fits
+from pyspark_delaylog.fields.table import FIELD_TYPES
 from pyspark_delaylog.options import Options
-
-TEXT: Final = (StringType, VarcharType, CharType)
-HEADERS: Final = "array<struct<key string, value binary>>"
 
 SOURCE_SCHEMA: Final = from_arrow_schema(
     pa.schema(
         [
-            *((name, TYPES[name]) for name in ("value", "deliver_at", "id", "key")),
+            ("value", pa.binary()),
+            ("deliver_at", TIME),
+            ("id", pa.string()),
+            ("key", pa.string()),
             ("topic", pa.string()),
-            ("priority", TYPES["priority"]),
+            ("priority", pa.int32()),
             ("attempts", pa.int32()),
-            ("headers", TYPES["headers"]),
+            ("headers", HEADERS),
             ("ref", pa.int64()),
         ]
     )
@@ -101,41 +91,15 @@ def _case_hint(name: str, known: dict[str, Any]) -> str:
     return f" (in lower case: {same[0]})" if same else ""
 
 
-def _is_text(kind: DataType) -> bool:
-    return isinstance(kind, TEXT)
-
-
-def _is_bytes(kind: DataType) -> bool:
-    return isinstance(kind, (*TEXT, BinaryType))
-
-
 def _is_time(kind: DataType) -> bool:
     return isinstance(kind, TimestampType)
 
 
-def _is_int(kind: DataType) -> bool:
-    return isinstance(kind, (IntegerType, ShortType, ByteType))
-
-
-def _are_headers(kind: DataType) -> bool:
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
-        return False
-    fields: list[StructField] = kind.elementType.fields
-    return (
-        [field.name for field in fields] == ["key", "value"]
-        and _is_text(fields[0].dataType)
-        and _is_bytes(fields[1].dataType)
-    )
-
-
 _KNOWN: Final[dict[str, tuple[str, Callable[[DataType], bool]]]] = {
-    "value": ("string or binary", _is_bytes),
+    "value": ("string or binary", partial(fits, "binary")),
     "deliver_at": ("timestamp", _is_time),
-    "id": ("string", _is_text),
-    "key": ("string", _is_text),
-    "topic": ("string", _is_text),
-    "priority": ("int", _is_int),
-    "headers": (HEADERS, _are_headers),
+    "topic": ("string", partial(fits, "string")),
+    **{name: (kind, partial(fits, kind)) for name, kind in FIELD_TYPES.items()},
 }
 _CAST: Final = {
     "long": ", for example by timestamp_millis(column)",

@@ -39,8 +39,15 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.backoff_columns import own_backoff_entries
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
-from delaylog.storage.messages.members import Int, Number, Text, TextList, TextMap
-from delaylog.storage.messages.message_fields import BACKOFF, COLUMNS, FIELDS, MERGE, UNIX_MS_MIN
+from delaylog.storage.messages.members import Choice, Int, Number, Text, TextList, TextMap
+from delaylog.storage.messages.message_fields import (
+    BACKOFF,
+    COLUMNS,
+    FIELDS,
+    MERGE,
+    MERGE_MODES,
+    UNIX_MS_MIN,
+)
 from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.messages.shape import Nested
 
@@ -148,6 +155,19 @@ def _integers(column: ArrowColumn, fields: dict[str, Any]) -> None:
     values = np.concatenate(parts)
     column.check(member, values, present_in(column.chunks))
     put_numbers(fields, column.name, values)
+
+
+def _merge(column: ArrowColumn, fields: dict[str, Any]) -> None:
+    """One word for all rows, because a bulk body has one."""
+    words = [word for chunk in column.chunks for word in chunk.to_pylist()]
+    other = next((row for row, word in enumerate(words) if word != words[0]), None)
+    if other is not None:
+        raise column.wrong("has two modes; send a body for each, the second is", other)
+    if words[0] is None:
+        return
+    if words[0] not in MERGE_MODES:
+        raise column.wrong(f"must be one of {', '.join(MERGE_MODES)}; a different word is", 0)
+    fields[MERGE.name] = words[0]
 
 
 def _backoff(column: ArrowColumn, fields: dict[str, Any]) -> None:
@@ -308,6 +328,7 @@ _KINDS: Final[dict[type, _Kind]] = {
     Int: ("an integer", _integers, is_integer),
     TextList: ("list<string>", _tags, are_tags),
     TextMap: (_LISTED, _headers, are_headers),
+    Choice: ("string", _merge, is_utf8),
     Nested: (
         "struct<first_ms: int64, max_ms: int64, factor: double, jitter: double>, or some of these",
         _backoff,
@@ -319,6 +340,6 @@ _KNOWN: Final[dict[str, _Kind]] = {
     "value": (_TEXTS, _value, is_text),
     "deliver_at": ("timestamp", _deliver_at, is_time),
     "delay_ms": ("an integer", _delay_ms, is_integer),
-    **{field.name: _KINDS[type(field.member)] for field in FIELDS if field.member is not MERGE},
+    **{field.name: _KINDS[type(field.member)] for field in FIELDS},
 }
 """Description of the type, decoder and type check of each column, by name."""

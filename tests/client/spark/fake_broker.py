@@ -25,7 +25,12 @@ COLUMNS = {
     "deliver_at": pa.timestamp("us", tz="UTC"),
     "id": pa.string(),
     "key": pa.string(),
+    "tags": pa.list_(pa.string()),
     "priority": pa.int32(),
+    "ttl_ms": pa.int64(),
+    "max_retry": pa.int32(),
+    "merge": pa.string(),
+    "backoff": pa.struct([("first_ms", pa.int64()), ("factor", pa.float64())]),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
 
@@ -246,8 +251,9 @@ class FakeBroker(MisbehavingServer):
         rows = found.rows[int(query["from"]) : int(query["to"])]
         schema = pa.schema(
             [
-                *((name, kind) for name, kind in COLUMNS.items() if name != "headers"),
+                *((name, COLUMNS[name]) for name in ("value", "deliver_at", "id", "key")),
                 ("topic", pa.string()),
+                ("priority", pa.int32()),
                 ("attempts", pa.int32()),
                 ("headers", COLUMNS["headers"]),
                 ("ref", pa.int64()),

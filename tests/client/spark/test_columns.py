@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyspark_delaylog.columns import HEADERS as WIRE_HEADERS
 from pyspark_delaylog.columns import TIME as WIRE_TIME
-from pyspark_delaylog.columns import Columns, by_topic
+from pyspark_delaylog.columns import Columns, by_merge, by_topic
 from pyspark_delaylog.errors import RowError
+from pyspark_delaylog.fields.headers import wrong_headers
 from tests.client.spark.batches import HEADERS, TIME, batch_of
 from tests.client.spark.conftest import OptionsOf
 
@@ -22,6 +26,11 @@ def test_types_become_the_wire_s(options_of: OptionsOf) -> None:
         topic=pa.array(["elsewhere"]),
         priority=pa.array([3], pa.int16()),
         headers=pa.array([[{"key": "h", "value": b"v"}]], HEADERS),
+        tags=pa.array([["x"]], pa.list_(pa.large_string())),
+        ttl_ms=pa.array([5], pa.int32()),
+        max_retry=pa.array([2], pa.int8()),
+        merge=pa.array(["keep"]),
+        backoff=pa.array([{"factor": 2, "first_ms": 7}]),
     )
     wire = Columns(options_of(), None).wire(batch)
     assert wire.schema == pa.schema(
@@ -32,6 +41,11 @@ def test_types_become_the_wire_s(options_of: OptionsOf) -> None:
             ("key", pa.string()),
             ("priority", pa.int32()),
             ("headers", WIRE_HEADERS),
+            ("tags", pa.list_(pa.string())),
+            ("ttl_ms", pa.int64()),
+            ("max_retry", pa.int32()),
+            ("merge", pa.string()),
+            ("backoff", pa.struct([("factor", pa.float64()), ("first_ms", pa.int64())])),
         ]
     ), "the option topic wins, and the column is left out"
     assert wire.column("value")[0].as_py() == b"body of a"
@@ -59,8 +73,72 @@ def test_a_null_is_refused_with_its_id(options_of: OptionsOf, column: str) -> No
     kind = batch.schema.field(column).type
     nulled = pa.array([batch.column(column)[0].as_py(), None], kind)
     wire = Columns(options_of(), None).wire(batch_of(["a", "b"], **{column: nulled}))
-    with pytest.raises(RowError, match=f"column '{column}' is null in a row, its id is 'b'"):
-        Columns(options_of(), None).refuse_nulls(wire)
+    with pytest.raises(RowError, match=f"column '{column}' of the row with id 'b': the .* is null"):
+        Columns(options_of(), None).refuse(wire)
+
+
+def test_a_row_without_an_id_is_named_by_its_key_and_body(options_of: OptionsOf) -> None:
+    columns = Columns(options_of(delayColumn="due"), None)
+    keyed = pa.record_batch({"value": [b"x" * 50], "key": ["k"]})
+    found = str(columns.row_error(keyed, "deliver_at_ms", "it is wrong", "t"))
+    assert f"column 'due' of the row with key 'k' and body '{'x' * 40}'... for topic 't'" in found
+    bare = pa.record_batch({"id": [""], "value": pa.array([None], pa.binary())})
+    assert "the row with no body: wrong" in str(columns.row_error(bare, None, "wrong"))
+
+
+def test_headers_that_would_be_lost_are_refused_by_name(options_of: OptionsOf) -> None:
+    """Also in a slice of a batch, and whatever the rows around them have."""
+    rows: list[Any] = [
+        [{"key": "unused", "value": None}],
+        None,
+        [{"key": "a", "value": b"1"}, {"key": "b", "value": b""}],
+        [{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}, {"key": "a", "value": b"1"}],
+        [],
+        [{"key": "c", "value": None}],
+        [{"key": "a", "value": b"1"}, {"key": "d", "value": b"\xff"}],
+        [{"key": None, "value": b"1"}],
+        [None],
+    ]
+    ids = [str(row) for row in range(len(rows))]
+    batch = batch_of(ids, headers=pa.array(rows, HEADERS)).slice(1)
+    columns = Columns(options_of(), None)
+    kept, rejected = columns.sift(columns.wire(batch))
+    assert kept.column("id").to_pylist() == ["1", "2", "4"]
+    said = {each.reason.partition(";")[0]: each.rows.column("id").to_pylist() for each in rejected}
+    assert said == {
+        "header 'a' occurs twice": ["3"],
+        "the value of header 'c' is null": ["5"],
+        "the value of header 'd' is not UTF-8": ["6"],
+        "the name of a header is null": ["7", "8"],
+    }
+    with pytest.raises(RowError, match="column 'headers' of the row with id '3': header 'a' occu"):
+        columns.refuse(columns.wire(batch))
+
+
+@given(
+    rows=st.lists(
+        st.none() | st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"", b"x"])))
+    ),
+    cut=st.integers(0, 4),
+)
+def test_repeated_headers_are_found_as_a_loop_finds_them(
+    rows: list[list[tuple[str, bytes]] | None], cut: int
+) -> None:
+    pairs = [None if r is None else [{"key": k, "value": v} for k, v in r] for r in rows]
+    found = wrong_headers(pa.array(pairs, HEADERS).slice(cut)).to_pylist()
+    assert found == [len({k for k, _ in r or ()}) < len(r or ()) for r in rows[cut:]]
+
+
+def test_rows_are_cut_by_merge_mode(options_of: OptionsOf) -> None:
+    modes = pa.array(["keep", None, "reject", "keep"], pa.string())
+    cut = by_merge(batch_of(["1", "2", "3", "4"], merge=modes))
+    assert {mode: rows.column("id").to_pylist() for mode, rows in cut} == {
+        "keep": ["1", "4"],
+        None: ["2"],
+        "reject": ["3"],
+    }
+    assert ["merge" in rows.schema.names for _, rows in cut] == [True, False, True]
+    assert [mode for mode, _ in by_merge(batch_of(["1"]))] == [None]
 
 
 def test_what_cannot_be_sent_is_sifted_out_by_reason(options_of: OptionsOf) -> None:
@@ -75,12 +153,12 @@ def test_what_cannot_be_sent_is_sifted_out_by_reason(options_of: OptionsOf) -> N
     kept, rejected = columns.sift(columns.wire(batch))
     assert kept.column("id").to_pylist() == ["ok", None, ""], "no id means the broker makes one"
     assert {each.reason: each.rows.column("id").to_pylist() for each in rejected} == {
-        "value is null": ["no body"],
-        "topic is null": ["no topic"],
-        "topic is not a valid name": ["bad"],
+        "the body is null": ["no body"],
+        "the topic is null": ["no topic"],
+        "'a/b' is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -": ["bad"],
         "id is longer than 255 bytes": ["x" * 256],
-        "id begins with ~": ["~mine"],
-        "id has control characters": ["a\nb"],
+        "an id must not begin with ~": ["~mine"],
+        "the id has control characters": ["a\nb"],
         "key is longer than 255 bytes": ["key too long"],
     }
 
@@ -92,8 +170,9 @@ def test_rows_are_cut_by_topic_in_order(options_of: OptionsOf) -> None:
     assert cut == {"b": ["1", "3"], "a": ["2"]}
     assert [topic for topic, _ in by_topic(wire, "t")] == ["t"]
     bad = batch_of(["1", "2"], topic=pa.array(["b", "a/b"]))
-    with pytest.raises(RowError, match="column 'topic': 'a/b' is not a valid name"):
-        by_topic(Columns(options_of(topic=""), None).wire(bad), None)
+    columns = Columns(options_of(topic=""), None)
+    with pytest.raises(RowError, match="column 'topic' of the row with id '2': 'a/b' is not a"):
+        columns.refuse(columns.wire(bad))
     one = by_topic(wire.slice(0, 1), None)
     assert [(topic, rows.schema.names) for topic, rows in one] == [
         ("b", ["id", "value", "deliver_at"])

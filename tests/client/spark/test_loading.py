@@ -52,6 +52,14 @@ def ids_in(table: Any) -> list[str]:
     return found
 
 
+def test_rows_of_different_merge_modes_are_in_different_chunks(options_of: OptionsOf) -> None:
+    options, taken = options_of(), Taken()
+    modes = pa.array(["keep", None, "reject", "keep"], pa.string())
+    Loading(options, Columns(options, None), taken).run([batch_of(ids_of(0, 4), merge=modes)])
+    columns = [table.to_pydict().get("merge") for _, _, table in taken.chunks]
+    assert columns == [["keep", "keep"], None, ["reject"]]
+
+
 def test_chunks_are_numbered_and_counted(options_of: OptionsOf) -> None:
     options, taken = options_of(batchSize=3), Taken()
     batches = [batch_of(ids_of(0, 4)), batch_of([]), batch_of(ids_of(4, 8))]
@@ -92,7 +100,7 @@ def test_rows_go_to_their_topics_and_little_is_held_back(
 
 def test_a_refused_row_fails_with_its_id_and_the_way_out(options_of: OptionsOf) -> None:
     options = options_of()
-    with pytest.raises(RowError, match=r"topic 't' with id 'm000002': not wanted.*onError"):
+    with pytest.raises(RowError, match=r"row with id 'm000002' for topic 't': not wanted.*onError"):
         Loading(options, Columns(options, None), Taken(b"body of m000002")).run(
             [batch_of(ids_of(0, 4))]
         )

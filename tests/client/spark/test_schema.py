@@ -9,6 +9,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -28,11 +29,18 @@ PAIR = StructType([StructField("key", TEXT), StructField("value", BinaryType())]
 ALL = {
     "value": BinaryType(),
     "deliver_at": TIME,
+    "topic": TEXT,
     "id": TEXT,
     "key": TEXT,
-    "topic": TEXT,
-    "priority": IntegerType(),
+    "tags": ArrayType(TEXT),
     "headers": ArrayType(PAIR),
+    "priority": IntegerType(),
+    "ttl_ms": LongType(),
+    "max_retry": IntegerType(),
+    "merge": TEXT,
+    "backoff": StructType(
+        [StructField("first_ms", LongType()), StructField("factor", DoubleType())]
+    ),
 }
 
 
@@ -59,6 +67,11 @@ def test_all_columns_and_the_fewest_are_taken(options_of: OptionsOf) -> None:
         ({"deliver_at": TEXT}, {}, "by to_timestamp(column)"),
         ({"priority": LongType()}, {}, "column 'priority' must be int"),
         ({"headers": MapType(TEXT, TEXT)}, {}, "column 'headers' must be array<struct<key string"),
+        ({"tags": TEXT}, {}, "column 'tags' must be array<string>, not string"),
+        ({"merge": LongType()}, {}, "column 'merge' must be string"),
+        ({"backoff": LongType()}, {}, "column 'backoff' must be struct<first_ms bigint, max_ms"),
+        ({"backoff": StructType([StructField("x", LongType())])}, {}, "column 'backoff' must be"),
+        ({"backoff": StructType([])}, {}, "column 'backoff' must be"),
         ({"headers": ArrayType(TEXT)}, {}, "column 'headers' must be array"),
         ({"deliver_at": TIME}, {"delayColumn": "due"}, "column 'deliver_at' is not known"),
         ({}, {"topic": ""}, "give the option topic, or each row its topic"),
@@ -84,7 +97,7 @@ def test_a_body_is_needed_and_no_column_twice(options_of: OptionsOf) -> None:
 def test_the_known_columns_are_listed(options_of: OptionsOf) -> None:
     with pytest.raises(SchemaError) as caught:
         check_sink_schema(of(value=TEXT, x=TEXT), options_of())
-    assert ", ".join(["value", "deliver_at", *list(ALL)[2:]]) in str(caught.value)
+    assert ", ".join(ALL) in str(caught.value)
 
 
 def test_a_stream_is_read_with_some_of_its_columns() -> None:

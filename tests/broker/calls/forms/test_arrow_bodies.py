@@ -187,6 +187,12 @@ def test_a_value_may_be_text() -> None:
     assert batch.body.values(2) == ["é".encode(), b""]
 
 
+@pytest.mark.parametrize("mode", ["keep", "replace", "reject", None])
+def test_one_merge_mode_is_that_of_the_body(mode: str | None) -> None:
+    merge = pa.array([mode, mode], pa.string())
+    assert decode_arrow(stream(one(merge=merge)), LIMITS).merge == mode
+
+
 BAD: dict[str, tuple[pa.RecordBatch, str, int | None]] = {
     "no value": (pa.record_batch({"delay_ms": pa.array([1])}), "value", None),
     "no time": (pa.record_batch({"value": pa.array([b"x"])}), "deliver_at", None),
@@ -218,6 +224,8 @@ BAD: dict[str, tuple[pa.RecordBatch, str, int | None]] = {
     "a backoff of a part of a ms": (one(backoff=pa.array([{"first_ms": 1.5}])), "backoff", None),
     "a priority of 64 bits": (one(priority=pa.array([2**64 - 1], pa.uint64())), "priority", None),
     "max_retry negative": (one(max_retry=pa.array([-1])), "max_retry", 0),
+    "two merge modes": (one(merge=pa.array(["keep", "keep", None])), "merge", 2),
+    "a merge mode that is none": (one(merge=pa.array(["join"])), "merge", 0),
     "tags a text": (one(tags=pa.array(["a"])), "tags", None),
     "a newline in a tag": (one(tags=pa.array([["a"], ["b", "c\nd"]])), "tags", 1),
     "an empty tag": (one(tags=pa.array([["a"], [], ["b", ""]])), "tags", 2),
