@@ -123,14 +123,15 @@ class Loading:
 
     def _refused_row(self, place: Place, chunk: Chunk, error: RefusedError, refusals: int) -> int:
         """The index of the row to reject; raises if rejecting is disabled or impossible."""
-        row = error.item
+        row, field = error.item, error.field
         if row is None and chunk.rows == 1 and error.status == 413:
-            row = 0
+            # Its body is larger than a request may be.
+            row, field = 0, "value"
         if error.status not in OF_A_ROW or row is None or not 0 <= row < chunk.rows:
             raise error
         topic, refused = place.topic, chunk.row(row)
         if not self._options.dead_letter:
-            raise self._columns.row_error(refused, error.field, error.detail, topic) from None
+            raise self._columns.row_error(refused, field, error.detail, topic) from None
         if place.are_letters:
             raise RowError(
                 f"the broker refuses a rejected row for topic {topic!r} too: {error.detail}"

@@ -6,6 +6,7 @@ body that is too large is truncated.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,10 +18,14 @@ BODY_BYTES_MAX: Final = 256 * 1024
 TEXT_CHARS_MAX: Final = 300
 """Limit of the text of a header."""
 HEADER: Final = "delaylog-rejected-"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def letters(rows: Any, reason: str, topic: str | None) -> Any:
     """Build a batch for the wire, row by row, since there are few rejected rows."""
+    if "deliver_at" in rows.schema.names:
+        times = rows.column("deliver_at").cast(pa.int64())
+        rows = rows.drop_columns(["deliver_at"]).append_column("deliver_at", times)
     shapes = rows.to_pylist()
     bodies, headers = [], []
     for shape in shapes:
@@ -30,7 +35,7 @@ def letters(rows: Any, reason: str, topic: str | None) -> Any:
             "topic": shape.get("topic", topic),
             "id": shape.get("id"),
             "key": shape.get("key"),
-            "deliver-at": shape.get("deliver_at"),
+            "deliver-at": _time(shape.get("deliver_at")),
             "bytes": len(body) if len(body) > BODY_BYTES_MAX else None,
         }
         bodies.append(body[:BODY_BYTES_MAX])
@@ -50,3 +55,11 @@ def letters(rows: Any, reason: str, topic: str | None) -> Any:
         ],
         names=["value", "deliver_at", "headers"],
     )
+
+
+def _time(us: int | None) -> str | None:
+    """A time as text; as a number if its year has more than four digits."""
+    try:
+        return None if us is None else str(EPOCH + timedelta(microseconds=us))
+    except OverflowError:
+        return f"{us} microseconds since 1970"

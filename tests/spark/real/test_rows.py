@@ -82,9 +82,7 @@ REFUSED: dict[str, tuple[str, Any, Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_one_row_that_is_refused_is_put_aside(
-    shared: RealBroker, played: Spark, case: str
-) -> None:
+def test_one_row_that_is_refused_is_put_aside(shared: RealBroker, played: Spark, case: str) -> None:
     name, kind, good, wrong, reason = REFUSED[case]
     topic = f"refused-{list(REFUSED).index(case)}"
     ids = ids_of(0, ROWS)
@@ -99,7 +97,7 @@ def test_one_row_that_is_refused_is_put_aside(
     shared.settled(topic)
     assert sorted(shared.ids(topic)) == [*ids[:3], *ids[4:]]
     (letter,) = shared.get(f"/v1/topics/{topic}.rejected/messages")["messages"]
-    said = shared.get(f"/v1/topics/{topic}.rejected/messages/{letter['ref']}")["headers"]
+    said = shared.get(f"/v1/topics/{topic}.rejected/messages/{letter['id']}")["headers"]
     assert reason in said["delaylog-rejected-reason"]
     assert said["delaylog-rejected-id"] == columns.get("id", batch.column("id"))[3].as_py()[:300]
 
