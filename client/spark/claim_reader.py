@@ -120,6 +120,10 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_until_s = self._monotonic() + IDLE_S
         return start
 
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """How many messages wait to be claimed, for the progress of the query."""
+        return {"ready": self._claims.ready()}
+
     def _claimed(self, last: Claim, rows_max: int) -> Offset | None:
         """The offset after the next claim that is not empty."""
         first = max(last.number, self._passed) + 1

@@ -7,17 +7,24 @@ commit messages. A load has a name, which stays the same when it is repeated.
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
 from pyspark_delaylog.columns import Columns
-from pyspark_delaylog.errors import DelaylogError, TransactionError
+from pyspark_delaylog.errors import BrokerError, DelaylogError, TransactionError
 from pyspark_delaylog.loading import Loading
 from pyspark_delaylog.options import Options
+from pyspark_delaylog.results.load_result import LoadResult
+from pyspark_delaylog.results.publication import published
+from pyspark_delaylog.results.same_rows import RowSum, marker_of
 from pyspark_delaylog.tasks import Task
 from pyspark_delaylog.transactions import (
     COMMITTED,
@@ -27,6 +34,7 @@ from pyspark_delaylog.transactions import (
     Transactions,
 )
 
+RESULTS: Final = ("created", "kept", "replaced", "rejected")
 Messages = Sequence[WriterCommitMessage | None]
 
 log = logging.getLogger("pyspark_delaylog")
@@ -49,10 +57,16 @@ class StagedDelivery:
     def load(
         self, transaction: Transaction, task: Task, columns: Columns, batches: Iterable[Any]
     ) -> Staged:
-        """Stage the rows of a task. If the load is already committed, they are not even read."""
-        done = Staged(transaction.id, COMMITTED)
+        """Stage the rows of a task. If the load is already committed, none is sent.
+
+        With a txnAppId, all rows are read in any case: the driver compares them with those that
+        were committed under the name.
+        """
+        total = RowSum()
+        if self._options.txn_app_id is not None:
+            batches = total.watch(batches)
         if transaction.state == COMMITTED:
-            return done
+            return self._read_only(transaction, total, batches)
 
         def send(topic: str, number: int, body: bytes) -> None:
             self.transactions.stage(transaction.id, topic, self._producer, task, number, body)
@@ -60,7 +74,7 @@ class StagedDelivery:
         try:
             loaded = Loading(self._options, columns, send).run(batches)
         except CommittedElsewhere:
-            return done
+            return self._read_only(transaction, total, batches)
         return Staged(
             transaction.id,
             transaction.state,
@@ -71,34 +85,81 @@ class StagedDelivery:
             loaded.size,
             loaded.rejected,
             self._http.repeats,
+            total.rows,
+            total.sum,
         )
 
-    def commit(self, transaction: str | None, messages: Messages) -> None:
-        """Commit the load. `transaction` is its name if the driver began it."""
+    def _read_only(self, transaction: Transaction, total: RowSum, batches: Iterable[Any]) -> Staged:
+        """The message of a task whose load is already committed."""
+        if self._options.txn_app_id is not None:
+            deque(batches, maxlen=0)
+        return Staged(transaction.id, COMMITTED, seen=total.rows, sum=total.sum)
+
+    def commit(self, transaction: str | None, messages: Messages) -> LoadResult | None:
+        """Commit the load. `transaction` is its name if the driver began it.
+
+        None without any task of a stream. Raises TransactionError if nothing is committed, and if
+        an earlier run has committed other data under this name.
+        """
         staged = [each for each in messages if isinstance(each, Staged)]
         if len(staged) != len(messages):
             raise TransactionError("a task returned no commit message: nothing is committed")
         names = {each.transaction for each in staged} | ({transaction} if transaction else set())
         if not names:
-            return
+            return None
         if len(names) > 1:
             raise TransactionError(
                 f"tasks staged in different transactions ({', '.join(sorted(names))}), because one "
                 "ended meanwhile; run the load again (option txnTtlMs: the time to expiry)"
             )
         (name,) = names
+        marker = None
+        if transaction is not None and self._options.txn_app_id is not None:
+            # Not of a stream: a repeated micro-batch has the same rows, but ids may be random.
+            marker = marker_of(name, sum(each.sum for each in staged))
         if any(each.state == COMMITTED for each in staged):
-            log.info("transaction %s was committed by an earlier run; nothing was added", name)
+            self._refuse_other_data(name, staged, marker)
+            return self._result(name, "already", staged)
+        if marker is not None:
+            self.transactions.mark(marker)
+        self.transactions.commit(name, staged)
+        return self._result(name, "committed", staged)
+
+    def _refuse_other_data(self, name: str, staged: list[Staged], marker: str | None) -> None:
+        if self._options.txn_app_id is None:
             return
-        answer = self.transactions.commit(name, staged)
-        log.info(
-            "transaction %s is committed (%s): %d rows, %d bytes, %d rejected, %d calls repeated",
-            name,
-            answer.get("result"),
-            sum(each.rows for each in staged),
-            sum(each.size for each in staged),
-            sum(each.rejected for each in staged),
-            sum(each.repeats for each in staged),
+        before = int(self.transactions.shape(name)["rows"])
+        now = sum(each.seen for each in staged)
+        if before != now:
+            what = f"with {before:,} rows, but this DataFrame has {now:,}"
+        elif marker is not None and not self.transactions.is_marked(marker):
+            what = "with other ids (or bodies, without a column id) than those of this DataFrame"
+        else:
+            return
+        raise TransactionError(
+            f"transaction {name} was committed before {what}: nothing was added. Give other data "
+            "another txnAppId; for the same data, do not make ids at random"
+        )
+
+    def _result(self, name: str, state: str, staged: list[Staged]) -> LoadResult:
+        """What the load has done, with the broker's counts as far as its rows are published."""
+        wait = self._options.waits
+        try:
+            found = published(partial(self.transactions.shape, name), wait=wait)
+        except BrokerError as error:
+            if wait:
+                raise
+            # The load is committed: it must not fail because its counts cannot be read.
+            log.warning("transaction %s is committed, but its counts are unknown: %s", name, error)
+            found = {"rows": sum(each.rows for each in staged), "published": 0}
+        done = found["published"] == found["rows"]
+        return replace(
+            _sums(name, state, staged),
+            rows=found["rows"],
+            published=found["published"],
+            results=found.get("results", {}),
+            committed_at_ms=found.get("decided_at_ms"),
+            published_at_ms=time.time_ns() // 1_000_000 if done and state != "already" else None,
         )
 
     def abort(self, transaction: str | None, messages: Messages) -> None:
@@ -125,12 +186,15 @@ class DirectDelivery:
         of a repeated task that has other rows would be mistaken for the earlier one, and lost.
         """
 
+        results: Counter[str] = Counter()
+
         def send(topic: str, number: int, body: bytes) -> None:
             key = blake2b(body, digest_size=20, person=b"delaylog-spark")
             key.update(f"\n{name}\n{task.part}\n{number}".encode())
             path = self._http.of_topic(topic, "messages")
             headers = {"Idempotency-Key": f"spark-{key.hexdigest()}"}
-            self._http.send("POST", path, body, ARROW_TYPE, headers=headers)
+            answer = self._http.send("POST", path, body, ARROW_TYPE, headers=headers)
+            results.update({each: int(answer.get(each, 0)) for each in RESULTS})
 
         loaded = Loading(self._options, columns, send).run(batches)
         return Staged(
@@ -142,4 +206,33 @@ class DirectDelivery:
             size=loaded.size,
             rejected=loaded.rejected,
             repeats=self._http.repeats,
+            results=dict(results),
         )
+
+    @staticmethod
+    def result(name: str, messages: Messages) -> LoadResult:
+        """What a load has sent."""
+        sent = [each for each in messages if isinstance(each, Staged)]
+        results: Counter[str] = Counter()
+        for each in sent:
+            results.update(each.results)
+        rows = sum(each.rows for each in sent)
+        now_ms = time.time_ns() // 1_000_000
+        return replace(
+            _sums(name, "sent", sent),
+            rows=rows,
+            published=rows,
+            results=dict(results),
+            published_at_ms=now_ms,
+        )
+
+
+def _sums(name: str, state: str, staged: list[Staged]) -> LoadResult:
+    return LoadResult(
+        name,
+        state,
+        rows=0,
+        put_aside=sum(each.rejected for each in staged),
+        bytes=sum(each.size for each in staged),
+        repeated_calls=sum(each.repeats for each in staged),
+    )

@@ -52,6 +52,10 @@ class TransactionError(DelaylogError):
     """The transaction ended without effect, so nothing was loaded: run the load again."""
 
 
+class PartialLoadError(DelaylogError):
+    """Fewer messages were added than the DataFrame has rows; those that were added stay."""
+
+
 class JobError(DelaylogError):
     """The job cannot run with these arguments; the text says what to change."""
 

@@ -220,6 +220,13 @@ class Options:
     retry_wait_ms: int = _whole("retryWaitMs", 50, 1, WAIT_MS_MAX)
     request_timeout_ms: int = _whole("requestTimeoutMs", 30_000, 1, WAIT_MS_MAX)
     rows_per_second_max: int | None = _perhaps("maxRowsPerSecond", 1, ROWS_PER_SECOND_MAX)
+    wait_published: bool = _option(
+        "wait",
+        lambda take, name: (
+            take.choice(name, ("committed", "published"), "committed") == "published"
+        ),
+    )
+    fail_on_partial: bool = _option("failOnPartial", lambda take, name: take.flag(name))
     dead_letter: bool = _option("onError", lambda take, _: take.dead_letter())
     dead_letter_topic: str | None = _option(
         "deadLetterTopic", lambda take, _: take.dead_letter_topic()
@@ -243,6 +250,11 @@ class Options:
                 for each in fields(cls)
             }
         )
+
+    @property
+    def waits(self) -> bool:
+        """Whether a load waits for its publication: whether it is partial shows only then."""
+        return self.wait_published or self.fail_on_partial
 
     def credentials(self) -> Credentials:
         """The token and TLS files as this process finds them. OptionError if they are wrong."""

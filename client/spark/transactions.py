@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -49,6 +49,11 @@ class Staged(WriterCommitMessage):
     size: int = 0
     rejected: int = 0
     repeats: int = 0
+    seen: int = 0
+    """Rows of the DataFrame, counted if the load has a txnAppId; see `same_rows`."""
+    sum: int = 0
+    results: dict[str, int] = field(default_factory=dict)
+    """With delivery=direct: rows by the broker's result."""
 
 
 class CommittedElsewhere(Exception):
@@ -78,7 +83,7 @@ class Transactions:
         """The number of rows that a load of this name has added; None without a commit."""
         for identity in _runs_of(name):
             try:
-                found = self._http.json("GET", f"{ROOT}/{identity}")
+                found = self.shape(identity)
             except RefusedError as error:
                 if error.status == 404:
                     return None
@@ -88,6 +93,24 @@ class Transactions:
             if found["state"] == OPEN:
                 return None
         return None
+
+    def shape(self, identity: str) -> dict[str, Any]:
+        """The state and the counts of a transaction. RefusedError with 404 if it is unknown."""
+        return self._http.json("GET", f"{ROOT}/{identity}")
+
+    def mark(self, identity: str) -> None:
+        """Commit an empty transaction, which only its name matters of."""
+        self._begun(identity)
+        self.commit(identity, ())
+
+    def is_marked(self, identity: str) -> bool:
+        """Whether this empty transaction was committed."""
+        try:
+            return bool(self.shape(identity)["state"] == COMMITTED)
+        except RefusedError as error:
+            if error.status == 404:
+                return False
+            raise
 
     def _begun(self, identity: str) -> str:
         shape = {"transaction": identity, "ttl_ms": self._ttl_ms}

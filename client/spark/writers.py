@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -20,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.columns import Columns
-from pyspark_delaylog.deliveries import DirectDelivery, Messages, StagedDelivery, broker_now_ms
+from pyspark_delaylog.deliveries import DirectDelivery, StagedDelivery, broker_now_ms
 from pyspark_delaylog.options import Options
+from pyspark_delaylog.results.reporting import report
 from pyspark_delaylog.schema import check_sink_schema
 from pyspark_delaylog.tasks import this_batch, this_task
 from pyspark_delaylog.transactions import Staged
@@ -58,9 +60,11 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the load after all tasks. Runs on the driver."""
         if self._staged is not None:
-            self._staged.commit(self._transaction.id, messages)
+            result = self._staged.commit(self._transaction.id, messages)
+            assert result is not None, "the driver has begun the transaction"
         else:
-            _log_direct(self._name, messages)
+            result = DirectDelivery.result(self._name, messages)
+        report(result, fail_on_partial=self._options.fail_on_partial)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort a failed load. Runs on the driver."""
@@ -106,9 +110,12 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit the micro-batch after all its tasks. Runs on the driver."""
         if self._options.staged:
-            self._staged.commit(None, messages)
+            result = self._staged.commit(None, messages)
         else:
-            _log_direct(f"batch {batchId}", messages)
+            names = {each.transaction for each in messages if isinstance(each, Staged)}
+            result = DirectDelivery.result(min(names, default=f"batch {batchId}"), messages)
+        if result is not None:
+            report(replace(result, batch=batchId), fail_on_partial=self._options.fail_on_partial)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Abort a failed micro-batch; a repeat uses another run. Runs on the driver."""
@@ -116,14 +123,3 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
             self._staged.abort(None, messages)
         else:
             log.warning("batch %d has failed; sent messages stay (delivery=direct)", batchId)
-
-
-def _log_direct(name: str, messages: Messages) -> None:
-    sent = [each for each in messages if isinstance(each, Staged)]
-    log.info(
-        "%s is sent: %d rows, %d rejected, %d calls repeated",
-        name,
-        sum(each.rows for each in sent),
-        sum(each.rejected for each in sent),
-        sum(each.repeats for each in sent),
-    )

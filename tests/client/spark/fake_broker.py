@@ -74,6 +74,8 @@ class FakeBroker(MisbehavingServer):
         self.claims: dict[tuple[str, str], FakeClaim] = {}
         self.acked: list[dict[str, Any]] = []
         self.members: list[dict[str, Any]] = []
+        self.kept = 0
+        """How many rows of a transaction count as kept when a test asks for its state."""
         self.discarded = 0
         self.deduplicated = 0
 
@@ -160,7 +162,16 @@ class FakeBroker(MisbehavingServer):
 
     def _state(self, identity: str) -> dict[str, Any]:
         found = self._found(identity)
-        return {"transaction": identity, "state": found.state, "rows": found.rows}
+        done = found.rows if found.state == "committed" else 0
+        kept = min(self.kept, done)
+        return {
+            "transaction": identity,
+            "state": found.state,
+            "rows": found.rows,
+            "published": done,
+            "results": {"created": done - kept, "kept": kept},
+            "decided_at_ms": 1_770_000_000_000,
+        }
 
     def _stage(self, identity: str, call: Call) -> dict[str, Any]:
         found = self._found(identity)

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from pyspark_delaylog import writers
 from pyspark_delaylog.errors import (
     OptionError,
+    PartialLoadError,
     RefusedError,
     SchemaError,
     TransactionError,
@@ -25,7 +26,7 @@ from pyspark_delaylog.options import Options
 from pyspark_delaylog.source import DelaylogSource
 from pyspark_delaylog.transactions import Transactions
 from pyspark_delaylog.writers import DelaylogBatchWriter, DelaylogStreamWriter
-from tests.client.spark.batches import batch_of, ids_of
+from tests.client.spark.batches import TIME, batch_of, ids_of
 from tests.client.spark.conftest import OptionsOf
 from tests.client.spark.fake_broker import FakeBroker
 from tests.client.spark.misbehaving_server import Call, Fault
@@ -83,7 +84,7 @@ def test_a_failed_load_leaves_nothing_and_its_name_is_used_again(
         run_task(writer, spark, 1, 2, [batch_of(ids_of(3, 4))])
 
 
-def test_the_same_name_again_adds_nothing_and_reads_nothing(
+def test_the_same_name_again_adds_nothing(
     broker: FakeBroker, options_of: OptionsOf, spark: Spark
 ) -> None:
     options = options_of(txnAppId="load-7")
@@ -93,9 +94,67 @@ def test_the_same_name_again_adds_nothing_and_reads_nothing(
         writer.commit([message])
     assert broker.ids("t") == ids_of(0, 3)
     writer = batch_writer(options)
-    run_task(writer, spark, 0, 1, failing())
+    with pytest.raises(RuntimeError):
+        run_task(writer, spark, 0, 1, failing())
     writer.abort([])
     assert broker.transactions["load-7"].state == "committed"
+
+
+def test_a_load_is_not_failed_by_counts_that_cannot_be_read(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is committed by then; only who asked to wait has to know."""
+    broker.fault = lambda call: Fault(500) if call.method == "GET" and "tra" in call.path else None
+    for number, given in enumerate(({}, {"wait": "published"})):
+        writer = batch_writer(options_of(topic=f"t{number}", **given))
+        message = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+        if given:
+            with pytest.raises(RefusedError, match="500"):
+                writer.commit([message])
+        else:
+            writer.commit([message])
+            assert "is committed, but its counts are unknown" in caplog.text
+        assert broker.ids(f"t{number}") == ids_of(0, 3)
+
+
+def test_a_partial_load_fails_if_asked_to(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.kept = 2
+    for given in ({}, {"failOnPartial": "true"}):
+        writer = batch_writer(options_of(**given))
+        message = run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+        if given:
+            with pytest.raises(PartialLoadError, match="1 of 3 rows added; 2 kept"):
+                writer.commit([message])
+        else:
+            writer.commit([message])
+            assert "1 of 3 rows added; 2 kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        (batch_of(ids_of(0, 2)), "with 3 rows, but this DataFrame has 2"),
+        (batch_of(ids_of(1, 4)), "with other ids"),
+        (batch_of(ids_of(0, 3)).drop_columns(["id"]), "with other ids"),
+    ],
+)
+def test_the_same_name_for_other_data_is_refused(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark, batch: Any, what: str
+) -> None:
+    """Rows in another order, in other tasks and with other times are the same data."""
+    options = options_of(txnAppId="load-7")
+    writer = batch_writer(options)
+    writer.commit([run_task(writer, spark, 0, 1, [batch_of(ids_of(0, 3))])])
+    again = batch_writer(options)
+    late = pa.array([1_900_000_000_000_000] * 2, pa.int64()).cast(TIME)
+    parts = [batch_of(ids_of(2, 3)), batch_of(["m000001", "m000000"], deliver_at=late)]
+    again.commit([run_task(again, spark, n, 9, [part]) for n, part in enumerate(parts)])
+    other = batch_writer(options)
+    with pytest.raises(TransactionError, match=f"load-7 was committed before {what}"):
+        other.commit([run_task(other, spark, 0, 1, [batch])])
+    assert broker.ids("t") == ids_of(0, 3)
 
 
 def test_another_run_of_the_same_driver_s_numbers_does_not_mix_in(

@@ -1,0 +1,43 @@
+"""Follows the publication of a committed transaction.
+
+A commit decides at once; the broker then creates the rows in slices. Only then is it known which
+rows were added and which ids lived already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark_delaylog.errors import TransactionError
+
+LOOK_S: Final = 0.25
+"""How long a load looks for its counts if it need not wait for them."""
+STALL_S: Final = 300.0
+"""After this time without another published row, waiting is given up."""
+PAUSE_S_MAX: Final = 0.2
+
+
+def published(ask: Callable[[], dict[str, Any]], *, wait: bool) -> dict[str, Any]:
+    """The transaction once all rows are published; without `wait`, at the latest after LOOK_S.
+
+    Raises TransactionError when the publication stalls.
+    """
+    began_s = moved_s = time.monotonic()
+    pause_s, rows = 0.005, -1
+    while True:
+        found = ask()
+        now_s = time.monotonic()
+        if found["published"] >= found["rows"] or (not wait and now_s - began_s > LOOK_S):
+            return found
+        if found["published"] > rows:
+            rows, moved_s = int(found["published"]), now_s
+        elif now_s - moved_s > STALL_S:
+            raise TransactionError(
+                f"transaction {found['transaction']} is committed, but the broker has published "
+                f"only {rows:,} of {found['rows']:,} rows and none for {STALL_S:.0f} s; "
+                "publication goes on once the broker has room (see its log)"
+            )
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_S_MAX)

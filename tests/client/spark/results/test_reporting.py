@@ -1,0 +1,71 @@
+"""A result is kept where the driver finds it, and says what is missing as loudly as asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from pyspark import SparkFiles
+
+from pyspark_delaylog import last_result
+from pyspark_delaylog.errors import DelaylogError, PartialLoadError
+from pyspark_delaylog.results.load_result import LoadResult
+from pyspark_delaylog.results.reporting import FILE, report
+
+WHOLE = LoadResult("a", "committed", 5, published=5, results={"created": 5}, batch=0)
+PARTIAL = LoadResult("b", "committed", 5, published=5, results={"created": 1, "kept": 4}, batch=0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    return tmp_path
+
+
+def test_the_last_result_is_found(folder: Path) -> None:
+    assert last_result() is None
+    for result in (PARTIAL, WHOLE):
+        report(result, fail_on_partial=False)
+        assert last_result() == result
+    assert [path.name for path in folder.iterdir()] == [FILE]
+
+
+def test_a_session_with_files_of_its_own_is_found_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(WHOLE, fail_on_partial=False)
+    os.utime(folder / FILE, ns=(0, 0))
+    session = folder / "0000-uuid"
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(session))
+    report(PARTIAL, fail_on_partial=False)
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(folder))
+    assert last_result() == PARTIAL
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_missing_is_a_warning_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    report(WHOLE, fail_on_partial=True)
+    report(PARTIAL, fail_on_partial=False)
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+    with pytest.raises(PartialLoadError, match=r"1 of 5 rows added; 4 kept.*what was added stays"):
+        report(PARTIAL, fail_on_partial=True)
+    assert last_result() == PARTIAL, "also of a load that fails so"
+
+
+def test_without_a_driver_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    report(WHOLE, fail_on_partial=False)
+    with pytest.raises(DelaylogError, match="GET /v1/transactions/NAME"):
+        last_result()
+
+
+def test_a_folder_that_cannot_be_written_fails_no_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(blocked / "below"))
+    report(WHOLE, fail_on_partial=False)
+    assert "last_result() will not show this load" in caplog.text

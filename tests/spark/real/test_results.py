@@ -1,0 +1,135 @@
+"""What a person at the driver learns of a load: its counts, what was not added, and all fields."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_delaylog import last_result
+from pyspark_delaylog.results.load_result import LoadResult
+from tests.spark.frames import ids_of, messages
+from tests.spark.real.real_broker import RealBroker
+from tests.spark.test_batch_sink import sink
+
+ROWS = 1_000
+
+
+def last() -> LoadResult:
+    found = last_result()
+    assert found is not None
+    return found
+
+
+def assert_told(capfd: pytest.CaptureFixture[str], words: str) -> None:
+    """On the driver's standard error, to which Spark copies that of its workers after a moment."""
+    told, until_s = "", time.monotonic() + 20
+    while words not in told:
+        assert time.monotonic() < until_s, told
+        time.sleep(0.05)
+        told += capfd.readouterr().err
+
+
+def test_counts_and_publication_are_known_after_save(
+    spark: SparkSession, real: RealBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sink(messages(spark, 0, ROWS), real, txnAppId="load", wait="published").save()
+    found = last()
+    assert (found.name, found.state, found.rows, found.added) == ("load", "committed", ROWS, ROWS)
+    assert found.published == ROWS == sum(real.counts("t").values())
+    assert found.committed_at_ms == real.transaction("load")["decided_at_ms"]
+    assert found.committed_at_ms <= (found.published_at_ms or 0)
+    assert_told(capfd, "INFO delaylog: load: 1,000 of 1,000 rows added")
+
+
+@pytest.mark.parametrize("delivery", ["staged", "direct"])
+def test_ids_that_live_are_counted_and_may_fail_the_load(
+    spark: SparkSession, real: RealBroker, capfd: pytest.CaptureFixture[str], delivery: str
+) -> None:
+    """1,000 rows with 10 ids, as after a join that went wrong."""
+    ids = f.format_string("m%d", f.abs(f.hash("id")) % 10)
+    frame = messages(spark, 0, ROWS).withColumn("id", ids)
+    sink(frame, real, delivery=delivery).save()
+    assert last().results["created"] == 10
+    assert_told(capfd, "10 of 1,000 rows added; 990 kept")
+    with pytest.raises(Exception, match=r"0 of 1,000 rows added; 1,000 kept.*failOnPartial"):
+        sink(frame, real, delivery=delivery, failOnPartial="true").save()
+    sink(frame, real, topic="other", delivery=delivery).save()
+    assert last().results["created"] == 10
+
+
+def test_a_name_that_was_used_warns_or_fails(
+    spark: SparkSession, real: RealBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    frame = messages(spark, 0, ROWS)
+    for _ in range(2):
+        sink(frame, real, txnAppId="load").save()
+    assert (last().state, last().added, last().rows) == ("already", 0, ROWS)
+    assert_told(capfd, "0 of 1,000 rows added; an earlier run of this name")
+    with pytest.raises(Exception, match=r"an earlier run of this name.*failOnPartial"):
+        sink(frame, real, txnAppId="load", failOnPartial="true").save()
+    for other in (messages(spark, 1, ROWS + 1), messages(spark, 0, ROWS - 1)):
+        with pytest.raises(Exception, match=r"load was committed before with.*another txnAppId"):
+            sink(other, real, txnAppId="load").save()
+    real.assert_holds(ids_of(0, ROWS))
+
+
+def test_every_field_of_a_message_arrives(spark: SparkSession, real: RealBroker) -> None:
+    pair = f.struct(f.lit("kind").alias("key"), f.lit("a").cast("binary").alias("value"))
+    frame = messages(spark, 0, 1).select(
+        "*",
+        f.lit("k").alias("key"),
+        f.array(f.lit("red"), f.lit("blue")).alias("tags"),
+        f.array(pair).alias("headers"),
+        f.lit(3).alias("priority"),
+        f.lit(86_400_000).alias("ttl_ms"),
+        f.lit(4).alias("max_retry"),
+        f.lit("replace").alias("merge"),
+        f.struct(f.lit(500).alias("first_ms"), f.lit(1.5).alias("factor")).alias("backoff"),
+    )
+    for _ in range(2):
+        sink(frame, real, wait="published").save()
+    assert last().results["replaced"] == 1, "the row's own merge mode, not the topic's"
+    found = real.get("/v1/topics/t/messages/m00000000")
+    assert (found["key"], found["tags"], found["headers"]) == ("k", ["red", "blue"], {"kind": "a"})
+    print(found)
+    assert (found["priority"], found["ttl_ms"], found["max_retry"]) == (3, 86_400_000, 4)
+    assert found["backoff"] == {"first_ms": 500, "factor": 1.5}
+
+
+def test_streams_have_results_and_report_what_is_ready(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "input")
+    frame = messages(spark, 0, ROWS).withColumn("deliver_at", f.timestamp_millis(f.lit(0)))
+    frame.write.parquet(target)
+    options = {"endpoint": real.url, "topic": "t"}
+    stream = spark.readStream.schema(frame.schema).parquet(target).writeStream.format("delaylog")
+    query = (
+        stream.options(**options, wait="published")
+        .option("checkpointLocation", str(tmp_path / "sink"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = last()
+    assert (found.batch, found.rows, found.added) == (0, ROWS, ROWS)
+    assert found.bytes > 0
+    assert found.name == f"{query.id}.0"
+    consumer = (
+        spark.readStream.format("delaylog")
+        .options(**options, maxMessagesPerTrigger=300)
+        .load()
+        .writeStream.foreachBatch(lambda rows, number: None)
+        .option("checkpointLocation", str(tmp_path / "source"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    consumer.awaitTermination()
+    progress = [each.sources[0] for each in consumer.recentProgress]
+    print(progress[0])
+    ready = [each.latestOffset for each in progress]
+    assert '"ready": 700' in str(ready[0])
