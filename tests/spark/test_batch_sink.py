@@ -95,7 +95,9 @@ def test_rows_that_are_refused_are_put_aside(spark: SparkSession, broker: FakeBr
     frame = frame.withColumn(
         "value", f.when(f.col("id") != "m00000051", f.col("value")).otherwise(f.lit(None))
     )
-    with pytest.raises(Exception, match="column 'value' is null in a row, its id is 'm00000051'"):
+    with pytest.raises(
+        Exception, match="column 'value' of the row with id 'm00000051': the body is null"
+    ):
         sink(frame, broker).save()
     # The fake refuses the body wherever it goes, as a broker would refuse a size.
     with pytest.raises(Exception, match="refuses a rejected row"):

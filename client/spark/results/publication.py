@@ -12,15 +12,19 @@ from typing import Any, Final
 
 from pyspark_delaylog.errors import TransactionError
 
-LOOK_S: Final = 0.25
-"""How long a load looks for its counts if it need not wait for them."""
+SMALL_ROWS_MAX: Final = 50_000
+"""The largest load that looks for its counts without being asked to wait."""
+LOOK_S: Final = 1.0
+"""How long it looks. The broker publishes so many rows in half of this time."""
 STALL_S: Final = 300.0
 """After this time without another published row, waiting is given up."""
 PAUSE_S_MAX: Final = 0.2
 
 
 def published(ask: Callable[[], dict[str, Any]], *, wait: bool) -> dict[str, Any]:
-    """The transaction once all rows are published; without `wait`, at the latest after LOOK_S.
+    """The transaction once all rows are published.
+
+    Without `wait`, a small load is left after LOOK_S and a larger one at once.
 
     Raises TransactionError when the publication stalls.
     """
@@ -29,7 +33,8 @@ def published(ask: Callable[[], dict[str, Any]], *, wait: bool) -> dict[str, Any
     while True:
         found = ask()
         now_s = time.monotonic()
-        if found["published"] >= found["rows"] or (not wait and now_s - began_s > LOOK_S):
+        look_s = LOOK_S if found["rows"] <= SMALL_ROWS_MAX else 0.0
+        if found["published"] >= found["rows"] or (not wait and now_s - began_s >= look_s):
             return found
         if found["published"] > rows:
             rows, moved_s = int(found["published"]), now_s

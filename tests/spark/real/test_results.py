@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -24,51 +23,33 @@ def last() -> LoadResult:
     return found
 
 
-def assert_told(capfd: pytest.CaptureFixture[str], words: str) -> None:
-    """On the driver's standard error, to which Spark copies that of its workers after a moment."""
-    told, until_s = "", time.monotonic() + 20
-    while words not in told:
-        assert time.monotonic() < until_s, told
-        time.sleep(0.05)
-        told += capfd.readouterr().err
-
-
-def test_counts_and_publication_are_known_after_save(
-    spark: SparkSession, real: RealBroker, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_counts_and_publication_are_known_after_save(spark: SparkSession, real: RealBroker) -> None:
     sink(messages(spark, 0, ROWS), real, txnAppId="load", wait="published").save()
     found = last()
     assert (found.name, found.state, found.rows, found.added) == ("load", "committed", ROWS, ROWS)
     assert found.published == ROWS == sum(real.counts("t").values())
     assert found.committed_at_ms == real.transaction("load")["decided_at_ms"]
     assert found.committed_at_ms <= (found.published_at_ms or 0)
-    assert_told(capfd, "INFO delaylog: load: 1,000 of 1,000 rows added")
 
 
 @pytest.mark.parametrize("delivery", ["staged", "direct"])
 def test_ids_that_live_are_counted_and_may_fail_the_load(
-    spark: SparkSession, real: RealBroker, capfd: pytest.CaptureFixture[str], delivery: str
+    spark: SparkSession, real: RealBroker, delivery: str
 ) -> None:
     """1,000 rows with 10 ids, as after a join that went wrong."""
     ids = f.format_string("m%d", f.abs(f.hash("id")) % 10)
     frame = messages(spark, 0, ROWS).withColumn("id", ids)
     sink(frame, real, delivery=delivery).save()
-    assert last().results["created"] == 10
-    assert_told(capfd, "10 of 1,000 rows added; 990 kept")
+    assert (last().added, last().results["kept"]) == (10, 990)
     with pytest.raises(Exception, match=r"0 of 1,000 rows added; 1,000 kept.*failOnPartial"):
         sink(frame, real, delivery=delivery, failOnPartial="true").save()
-    sink(frame, real, topic="other", delivery=delivery).save()
-    assert last().results["created"] == 10
 
 
-def test_a_name_that_was_used_warns_or_fails(
-    spark: SparkSession, real: RealBroker, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_was_used_warns_or_fails(spark: SparkSession, real: RealBroker) -> None:
     frame = messages(spark, 0, ROWS)
     for _ in range(2):
         sink(frame, real, txnAppId="load").save()
     assert (last().state, last().added, last().rows) == ("already", 0, ROWS)
-    assert_told(capfd, "0 of 1,000 rows added; an earlier run of this name")
     with pytest.raises(Exception, match=r"an earlier run of this name.*failOnPartial"):
         sink(frame, real, txnAppId="load", failOnPartial="true").save()
     for other in (messages(spark, 1, ROWS + 1), messages(spark, 0, ROWS - 1)):
@@ -95,8 +76,8 @@ def test_every_field_of_a_message_arrives(spark: SparkSession, real: RealBroker)
     assert last().results["replaced"] == 1, "the row's own merge mode, not the topic's"
     found = real.get("/v1/topics/t/messages/m00000000")
     assert (found["key"], found["tags"], found["headers"]) == ("k", ["red", "blue"], {"kind": "a"})
-    print(found)
-    assert (found["priority"], found["ttl_ms"], found["max_retry"]) == (3, 86_400_000, 4)
+    assert (found["priority"], found["max_retry"]) == (3, 4)
+    assert found["expires_at_ms"] - found["deliver_at_ms"] == 86_400_000
     assert found["backoff"] == {"first_ms": 500, "factor": 1.5}
 
 
@@ -130,6 +111,5 @@ def test_streams_have_results_and_report_what_is_ready(
     )
     consumer.awaitTermination()
     progress = [each.sources[0] for each in consumer.recentProgress]
-    print(progress[0])
     ready = [each.latestOffset for each in progress]
     assert '"ready": 700' in str(ready[0])

@@ -8,14 +8,17 @@ import pytest
 
 from pyspark_delaylog.errors import TransactionError
 from pyspark_delaylog.results import publication
-from pyspark_delaylog.results.publication import LOOK_S, STALL_S, published
+from pyspark_delaylog.results.publication import LOOK_S, SMALL_ROWS_MAX, STALL_S, published
 
 
 class Publisher:
     """Publishes rows at a rate, until it stalls."""
 
-    def __init__(self, rows_per_s: float, stalls_at: float = float("inf")) -> None:
+    def __init__(
+        self, rows_per_s: float, stalls_at: float = float("inf"), rows: int = 1_000
+    ) -> None:
         self.now_s = 0.0
+        self._rows = rows
         self._rate = rows_per_s
         self._stalls_at = stalls_at
 
@@ -26,8 +29,8 @@ class Publisher:
         self.now_s += pause_s
 
     def shape(self) -> dict[str, Any]:
-        done = int(min(1_000, self._stalls_at, self._rate * self.now_s))
-        return {"transaction": "x", "rows": 1_000, "published": done}
+        done = int(min(self._rows, self._stalls_at, self._rate * self.now_s))
+        return {"transaction": "x", "rows": self._rows, "published": done}
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, publisher: Publisher) -> Publisher:
@@ -41,7 +44,13 @@ def test_a_small_load_is_seen_published(monkeypatch: pytest.MonkeyPatch) -> None
     assert one.now_s < LOOK_S
 
 
-def test_a_large_one_is_left_after_a_moment_or_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_one_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = clock(monkeypatch, Publisher(100_000, rows=SMALL_ROWS_MAX + 1))
+    assert published(one.shape, wait=False)["published"] == 0
+    assert one.now_s == 0
+
+
+def test_a_slow_one_is_left_after_a_moment_or_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     one = clock(monkeypatch, Publisher(1.5))
     assert published(one.shape, wait=False)["published"] < 1_000
     assert one.now_s < 2 * LOOK_S

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,18 @@ def test_what_is_missing_is_a_warning_or_an_error(caplog: pytest.LogCaptureFixtu
     with pytest.raises(PartialLoadError, match=r"1 of 5 rows added; 4 kept.*what was added stays"):
         report(PARTIAL, fail_on_partial=True)
     assert last_result() == PARTIAL, "also of a load that fails so"
+
+
+def test_a_person_sees_the_line_where_nothing_configures_logging() -> None:
+    """As in the process in which Spark commits; it copies standard error to that of the driver."""
+    code = (
+        "from pyspark_delaylog.results.load_result import LoadResult\n"
+        "from pyspark_delaylog.results.reporting import report\n"
+        "report(LoadResult('load', 'committed', 5, published=5, results={'created': 5}),"
+        " fail_on_partial=False)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stderr.splitlines() == ["INFO delaylog: load: 5 of 5 rows added"]
 
 
 def test_without_a_driver_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
