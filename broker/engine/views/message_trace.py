@@ -196,7 +196,8 @@ class Traces:
         self._whole &= not hops.skipped
         self._position = hops.position
         ended = hops.position >= hops.end
-        if ended:
+        if ended and not self._state.following:
+            # A follower does not know the consumers of the leader.
             self._evidence.read(self._now_ms)
         yield from self._evidence.look(self._topic, self._now_ms)
         self.traces = []
