@@ -144,8 +144,8 @@ class LeaseDecision:
     """The consumer's name of each lease, "" = none; empty if no consumer has a name."""
     addresses: Sequence[str] = ()
     """Where each consumer called from, "" = not known; empty if no address is known."""
-    late: Sequence[Sequence[int]] = ()
-    """Why messages of the group were late: [number of a cause, from, until] of spans of time."""
+    late: Sequence[Sequence[Any]] = ()
+    """Why messages of the group were late: [cause, from, until] of spans of time."""
     extends: bool = False
     """Whether the lease existed before. Frames of earlier releases do not say it."""
 

@@ -14,7 +14,12 @@ from delaylog.broker.engine.apply.level_frames import apply_level
 from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.apply.send_frames import Logged, apply_publish, apply_send
 from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
-from delaylog.broker.engine.apply.topic_frames import apply_group, apply_purge, apply_topic
+from delaylog.broker.engine.apply.topic_frames import (
+    apply_group,
+    apply_purge,
+    apply_target,
+    apply_topic,
+)
 from delaylog.broker.engine.apply.transaction_frames import apply_transaction
 from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.state import EngineState
@@ -87,7 +92,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
         for inner in frames_of(frame):
             apply_frame(state, inner)
     elif kind is FrameKind.TARGET:
-        state.targets.apply(msgpack.unpackb(payload))
+        apply_target(state, msgpack.unpackb(payload), header.leader_time_ms)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 

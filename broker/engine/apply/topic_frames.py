@@ -73,6 +73,21 @@ def _pause(state: EngineState, topic: Topic, at_ms: int, *, paused: bool) -> Non
             state.timeline.end(key, "paused", at_ms)
 
 
+def apply_target(state: EngineState, members: dict[str, Any], at_ms: int) -> None:
+    """Set, change or drop a push target, and note whether messages wait for it."""
+    state.targets.apply(members)
+    place = members["topic"], members["group"]
+    topic, group = state.by_number.get(place[0]), state.group(*place)
+    if topic is None or group is None:
+        return
+    key = topic.namespace, topic.name, group.name
+    health = state.targets.healths.get(place)
+    if health is not None and health.blocks:
+        state.timeline.last(key, "push_target", at_ms)
+    else:
+        state.timeline.end(key, "push_target", at_ms)
+
+
 @whole
 def apply_group(state: EngineState, members: dict[str, Any], position: int, end: int) -> None:
     """Create, change or drop a named group."""

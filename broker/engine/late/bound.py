@@ -11,8 +11,8 @@ from delaylog.broker.engine.topics.groups import Group
 def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
     """The cause that keeps ready messages of a group waiting now; None = none is ready.
 
-    One of paused, key, rate_limit, leased_max, no_consumers and slow_consumers. A follower has no
-    ready queues, so there it is None.
+    One of paused, key, rate_limit, leased_max, push_target, no_consumers and slow_consumers. A
+    follower has no ready queues, so there it is None.
     """
     place = topic.number, group.number
     timeline: Timeline = state.timeline
@@ -25,6 +25,9 @@ def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
         return "leased_max"
     if place in state.marks.rate_limited:
         return "rate_limit"
+    health = state.targets.healths.get(place)
+    if health is not None and health.blocks:
+        return "push_target"
     if timeline.asking((topic.namespace, topic.name, group.name)):
         # Consumers wait although messages are ready: for the end of a message with the same key or
         # id. Or else they asked for other tags or ids, and nobody asks for these messages.

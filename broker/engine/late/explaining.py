@@ -1,6 +1,6 @@
 """Explains a wait: which cause kept a message from being handed out, at each of its moments.
 
-A wait is cut where a span begins or ends. Of the causes that hold in a piece the first in `ORDER`
+A wait is cut where a span begins or ends. Of the causes that hold in a piece the first in `CAUSES`
 counts. A piece that no span covers is `unknown`: a guess would hide what is missing.
 """
 
@@ -14,24 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.late.timeline import CAUSES, UNKNOWN, Span
 
-ORDER: Final = (
-    "down",
-    "take_over",
-    "catching_up",
-    "stall",
-    "slow_disk",
-    "loading",
-    "paused",
-    "key",
-    "rate_limit",
-    "leased_max",
-    "no_consumers",
-    "slow_consumers",
-    UNKNOWN,
-)
-"""Which of several causes at one time counts: a paused topic needs no consumer."""
-_RANK: Final = {cause: rank for rank, cause in enumerate(ORDER)}
-assert set(ORDER) == set(CAUSES), "each cause has a place in the order"
+_RANK: Final = {cause: rank for rank, cause in enumerate(CAUSES)}
 PIECE_MIN_MS: Final = 5
 """A shorter piece counts to its neighbour."""
 UNKNOWN_MIN_MS: Final = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from delaylog.broker.engine.late.timeline import CAUSES, Span
 from delaylog.broker.engine.model import Topic
@@ -19,11 +19,11 @@ LATE_MS: Final = 100
 """A message handed out this much after its due time is worth a note in the log."""
 NOTE_EVERY_MS: Final = 1_000
 SPANS_MAX: Final = 32
-Note: TypeAlias = Sequence[Sequence[int]]
+Note: TypeAlias = Sequence[Sequence[Any]]
 
 
 def late_note(state: EngineState, topic: Topic, group: Group, due_ms: int, now_ms: int) -> Note:
-    """[number of the cause, from, until] of the spans since the group's last note.
+    """[cause, from, until] of the spans since the group's last note.
 
     So the notes together have all spans, whichever of the messages was due first. `due_ms`: the
     earliest due time.
@@ -41,15 +41,9 @@ def late_note(state: EngineState, topic: Topic, group: Group, due_ms: int, now_m
     since_ms = min(noted_ms, now_ms)
     ended = ((now_ms if span.until_ms is None else span.until_ms, span) for span in spans)
     last = sorted((each for each in ended if each[0] >= since_ms), key=itemgetter(0))
-    return [
-        [CAUSES.index(span.cause), span.from_ms, until_ms] for until_ms, span in last[-SPANS_MAX:]
-    ]
+    return [[span.cause, span.from_ms, until_ms] for until_ms, span in last[-SPANS_MAX:]]
 
 
 def noted_spans(note: Note) -> list[Span]:
     """The spans of a note; causes of a later release are left out."""
-    return [
-        Span(from_ms, until_ms, CAUSES[number])
-        for number, from_ms, until_ms in note
-        if number < len(CAUSES)
-    ]
+    return [Span(from_ms, until_ms, cause) for cause, from_ms, until_ms in note if cause in CAUSES]

@@ -31,13 +31,16 @@ CAUSES: Final = (
     "key",
     "rate_limit",
     "leased_max",
+    "push_target",
     "no_consumers",
     "slow_consumers",
     "unknown",
 )
-"""All causes. LEASE frames have their numbers here: new ones are added at the end."""
+"""All causes. Of several at one time the first counts: a paused topic needs no consumer."""
 UNKNOWN: Final = "unknown"
-LASTING: Final = ("paused", "leased_max")
+STORED: Final = ("paused", "push_target")
+"""Lasting causes that are parts of the state: a restart or another leader does not end them."""
+LASTING: Final = (*STORED, "leased_max")
 """Causes that are noted when they begin and when they end. A pause is of a whole topic."""
 NEVER_MS: Final = 1 << 62
 """Later than all times."""
@@ -111,8 +114,7 @@ class Timeline:
         self.since_ms = now_ms
         self._asked.clear()
         for key, lasting in list(self._lasting):
-            # Topics store their pauses themselves.
-            if lasting != "paused":
+            if lasting not in STORED:
                 self.end(key, lasting, last_ms or now_ms)
         if last_ms:
             self.node(cause, last_ms, now_ms)
@@ -219,7 +221,7 @@ class Timeline:
         namespace, topic, _ = key
         whole = (namespace, topic, WHOLE)
         out = [*self._node, *self._groups.get(whole, ()), *self._groups.get(key, ())]
-        for owner, cause in ((whole, "paused"), (key, "leased_max")):
+        for owner, cause in ((whole, "paused"), (key, "leased_max"), (key, "push_target")):
             from_ms = self._lasting.get((owner, cause))
             if from_ms is not None:
                 out.append(Span(from_ms, None, cause))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgpack
 
+from delaylog.broker.engine.apply.topic_frames import apply_target
 from delaylog.broker.engine.errors import QuotaRefusal, UnknownError
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.targets import WELL, GroupKey, Health, Target
@@ -61,4 +62,4 @@ def _append(state: EngineState, key: GroupKey, now_ms: int, **more: Any) -> None
     members = {"topic": key[0], "group": key[1], **more}
     packed: bytes = msgpack.packb(members)
     state.append(FrameKind.TARGET, [packed], now_ms)
-    state.targets.apply(members)
+    apply_target(state, members, now_ms)

@@ -57,6 +57,11 @@ class Health:
     """Why the last attempt failed that said something of the target; empty: none has failed since
     the last success."""
 
+    @property
+    def blocks(self) -> bool:
+        """Whether messages wait for the target rather than for the pushes."""
+        return bool(self.disabled or self.open_until_ms or self.throttled_until_ms)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain members, as frames and answers contain them."""
         return asdict(self)

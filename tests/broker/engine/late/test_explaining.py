@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.late.explaining import ORDER, PARTS_MAX, Held, Wait, explain
+from delaylog.broker.engine.late.explaining import PARTS_MAX, Held, Wait, explain
 from delaylog.broker.engine.late.timeline import CAUSES, Span
 from tests.effort import tries
 
@@ -45,7 +45,7 @@ def plain(moment: int, spans: list[Span], held: list[Held]) -> str:
     """The cause at a moment, looked up one by one."""
     found = [s.cause for s in spans if s.from_ms <= moment < (s.until_ms or 10**9)]
     found += ["key" for h in held if h.until_ms is not None and h.from_ms <= moment < h.until_ms]
-    return min(found, key=ORDER.index, default="unknown")
+    return min(found, key=CAUSES.index, default="unknown")
 
 
 @settings(max_examples=tries(300), deadline=None)

@@ -14,6 +14,8 @@ import pytest
 from delaylog.broker.engine.late.bound import bounded_by
 from delaylog.broker.engine.late.timeline import GROUP_SPANS_MAX, GROUPS_MAX
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.push.commands import note_health, put_target
+from delaylog.broker.engine.push.targets import WELL, Health, Target
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.settings import RateLimit
@@ -52,6 +54,27 @@ def noted(host: Host) -> list[str]:
     """The causes that the timeline knows."""
     timeline, key = host.engine.state.timeline, ("default", "t", "default")
     return [span.cause for span in timeline.spans(key, host.place, 0, host.now_ms)]
+
+
+def test_a_push_target_that_fails(host: Any) -> None:
+    """Its breaker is open until a push succeeds; a restart does not end that."""
+    state, topic = host.engine.state, host.topic
+    target = Target("http://a.example/", ("whsec_" + "a" * 32,))
+    put_target(state, topic, topic.default, target, host.now_ms)
+    host.send(1, ids=["a"], delay=1_000)
+    host.advance(500)
+    open_ = Health(open_until_ms=host.now_ms + 60_000, turns=1, failing_since_ms=host.now_ms)
+    note_health(state, host.place, open_, host.now_ms)
+    host.advance(2_500)
+    assert bound(host) == "push_target"
+    host.crash()
+    assert bound(host) == "push_target"
+    host.advance(1_000)
+    note_health(host.engine.state, host.place, WELL, host.now_ms)
+    assert bound(host) == "no_consumers"
+    host.receive(1)
+    # The last frame before the crash was of the open breaker.
+    assert causes(host, "a") == [("down", 2_000), ("push_target", 1_000)]
 
 
 def test_no_consumer(host: Any) -> None:
