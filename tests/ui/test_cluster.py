@@ -50,8 +50,9 @@ def test_the_leadership_is_handed_over(
     for _ in range(TRIES):
         leader = three.leader()
         other = next(node for node in NODES if node != leader)
-        window: Looking = look(url_of(three, leader)).at("/nodes").sees("Missing voters")
+        window: Looking = look(url_of(three, leader))
         window.refused = {409, 503}
+        window.at("/nodes").sees("Missing voters")
         rows = window.page.get_by_role("region", name="Nodes").locator("tbody tr")
         expect(rows).to_have_count(3)
         links = [each.get_attribute("href") for each in rows.get_by_role("link").all()]

@@ -70,6 +70,7 @@ def test_the_page_decides_on_rights_as_the_broker_does(broker: Broker, look: Any
         "-9223372036854775808",
         '{"due_to":9223372036854775807,"a":[1,2.5,null,true,"x"]}',
         '{"deep":{"n":[18446744073709551615]}}',
+        r'{"a\":1234567890123456":"1234567890123456789","n":1234567890123456789}',
     ],
 )
 def test_no_digit_is_lost(broker: Broker, look: Any, text: str) -> None:

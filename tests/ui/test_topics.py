@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -107,6 +108,20 @@ def test_groups_have_counts_of_their_own(broker: Broker, look: Any, topic: str) 
     expect(leased).to_have_text("1")
     window.page.get_by_label("Group", exact=True).select_option("default")
     expect(leased).to_have_text("0")
+
+
+def test_calls_that_wait_are_counted(broker: Broker, look: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}")
+    waiting = window.page.get_by_text("Calls that wait for messages:").locator("strong")
+    expect(waiting).to_have_text("0")
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            pool.submit(broker.post, f"{path}/receive", {"wait_ms": 15_000})
+        expect(waiting).to_have_text("2")
+        broker.post(f"{path}/messages", [{"body": "x"}] * 2)
+    expect(waiting).to_have_text("0")
 
 
 def test_the_page_follows_what_happens(broker: Broker, look: Any, topic: str) -> None:

@@ -38,8 +38,6 @@ export function withQuery(path, query = {}) {
 
 /**
  * Make a call. Raises a Refusal.
- * @param {string} method
- * @param {string} path
  * @param {{query?: object, body?: any, token?: string, signal?: AbortSignal}} [more]
  */
 export async function call(method, path, { query, body, token, signal } = {}) {

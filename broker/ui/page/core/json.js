@@ -1,20 +1,21 @@
 // JSON that keeps every digit. JavaScript's numbers are exact up to 2^53 only, and times, log
 // positions and numbers in message bodies may be larger.
 
-const TOKEN = /"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+/g;
-/** Begins the text of a large integer on its way through JSON. No text of others can begin so. */
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s[\]{},:"]+/g;
+/** Marks a large integer on its way through JSON; no text of others begins so. */
 const MARK = `${Math.random()} `;
 const MARKED = new RegExp(`"${MARK}(-?\\d+)"`, "g");
 
 const exact = (digits) => (Number.isSafeInteger(Number(digits)) ? Number(digits) : BigInt(digits));
 
-/**
- * Parse JSON; integers beyond 2^53 become BigInt.
- * @param {string} text
- */
+/** Parse JSON; integers beyond 2^53 become BigInt. */
 export function parse(text) {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
-  const marked = text.replace(TOKEN, (token) => (/^-?\d{16,}$/.test(token) ? `"${MARK}${token}"` : token));
+  let inside = false;
+  const marked = text.replace(/\\.|"|[\d.eE+-]{16,}/g, (part) => {
+    if (part === '"') inside = !inside;
+    return !inside && /^-?\d+$/.test(part) ? `"${MARK}${part}"` : part;
+  });
   return JSON.parse(marked, (_key, value) =>
     (typeof value === "string" && value.startsWith(MARK) ? exact(value.slice(MARK.length)) : value));
 }
@@ -23,11 +24,7 @@ export function parse(text) {
 export const write = (value) => JSON.stringify(
   value, (_key, each) => (typeof each === "bigint" ? `${MARK}${each}` : each))?.replace(MARKED, "$1");
 
-/**
- * Indent a JSON text. Its numbers, repeated keys and escapes stay as they are written.
- * @param {string} text
- * @returns {string | null} null if it is not JSON
- */
+/** Indent a JSON text; null if it is none. Numbers, repeated keys and escapes stay as written. */
 export function pretty(text) {
   try {
     JSON.parse(text);

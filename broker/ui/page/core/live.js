@@ -32,9 +32,7 @@ function listen(tell) {
 
 /**
  * What `ask` answers, again and again while the page is visible and live.
- * @param {(signal: AbortSignal) => Promise<any>} ask
  * @param {any[]} deps ask at once when one of them changes
- * @returns {{data: any, error: any, refresh: () => void}}
  */
 export function useLive(ask, deps, { everyMs = EVERY_MS } = {}) {
   const [found, setFound] = useState({ data: null, error: null });

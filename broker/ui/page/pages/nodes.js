@@ -55,7 +55,7 @@ function Cluster({ cluster, handOver }) {
       { name: "release", title: "Release", cell: ({ release }) => release },
       ...(handOver ? [{ name: "do", title: "Do", cell: ({ name, node }) => leader?.node !== node && html`<button type="button" class="small"
         aria-label=${`Hand over to ${name}`} onClick=${() => handOver(name)}>Hand over</button>` }] : [])]} />
-    <${Table} caption="Leaders, newest first" rows=${cluster.leaders} keyOf=${({ counter }) => counter} columns=${[
+    <h2>Leaders</h2><${Table} caption="Leaders, newest first" rows=${cluster.leaders} keyOf=${({ counter }) => counter} columns=${[
       { name: "node", title: "Node", cell: ({ name, node }) => name ?? node },
       { name: "since", title: "Since", cell: ({ began_ms: ms }) => html`<${Time} ms=${ms} distance />` },
       { name: "epoch", title: "Epoch", number: true, cell: ({ counter }) => number(counter) }]} />`;

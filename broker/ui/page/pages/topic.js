@@ -17,7 +17,7 @@ import { Drop, NewGroup, Pause, Purge, Send, Setting } from "./topic-changes.js"
 /** Names that this page gives to members of the statistics; others are shown as they are. */
 const SHOWN = new Set([
   "topic", "group", "counts", "consumers", "delay_buckets", "oldest_due_ms", "rates", "sent",
-  "delivered", "now_ms", "bounded_by",
+  "delivered", "now_ms", "bounded_by", "waiting_receives",
 ]);
 
 export function Topic({ names: { ns, topic }, query: { group = "" } }) {
@@ -82,7 +82,8 @@ function Consumers({ stats }) {
   return html`<${Table} caption="Consumers with messages under lease" rows=${stats.consumers} keyOf=${({ name }) => name}
       empty="No named consumer has a message." columns=${[
         { name: "name", title: "Consumer", cell: ({ name }) => name },
-        { name: "leased", title: "Leased", number: true, cell: ({ leased }) => number(leased) }]} />`;
+        { name: "leased", title: "Leased", number: true, cell: ({ leased }) => number(leased) }]} />
+    <p>Calls that wait for messages: <strong>${number(stats.waiting_receives)}</strong></p>`;
 }
 
 function Groups({ ns, topic, groups }) {
