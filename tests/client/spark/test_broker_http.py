@@ -91,6 +91,15 @@ def test_what_will_not_pass_is_refused_at_once(
     http.close()
 
 
+def test_a_refusal_without_a_document_says_the_status_and_the_remedy(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    """As of a proxy in front of the broker."""
+    broker.fault = lambda call: Fault(401)
+    with pytest.raises(RefusedError, match=r"^GET /v1/clock: 401 \(give a valid token: option tok"):
+        BrokerHttp(options_of()).json("GET", "/v1/clock")
+
+
 def test_the_last_retry_says_what_it_met(
     broker: FakeBroker, options_of: OptionsOf, pauses: list[float]
 ) -> None:
