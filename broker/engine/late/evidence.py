@@ -16,6 +16,8 @@ from delaylog.broker.engine.late.timeline import MERGED_MS, Span
 from delaylog.broker.engine.late.workload import Workload
 from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.storage.columns.questions import Mask
+from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SendDecision, SettleDecision
 
 Decision: TypeAlias = LeaseDecision | SettleDecision | MoveDecision
@@ -56,18 +58,23 @@ class Evidence:
             mine = predecessors[groups == self._place[1]]
             self._holders.follows(found.origin, int(found.row["id_hash"]), mine)
 
-    def take(self, decision: Decision, at_ms: int) -> None:
-        """A frame of the group."""
+    def held(self, refs: Int64Array) -> Mask:
+        """Which rows are of messages that may hold up the ones to explain."""
+        return self._holders.named(refs)
+
+    def take(self, decision: Decision, at_ms: int, *, held: bool) -> None:
+        """A frame of the group; `held` = whether any of its rows is in `held`."""
         if isinstance(decision, LeaseDecision):
             for span in noted_spans(decision.late):
                 self._note(span)
             self._workload.leased(decision, at_ms)
-            self._holders.leased(decision, at_ms)
+            if held:
+                self._holders.leased(decision, at_ms)
             return
         self._workload.ended(decision, at_ms)
-        if isinstance(decision, SettleDecision):
+        if held and isinstance(decision, SettleDecision):
             self._holders.settled(decision, at_ms)
-        else:
+        elif held and isinstance(decision, MoveDecision):
             self._holders.moved(decision, at_ms)
 
     def purged(self, at_ms: int, *, force: bool) -> None:

@@ -52,6 +52,18 @@ class KeyHolders:
             self._open[-origin] = Held(0, None, int(same[0]))
             self._closed[-origin] = []
 
+    def named(self, refs: Int64Array) -> Mask:
+        """Which rows are of messages with one of the keys, or that others wait for by their id. No
+        other frames need to be shown.
+        """
+        out = np.zeros(len(refs), np.bool_)
+        if len(refs) and (len(self._keys) or self._open):
+            known = np.flatnonzero(self._state.hours.known(refs))
+            rows = self._state.hours.rows(refs[known])
+            before = np.array([each.origin for each in self._open.values()], np.int64)
+            out[known] = np.isin(rows["key_hash"], self._keys) | np.isin(rows["origin"], before)
+        return out
+
     def leased(self, lease: LeaseDecision, at_ms: int) -> None:
         """A LEASE frame of the group."""
         attempts = lease.attempts

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
-import msgpack
 import numpy as np
 
 from delaylog.broker.engine.late.evidence import Decision, Evidence
@@ -23,38 +22,37 @@ from delaylog.broker.engine.model import FoundMessage, Topic, cause_name
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.moved_rows import MovedRow, moved_row
+from delaylog.broker.engine.views.trace_frames import (
+    KINDS,
+    SEND_BYTES_MAX,
+    Purge,
+    Taken,
+    consumer_of,
+    decoded,
+    parts_of,
+    reason_of,
+    refs_of,
+    who_appended,
+)
 from delaylog.storage.layout import (
-    EPOCH_NODE_BITS,
     Cause,
     FrameHeader,
     FrameKind,
     Int64Array,
     MessageState,
 )
-from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.log_reader import FrameHops
 from delaylog.storage.log.payloads import (
     LeaseDecision,
     MoveDecision,
     SendDecision,
     SettleDecision,
-    unpack,
 )
-from delaylog.storage.messages.batch import Block
 from delaylog.storage.work import IoJob, ReadJob, Work
 
 TRACE_SECONDS: Final = 2.0
 """Time limit for reading the log, which contains some hundred MiB of frames."""
-SEND_BYTES_MAX: Final = 1 << 20
-"""A larger SEND frame is not read for the messages that its messages wait for."""
 _FRAMES_A_SLICE: Final = 1_000
-_TAKEN_A_SLICE: Final = 8
-_DECODERS: Final[dict[FrameKind, Callable[[Block], Decision]]] = {
-    FrameKind.LEASE: LeaseDecision.decode,
-    FrameKind.SETTLE: SettleDecision.decode,
-    FrameKind.MOVE: MoveDecision.decode,
-}
-_KINDS: Final = frozenset((*_DECODERS, FrameKind.FLOOR))
 _MOVES: Final = {
     Cause.NACK: "nacked",
     Cause.LEASE_EXPIRED: "lease_expired",
@@ -78,16 +76,6 @@ EVENTS: Final = (
 """All events; `due` is one to come."""
 
 Step = dict[str, Any]
-
-
-class Purge(NamedTuple):
-    """A purge of a group."""
-
-    force: bool
-    """Also of messages under lease."""
-
-
-_Taken: TypeAlias = tuple[FrameHeader, Decision | SendDecision | Purge]
 
 
 @dataclass(slots=True)
@@ -185,12 +173,11 @@ class Traces:
         self._whole &= hops.position == self._position
         try:
             while hops.position < hops.end and self._clock() - began < TRACE_SECONDS:
-                frames: list[_Taken] = []
+                frames: list[Taken] = []
                 yield ReadJob(partial(self._run, hops, frames))
-                for number, taken in enumerate(frames, 1):
-                    yield from self._take(*taken)
-                    if number % _TAKEN_A_SLICE == 0:
-                        yield None
+                for part in parts_of(frames):
+                    yield from self._take_all(part)
+                    yield None
         finally:
             hops.close()
         self._whole &= not hops.skipped
@@ -211,7 +198,7 @@ class Traces:
 
     # ------------------------------------------------------------------ frames
 
-    def _run(self, hops: FrameHops, frames: list[_Taken]) -> None:
+    def _run(self, hops: FrameHops, frames: list[Taken]) -> None:
         """Read some frames, and decode those of the group: on a thread for reads."""
         evidence, sent = self._evidence, self._sent
 
@@ -222,19 +209,38 @@ class Traces:
             evidence.read(at_ms)
             mine = sent.get(header.position, ())
             for trace in mine:
-                trace.steps[0] |= _who(header)
+                trace.steps[0] |= who_appended(header)
             small = header.kind == FrameKind.SEND and header.payload_size <= SEND_BYTES_MAX
-            return header.kind in _KINDS or (small and len(mine) > 0)
+            return header.kind in KINDS or (small and len(mine) > 0)
 
         for frame in hops.run(_FRAMES_A_SLICE, wanted):
-            decision = _decoded(frame, self._place)
+            decision = decoded(frame, self._place)
             if decision is not None:
                 frames.append((frame.header, decision))
+
+    def _take_all(self, part: Sequence[Taken]) -> Generator[IoJob | float | None, None, None]:
+        """Take frames. Most name none of the messages and none of their keys, and cost little."""
+        columns = [refs_of(decision) for _, decision in part]
+        refs = np.concatenate(columns)
+        number = np.repeat(np.arange(len(part)), [len(column) for column in columns])
+        count = len(self._by_ref)
+        known = np.fromiter(self._by_ref, np.int64, count)
+        named = set(number[np.isin(refs, known)].tolist())
+        held = set(number[self._evidence.held(refs)].tolist())
+        for at, (header, decision) in enumerate(part):
+            # A row that moved has another ref in the frames that follow.
+            mine = at in named or len(self._by_ref) > count
+            if not isinstance(decision, Purge | SendDecision):
+                self._evidence.take(decision, header.leader_time_ms, held=at in held)
+                if not mine:
+                    continue
+            yield from self._take(header, decision)
 
     def _take(
         self, header: FrameHeader, decision: Decision | SendDecision | Purge
     ) -> Generator[IoJob | float | None, None, None]:
-        at_ms, who = header.leader_time_ms, _who(header)
+        """Take what a frame says of the messages."""
+        at_ms, who = header.leader_time_ms, who_appended(header)
         if isinstance(decision, Purge):
             self._evidence.purged(at_ms, force=decision.force)
             return
@@ -242,7 +248,6 @@ class Traces:
             for trace in self._sent[header.position]:
                 self._evidence.sent(decision, trace.found)
             return
-        self._evidence.take(decision, at_ms)
         if isinstance(decision, LeaseDecision):
             lease = decision
             numbers, attempts, marks = lease.leases, lease.attempts, lease.untried
@@ -259,12 +264,12 @@ class Traces:
                     at_ms,
                     attempts=int(attempts if isinstance(attempts, int) else attempts[k]),
                     lease_until_ms=lease.deadline_ms,
-                    **_consumer(lease, number),
+                    **consumer_of(lease, number),
                     **who,
                 )
         elif isinstance(decision, SettleDecision):
             for k, trace in self._hits(decision.refs):
-                self._settled(trace, decision.entries[k], at_ms, _reason(decision) | who)
+                self._settled(trace, decision.entries[k], at_ms, reason_of(decision) | who)
         else:
             move = decision
             for k, trace in self._hits(move.refs):
@@ -272,7 +277,7 @@ class Traces:
                 attempts = int(move.attempts[k])
                 event = _MOVES.get(Cause(move.cause), "moved")
                 cause = Cause(move.cause).name.lower()
-                more = _reason(move) | who
+                more = reason_of(move) | who
                 trace.add(event, at_ms, cause=cause, attempts=attempts, due_ms=due, **more)
                 trace.due_ms, trace.lease = due, 0
                 yield from self._follow(trace, int(move.refs[k]), move, due)
@@ -347,35 +352,3 @@ class Traces:
             if ready_ms is not None and at_ms is not None and at_ms - ready_ms >= SPAN_MIN_MS:
                 trace.waits += yield from self._evidence.waits(ready_ms, at_ms, key, origin)
             ready_ms = at_ms if step["event"] == "ready" else None
-
-
-def _decoded(frame: Frame, place: tuple[int, int]) -> Decision | SendDecision | Purge | None:
-    """What a frame says of a group; None if it is of another one."""
-    kind, payload = frame.header.kind, frame.payload
-    if kind == FrameKind.SEND:
-        decided = SendDecision.decode(unpack(payload)[0])
-        return None if decided.successors is None else decided
-    if kind == FrameKind.FLOOR:
-        members = msgpack.unpackb(payload)
-        mine = (members["topic"], members["group"]) == place
-        return Purge(force=members["force"]) if mine else None
-    decision = _DECODERS[FrameKind(kind)](payload)
-    return decision if (decision.topic, decision.group) == place else None
-
-
-def _consumer(lease: LeaseDecision, number: int) -> dict[str, str]:
-    """The name and the address of the consumer of a lease, as far as they are known."""
-    at = number - lease.lease
-    texts = (("consumer", lease.consumers), ("address", lease.addresses))
-    return {name: known[at] for name, known in texts if at < len(known) and known[at]}
-
-
-def _reason(frame: SettleDecision | MoveDecision) -> dict[str, str]:
-    """Why a consumer failed, if it said so."""
-    return {"reason": frame.reason} if frame.reason else {}
-
-
-def _who(header: FrameHeader) -> dict[str, int]:
-    """The epoch and the node under which a frame was appended."""
-    node = header.epoch & ((1 << EPOCH_NODE_BITS) - 1)
-    return {"epoch": header.epoch >> EPOCH_NODE_BITS, "node": node}
