@@ -22,7 +22,7 @@ from delaylog.storage.messages.batch import Block
 
 SEND_BYTES_MAX: Final = 1 << 20
 """A larger SEND frame is not read for the messages that its messages wait for."""
-_REFS_A_SLICE: Final = 2_048
+_REFS_A_SLICE: Final = 512
 _DECODERS: Final[dict[FrameKind, Callable[[Block], Decision]]] = {
     FrameKind.LEASE: LeaseDecision.decode,
     FrameKind.SETTLE: SettleDecision.decode,
