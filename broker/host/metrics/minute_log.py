@@ -217,7 +217,13 @@ def _waits(
             default=one.at_ms,
         )
         held.append(Held(due_ms, max(unlocked_ms, due_ms), 0))
-    return explain(due_ms, one.at_ms, spans, held, known_ms=timeline.since_ms)
+    work = explain(due_ms, one.at_ms, spans, held)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            waits: list[Wait] = end.value
+            return waits
 
 
 def _groups(node: Node) -> list[tuple[Topic, Group]]:
