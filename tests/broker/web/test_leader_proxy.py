@@ -43,7 +43,7 @@ def carry(
     async def run() -> web.Response:
         proxy = LeaderProxy()
         request = SimpleNamespace(method=method, raw_path=path, headers=CIMultiDict(headers or {}))
-        ctx: Any = SimpleNamespace(request=request, body=wire)
+        ctx: Any = SimpleNamespace(request=request, body=wire, request_id="r1")
         async with serving(handler) as url:
             try:
                 for _ in range(times):
@@ -85,6 +85,7 @@ def test_what_arrives_and_what_comes_back() -> None:
     kept = ("Content-Type", "Authorization", "X-Own")
     assert {name: got[name] for name in kept} == {name: asked[name] for name in kept}
     assert got[CARRIED] == "1"
+    assert got["X-Request-Id"] == "r1", "both nodes log the request by one id"
     for name in ("X-Hop", "TE", "Expect", "Content-Encoding", "Transfer-Encoding", "User-Agent"):
         assert name not in got
     assert (answer.status, answer.body) == (201, b"caf\xe9")
@@ -140,7 +141,7 @@ def test_a_leader_that_is_gone() -> None:
             return b""
 
         request = SimpleNamespace(method="GET", raw_path="/", headers=CIMultiDict())
-        ctx: Any = SimpleNamespace(request=request, body=body)
+        ctx: Any = SimpleNamespace(request=request, body=body, request_id="r1")
         try:
             await proxy.carry(ctx, f"http://127.0.0.1:{port}")
         finally:
@@ -166,7 +167,7 @@ def test_a_leader_over_tls(tmp_path: Path) -> None:
 
     async def run() -> None:
         request = SimpleNamespace(method="GET", raw_path="/", headers=CIMultiDict())
-        ctx: Any = SimpleNamespace(request=request, body=body)
+        ctx: Any = SimpleNamespace(request=request, body=body, request_id="r1")
         proxies = [LeaderProxy(tls), LeaderProxy()]
         named = served_over_tls(leader, mine.issue("leader", hosts=HOSTS), tmp_path)
         unnamed = served_over_tls(leader, mine.issue("leader", hosts=["x.example"]), tmp_path)
