@@ -11,10 +11,15 @@ from __future__ import annotations
 import sys
 from collections.abc import MutableMapping
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+from pyspark.errors import PySparkException
 
 from pyspark_delaylog.errors import LoadError
 from pyspark_delaylog.versions.spark_api import DataSource, need_formats
+
+_FOUND: Final = "DATA_SOURCE_ALREADY_EXISTS"
+"""How Spark refuses a format that it has found itself."""
 
 
 class Unloaded(DataSource):
@@ -67,14 +72,18 @@ def loaded_segments() -> Any:
 
 
 def register(spark: Any) -> None:
-    """Register both formats with a session, where Spark does not find them itself.
+    """Register both formats with a session, where Spark has not found them itself.
 
     Raises VersionError with PySpark 3.5, and ImportError if this Python lacks a package of
     `format("delaylog")`.
     """
     need_formats()
-    spark.dataSource.register(import_module(UnloadedSource.module).DelaylogSource)
-    spark.dataSource.register(loaded_segments())
+    for source in (import_module(UnloadedSource.module).DelaylogSource, loaded_segments()):
+        try:
+            spark.dataSource.register(source)
+        except PySparkException as error:
+            if error.getCondition() != _FOUND:
+                raise
 
 
 def _loaded(unloaded: type[Unloaded], name: str) -> Any:

@@ -19,7 +19,7 @@ from tests.spark.session import ROOT, prepare_environment
 
 PROJECT: Final = ROOT / "ops" / "pyspark-delaylog"
 PROGRAM: Final = Path(__file__).with_name("submitted.py")
-LIMIT_S: Final = 300
+LIMIT_S: Final = 600
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Environment:
             for name, value in os.environ.items()
             if not name.startswith(("PYTHON", "PYSPARK", "VIRTUAL_ENV"))
         }
-        home = self.packages / "pyspark"
+        home = linked_home(self.packages / "pyspark", cwd / "spark-home")
         kept |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(self.python), **variables}
         settings = {
             "spark.ui.enabled": "false",
@@ -66,6 +66,15 @@ class Environment:
         given = [f"--conf={name}={value}" for name, value in settings.items()]
         submit = home / "bin" / "spark-submit"
         return run_program(submit, *given, *words, cwd=cwd, env=kept, timeout=LIMIT_S)
+
+
+def linked_home(installed: Path, folder: Path) -> Path:
+    """A home of Spark whose executors work below `folder`, as they would in their home."""
+    folder.mkdir()
+    for each in installed.iterdir():
+        if each.name != "work":
+            (folder / each.name).symlink_to(each)
+    return folder
 
 
 def linked(folder: Path, *without: str) -> Environment:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import pyspark_delaylog
 from pyspark_delaylog.errors import LoadError, VersionError
@@ -43,8 +44,11 @@ class Session:
     def __init__(self) -> None:
         self.registered: list[Any] = []
         self.dataSource = self
+        self.refusal: str | None = None
 
     def register(self, source: Any) -> None:
+        if self.refusal is not None:
+            raise PySparkException(message="refused", errorClass=self.refusal)
         self.registered.append(source)
 
 
@@ -76,6 +80,15 @@ def test_register_gives_a_session_both_formats() -> None:
     session = Session()
     pyspark_delaylog.register(session)
     assert session.registered == [DelaylogSource, SegmentSource]
+
+
+def test_register_leaves_what_spark_has_found_itself() -> None:
+    session = Session()
+    session.refusal = "DATA_SOURCE_ALREADY_EXISTS"
+    pyspark_delaylog.register(session)
+    session.refusal = "INVALID_SOMETHING"
+    with pytest.raises(PySparkException, match="refused"):
+        pyspark_delaylog.register(session)
 
 
 def test_what_a_version_lacks_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
