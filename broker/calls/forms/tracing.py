@@ -1,6 +1,6 @@
 """What happened to messages, for answers: their steps, and why attempts at them failed.
 
-The steps are read from the log, which takes up to two seconds when it is long. Failures are in
+The steps are read from the log, which takes tens of milliseconds when it is long. Failures are in
 memory, and are kept when the log has none of the steps any more. Consumers write reasons, often
 from exceptions that quote the message, so callers without the right `bodies` see none (`told`).
 """
