@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from procfs import cpu_seconds
 
 from delaylog.client import Client
 from delaylog.client.child_broker import ChildBroker
@@ -126,8 +127,9 @@ def fail(client: Client, name: str, count: int) -> None:
         died += len(got)
 
 
-def prepare(connection: http.client.HTTPConnection) -> dict[str, object]:
+def prepare(port: int) -> dict[str, object]:
     """Schedules, groups, a push target and a job; returns what paths need."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     path = "/v1/topics/t0500"
     ask(connection, path, "PUT", {})
     for number in range(100):
@@ -148,9 +150,10 @@ def lateness(url: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         due = int(time.time() * 1000) + 1_000 + np.arange(TIMED) * SPACING_MS
         client.send_columns("timed", [b"x"] * TIMED, deliver_at_ms=due)
         while len(late) < TIMED:
-            got = client.receive("timed", max=1, wait_ms=5_000)
+            # Acks wait for the disk, and would delay the next receive.
+            got = client.receive("timed", max=100, wait_ms=5_000)
             late += [time.time() * 1000 - each.deliver_at_ms for each in got]
-            client.ack(got)
+        client.purge("timed", force=True)
     return np.array(late)
 
 
@@ -165,23 +168,26 @@ def rounds(port: int, paths: Iterable[str], ended: threading.Event) -> None:
 
 def measure(broker: ChildBroker, topics: int, messages: int) -> None:
     """Fill it, and print a line for each call."""
-    connection = http.client.HTTPConnection("127.0.0.1", broker.port, timeout=60)
     began = time.monotonic()
     with Client(broker.url) as client:
         fail(client, "oldest", messages // DEAD_OF)
-        made = prepare(connection)
+        made = prepare(broker.port)
         fill(broker.url, topics, messages)
         fail(client, "newest", 0)
     print(f"{messages:,} messages in {topics:,} topics, made in {time.monotonic() - began:.0f} s")
     calls = {name: path.format(**made) for name, path in CALLS.items()}
+    connection = http.client.HTTPConnection("127.0.0.1", broker.port, timeout=60)
+    process_id = broker.process_id
+    assert process_id is not None, "the broker runs"
     for name, path in calls.items():
-        took = []
+        took, before = [], cpu_seconds(process_id)
         for _ in range(TIMES):
             began = time.perf_counter()
             answer = ask(connection, path)
             took.append((time.perf_counter() - began) * 1000)
         size = len(json.dumps(answer)) / 1024
-        times = f"median {np.median(took):6.1f}  max {max(took):6.1f} ms"
+        used = (cpu_seconds(process_id) - before) * 1000 / TIMES
+        times = f"median {np.median(took):6.1f}  max {max(took):6.1f}  processor {used:5.1f} ms"
         missed = f"  MISSED: over {MOST_MS} ms" if max(took) > MOST_MS else ""
         print(f"{name:32} {times}  {size:6.0f} KiB{missed}")
     began, pieces, cursor = time.perf_counter(), 0, ""

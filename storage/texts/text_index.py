@@ -32,21 +32,23 @@ COMMON: Final = 16_384
 """Entries of one key in a run, at most: with more of them a list goes through all messages."""
 RECENT_MAX: Final = 262_144
 """Entries in memory at which they are written: 4 MiB."""
+JOINED_MAX: Final = 8_192
+"""Entries of a column in memory to which no others are joined."""
 FEW_MAX: Final = 1_024
 """Entries of small sends that wait to become a column."""
 _NONE: Final = np.zeros(0, np.int64)
 
 
 class _Batch(NamedTuple):
-    """Entries in memory: columns that each have at least twice as many as the next."""
+    """Entries in memory, in a few large columns and smaller ones that double in size."""
 
     keys: list[KeyArray]
     refs: list[Int64Array]
 
     def add(self, keys: KeyArray, refs: Int64Array) -> None:
-        """Add a column. Smaller ones before it are joined to it: so a look-up compares a few large
-        columns, and an entry is copied once each time that the batch doubles."""
-        while self.keys and len(self.keys[-1]) < 2 * len(keys):
+        """Add a column. Smaller ones before it are joined to it, so that a look-up compares few
+        columns, and an entry is copied once each time that its column doubles."""
+        while self.keys and len(self.keys[-1]) < min(2 * len(keys), JOINED_MAX):
             keys = np.concatenate([self.keys.pop(), keys])
             refs = np.concatenate([self.refs.pop(), refs])
         self.keys.append(keys)

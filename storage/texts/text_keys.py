@@ -20,6 +20,7 @@ from delaylog.storage.messages.rows import hash_u64
 
 _TAG: Final = 0xA076_1D64_78BD_642F
 """Keeps tags apart from ordering keys."""
+_HASH_BYTES: Final = 8
 _ALL: Final = (1 << 64) - 1
 Entries = tuple[KeyArray, Int64Array]
 """Index keys and refs."""
@@ -43,6 +44,12 @@ def _one(topic: int, hashed: int) -> int:
 def _tag_hashes(joined: bytes) -> tuple[int, ...]:
     """Hashes of the tags of a message, which are joined by newlines."""
     return tuple(hash_u64(tag) ^ _TAG for tag in joined.split(b"\n") if tag)
+
+
+@lru_cache(maxsize=8_192)
+def _packed_hashes(joined: bytes) -> bytes:
+    """The same as the bytes of a column."""
+    return np.array(_tag_hashes(joined), np.uint64).tobytes()
 
 
 def entries_of_few(
@@ -69,13 +76,7 @@ def entries_of_keys(topic: int, key_hash: KeyArray, refs: Int64Array) -> Entries
 
 def entries_of_tags(topic: int, tags: Sequence[bytes], refs: Int64Array) -> Entries:
     """Entries for rows by their tags, joined by newlines; b"" = no tags."""
-    first = tags[0]
-    if tags.count(first) == len(tags):
-        found = _tag_hashes(first)
-        hashes = np.tile(np.array(found, np.uint64), len(tags))
-        owners = np.repeat(refs, len(found))
-    else:
-        each = list(map(_tag_hashes, tags))
-        hashes = np.array([hashed for found in each for hashed in found], np.uint64)
-        owners = np.repeat(refs, list(map(len, each)))
+    each = list(map(_packed_hashes, tags))
+    hashes = np.frombuffer(b"".join(each), np.uint64)
+    owners = np.repeat(refs, np.fromiter(map(len, each), np.int64, len(each)) // _HASH_BYTES)
     return keys_of(topic, hashes), owners.astype(np.int64)
