@@ -61,8 +61,8 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         """Serve the dashboard of this broker, on its own clock, and return the URL.
 
         Port 0: any free one. It is served until the broker is closed, without authentication: keep
-        to a loopback address. Raises OSError if the address cannot be used, ValueError for a port
-        that is none.
+        to a loopback address. Raises OSError if the address cannot be used, ValueError if the port
+        is not from 0 to 65535.
         """
         return self._opened.serve_ui(host, port)
 

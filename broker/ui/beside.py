@@ -41,8 +41,8 @@ class UiThread:
     """The dashboard of one embedded broker."""
 
     def __init__(self, node: EmbeddedNode, host: str, port: int) -> None:
-        """Serve until `close`. Raises OSError if the address cannot be used, ValueError for no
-        port.
+        """Serve until `close`. Raises OSError if the address cannot be used, ValueError if
+        the port is not from 0 to 65535.
         """
         if not 0 <= port <= PORT_MAX:
             raise ValueError(f"port is {port}: give 0 (any free one) to {PORT_MAX}")

@@ -90,7 +90,7 @@ def test_a_port_that_is_taken(open_embedded: Any) -> None:
     assert ask(other.serve_ui(), "/v1/clock")[0] == 200
 
 
-def test_addresses_that_are_none(open_embedded: Any) -> None:
+def test_addresses_that_cannot_be_used(open_embedded: Any) -> None:
     """Each is refused at once, and names the value; the broker can serve at another one."""
     broker = open_embedded()
     for port in (-1, 65_536, 70_000):
