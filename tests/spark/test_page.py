@@ -14,7 +14,7 @@ from tests.spark.frames import messages
 from tests.spark.session import ROOT
 from tests.spark.test_consuming_stream import fill
 
-EXAMPLE = r'delaylog"\)|write_frame\('
+EXAMPLE = r'delaylog"\)|write_frame\(|last_result\(\)'
 
 
 def test_the_examples_do_what_they_say(
@@ -23,7 +23,7 @@ def test_the_examples_do_what_they_say(
     page = (ROOT / "docs" / "SPARK.md").read_text()
     blocks = re.findall(r"(?:^    .*\n|^\n)+", page, re.MULTILINE)
     examples = [textwrap.dedent(block) for block in blocks if re.search(EXAMPLE, block)]
-    assert len(examples) == 4
+    assert len(examples) == 5
     messages(spark, 0, 10).select("id", "value", "deliver_at").write.parquet(
         str(tmp_path / "reminders")
     )
@@ -37,4 +37,6 @@ def test_the_examples_do_what_they_say(
     assert broker.transactions["reminders-2026-11"].rows == 1_000
     assert broker.transactions["notices-2026-11"].rows == 1_000
     assert len(broker.acked) == 5
-    assert "0 5" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "1000 1000" in told, "rows and added of the batch load"
+    assert "0 5" in told
