@@ -85,18 +85,22 @@ class Transactions:
 
     def committed_rows(self, name: str) -> int | None:
         """The number of rows that a load of this name has added; None without a commit."""
+        found = self.last_run(name)
+        return int(found["rows"]) if found is not None and found["state"] == COMMITTED else None
+
+    def last_run(self, name: str) -> dict[str, Any] | None:
+        """The open or committed transaction of a load, or else its last one; None without any."""
+        found = None
         for identity in _runs_of(name):
             try:
                 found = self.shape(identity)
             except RefusedError as error:
                 if error.status == 404:
-                    return None
+                    return found
                 raise
-            if found["state"] == COMMITTED:
-                return int(found["rows"])
-            if found["state"] == OPEN:
-                return None
-        return None
+            if found["state"] in (COMMITTED, OPEN):
+                return found
+        return found
 
     def shape(self, identity: str) -> dict[str, Any]:
         """The state and the counts of a transaction. RefusedError with 404 if it is unknown."""
