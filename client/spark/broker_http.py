@@ -230,7 +230,7 @@ def _refused(
     if not isinstance(problem, dict):
         problem = {"detail": answer.content.decode(errors="replace")}
     status = answer.status_code
-    said: dict[str, Any] = {name: problem.get(name) for name in ("code", "state", "item", "field")}
+    said: dict[str, Any] = {name: problem.get(name) for name in _MEMBERS}
     said["detail"] = str(problem.get("detail") or problem.get("title") or "")
     for name, value in said.items():
         if isinstance(value, str):
@@ -245,6 +245,8 @@ def _clean(text: str, token: str | None) -> str:
         text = text.replace(token, "***")
     return text[:DETAIL_CHARS_MAX]
 
+
+_MEMBERS: Final = ("code", "state", "item", "field", "quota")
 
 _ADVICE: Final = {
     307: " (the leader is none of the nodes that option endpoint or their cluster name)",

@@ -119,20 +119,6 @@ def wire_type(name: str, given: Any) -> Any:
     return fixed.get(name) or arrow_type(FIELD_TYPES[name], given)
 
 
-def by_topic(batch: Any, topic: str | None) -> list[tuple[str, Any]]:
-    """Split the batch by its column `topic`; if an option sets the topic, keep it whole."""
-    if topic is not None:
-        return [(topic, batch)]
-    topics = batch.column("topic").dictionary_encode()
-    rest = batch.drop_columns(["topic"])
-    names = topics.dictionary.to_pylist()
-    if len(names) == 1:
-        return [(names[0], rest)]
-    return [
-        (name, rest.filter(pc.equal(topics.indices, number))) for number, name in enumerate(names)
-    ]
-
-
 def by_merge(batch: Any) -> list[tuple[str | None, Any]]:
     """Split the batch by its column `merge`, because a request has one merge mode for all rows."""
     if "merge" not in batch.schema.names:

@@ -67,11 +67,11 @@ class StagedDelivery:
         if transaction.state == COMMITTED:
             return self._read_only(transaction, total, batches)
 
-        def send(topic: str, number: int, body: bytes) -> None:
+        def send(topic: str | None, number: int, body: bytes) -> None:
             self.transactions.stage(transaction.id, topic, self._producer, task, number, body)
 
         try:
-            loaded = Loading(self._options, columns, send).run(batches)
+            loaded = Loading(self._options, columns, send, combines=True).run(batches)
         except CommittedElsewhere:
             return self._read_only(transaction, total, batches)
         return Staged(
@@ -187,7 +187,8 @@ class DirectDelivery:
 
         results: Counter[str] = Counter()
 
-        def send(topic: str, number: int, body: bytes) -> None:
+        def send(topic: str | None, number: int, body: bytes) -> None:
+            assert topic is not None, "a direct send has one topic"
             key = blake2b(body, digest_size=20, person=b"delaylog-spark")
             key.update(f"\n{name}\n{task.part}\n{number}".encode())
             path = self._http.of_topic(topic, "messages")

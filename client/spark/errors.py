@@ -52,6 +52,7 @@ class RefusedError(BrokerError):
         item = problem.get("item")
         self.item: int | None = item if isinstance(item, int) else None
         self.field: str | None = problem.get("field")
+        self.quota: str | None = problem.get("quota")
         self.detail = str(problem.get("detail") or problem.get("title") or "")
         super().__init__(message)
 

@@ -1,6 +1,6 @@
 """Loads the rows of one task: converts and checks them, and sends them in chunks.
 
-Chunks are numbered in the order of sending, and the number advances only once a chunk was accepted.
+Parts are numbered in the order of sending, and the number advances only once a chunk was accepted.
 The caller's `send` decides where a chunk goes, a transaction or a topic.
 """
 
@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pyspark_delaylog.chunks import Chunk, Chunker
-from pyspark_delaylog.columns import Columns, by_merge, by_topic
+from pyspark_delaylog.columns import Columns, by_merge
 from pyspark_delaylog.errors import RefusedError, RowError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.rejects import letters
+from pyspark_delaylog.topics import TOPIC, MixedRows, groups_of_runs, run_starts, runs_of
 
 CHUNKS_HELD_MAX: Final = 8
-"""Limit of buffered chunks over all topics; beyond it the largest one is sent."""
+"""Limit of buffered rows of many topics, in chunks: more rows make fewer parts of each topic."""
+TOPICS_A_CHUNK_MAX: Final = 2_000
+"""A broker stages some 5,000 parts/s, and its answer must come before the time-out."""
 REFUSALS_MAX: Final = 100
 """The most rows of a chunk that may be refused; more mean that all the data is wrong."""
 OF_A_ROW: Final = frozenset({400, 413})
@@ -28,15 +31,17 @@ log = logging.getLogger("pyspark_delaylog")
 
 
 class Place(NamedTuple):
-    """Rows that one request may hold: of one topic, with the same columns and one merge mode."""
+    """Rows that one request may hold: with the same columns and one merge mode."""
 
-    topic: str
+    topic: str | None
+    """None: they have a column `topic`."""
     merge: str | None = None
     are_letters: bool = False
 
 
-Send = Callable[[str, int, bytes], None]
-"""(topic, number, body): returns once the chunk was accepted, otherwise raises."""
+Send = Callable[[str | None, int, bytes], None]
+"""(topic or None, number, body): returns once the chunk was accepted, otherwise raises. A body with
+a column `topic` takes a number for each run of rows of one topic."""
 
 
 @dataclass(slots=True)
@@ -52,8 +57,12 @@ class Loaded:
 class Loading:
     """The rows of one task."""
 
-    def __init__(self, options: Options, columns: Columns, send: Send) -> None:
+    def __init__(
+        self, options: Options, columns: Columns, send: Send, *, combines: bool = False
+    ) -> None:
+        """`combines`: whether a request may hold rows of many topics."""
         self._options = options
+        self._combines = combines
         self._columns = columns
         self._send = send
         self._rows_max = options.batch_rows
@@ -61,7 +70,9 @@ class Loading:
             # At most one second of rows per chunk, so that a low rate is even.
             self._rows_max = min(self._rows_max, options.rows_per_second_max)
         self._chunkers: dict[Place, Chunker] = {}
+        self._mixed: dict[str | None, MixedRows] = {}
         self._loaded = Loaded()
+        self._number = 0
         self._began_s = 0.0
 
     def run(self, batches: Iterable[Any]) -> Loaded:
@@ -78,14 +89,41 @@ class Loading:
             else:
                 self._columns.refuse(wire)
             if wire.num_rows:
-                for topic, rows in by_topic(wire, self._options.topic):
-                    for merge, part in by_merge(rows):
-                        self._add(Place(topic, merge), part)
+                for merge, rows in by_merge(wire):
+                    if self._options.topic is not None:
+                        self._add(Place(self._options.topic, merge), rows)
+                    else:
+                        self._hold(merge, rows)
+        self._release()
         # Rejected rows of a chunk add rows to the dead-letter topic, so repeat.
         while any(chunker.size for chunker in self._chunkers.values()):
             for place in list(self._chunkers):
                 self._flush(place)
         return self._loaded
+
+    def _hold(self, merge: str | None, rows: Any) -> None:
+        """Buffer rows of many topics."""
+        self._mixed.setdefault(merge, MixedRows()).add(rows)
+        held = sum(each.size for each in self._mixed.values())
+        if held > CHUNKS_HELD_MAX * self._options.batch_bytes:
+            self._release()
+
+    def _release(self) -> None:
+        """Send the buffered rows of many topics."""
+        for merge, mixed in self._mixed.items():
+            for batch in mixed.take():
+                if self._combines:
+                    place = Place(None, merge)
+                    for group in groups_of_runs(batch, TOPICS_A_CHUNK_MAX):
+                        self._add(place, group)
+                        self._flush(place)
+                    continue
+                rest = batch.drop_columns([TOPIC])
+                for topic, first, count in runs_of(batch):
+                    place = Place(topic, merge)
+                    self._add(place, rest.slice(first, count))
+                    self._flush(place)
+                    del self._chunkers[place]
 
     def _add(self, place: Place, rows: Any) -> None:
         chunker = self._chunkers.get(place)
@@ -94,10 +132,6 @@ class Loading:
             self._chunkers[place] = chunker
         for chunk in chunker.add(rows):
             self._send_chunk(place, chunk)
-        if len(self._chunkers) > 1:
-            held = sum(each.size for each in self._chunkers.values())
-            if held > CHUNKS_HELD_MAX * self._options.batch_bytes:
-                self._flush(max(self._chunkers, key=lambda name: self._chunkers[name].size))
 
     def _flush(self, place: Place) -> None:
         for chunk in self._chunkers[place].rest():
@@ -109,7 +143,7 @@ class Loading:
             body = chunk.body(self._options.compression)
             self._pace()
             try:
-                self._send(place.topic, self._loaded.chunks, body)
+                self._send(place.topic, self._number, body)
             except RefusedError as error:
                 refusals += 1
                 row = self._refused_row(place, chunk, error, refusals)
@@ -117,6 +151,7 @@ class Loading:
                 chunk = chunk.without(row)
                 continue
             self._loaded.chunks += 1
+            self._number += _numbers(place, chunk)
             self._loaded.rows += chunk.rows
             self._loaded.size += len(body)
             return
@@ -129,7 +164,8 @@ class Loading:
             row, field = 0, "value"
         if error.status not in OF_A_ROW or row is None or not 0 <= row < chunk.rows:
             raise error
-        topic, refused = place.topic, chunk.row(row)
+        refused = chunk.row(row)
+        topic = place.topic or refused.column(TOPIC)[0].as_py()
         if not self._options.dead_letter:
             raise self._columns.row_error(refused, field, error.detail, topic) from None
         if place.are_letters:
@@ -155,3 +191,14 @@ class Loading:
         if self._options.rows_per_second_max is not None:
             due_s = self._began_s + self._loaded.rows / self._options.rows_per_second_max
             time.sleep(max(0.0, due_s - time.monotonic()))
+
+
+def _numbers(place: Place, chunk: Chunk) -> int:
+    """The number of parts that the broker makes of a chunk."""
+    if place.topic is not None:
+        return 1
+    # A run that goes on in the next batch is one part.
+    lasts = [batch.column(TOPIC)[-1] for batch in chunk.batches[:-1]]
+    firsts = [batch.column(TOPIC)[0] for batch in chunk.batches[1:]]
+    joined = sum(bool(last == first) for last, first in zip(lasts, firsts, strict=True))
+    return sum(len(run_starts(batch)) for batch in chunk.batches) - joined

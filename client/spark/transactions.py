@@ -23,6 +23,11 @@ RUNS_MAX: Final = 100
 OPEN: Final = "open"
 COMMITTED: Final = "committed"
 ROOT: Final = "/v1/transactions"
+PARTS_QUOTA: Final = "staged_parts"
+PARTS_ADVICE: Final = (
+    "Each task makes a part of each topic that it has rows of: write "
+    'df.repartition("topic"), which puts the rows of a topic into one task'
+)
 
 log = logging.getLogger("pyspark_delaylog")
 
@@ -80,18 +85,22 @@ class Transactions:
 
     def committed_rows(self, name: str) -> int | None:
         """The number of rows that a load of this name has added; None without a commit."""
+        found = self.last_run(name)
+        return int(found["rows"]) if found is not None and found["state"] == COMMITTED else None
+
+    def last_run(self, name: str) -> dict[str, Any] | None:
+        """The open or committed transaction of a load, or else its last one; None without any."""
+        found = None
         for identity in _runs_of(name):
             try:
                 found = self.shape(identity)
             except RefusedError as error:
                 if error.status == 404:
-                    return None
+                    return found
                 raise
-            if found["state"] == COMMITTED:
-                return int(found["rows"])
-            if found["state"] == OPEN:
-                return None
-        return None
+            if found["state"] in (COMMITTED, OPEN):
+                return found
+        return found
 
     def shape(self, identity: str) -> dict[str, Any]:
         """The state and the counts of a transaction. RefusedError with 404 if it is unknown."""
@@ -124,16 +133,20 @@ class Transactions:
             raise
 
     def stage(
-        self, identity: str, topic: str, producer: str, task: Task, number: int, body: bytes
+        self, identity: str, topic: str | None, producer: str, task: Task, number: int, body: bytes
     ) -> None:
-        """Stage a chunk. CommittedElsewhere or TransactionError if the transaction has ended."""
+        """Stage a chunk. CommittedElsewhere or TransactionError if the transaction has ended.
+
+        `topic` is None if the chunk has it as a column.
+        """
         query: dict[str, str | int] = {
-            "topic": topic,
             "producer": producer,
             "part": task.part,
             "attempt": task.attempt,
             "number": number,
         }
+        if topic is not None:
+            query["topic"] = topic
         if self._namespace != "default":
             query["ns"] = self._namespace
         try:
@@ -141,6 +154,8 @@ class Transactions:
         except RefusedError as error:
             if error.status == 410 and error.state == COMMITTED:
                 raise CommittedElsewhere from error
+            if error.quota == PARTS_QUOTA:
+                raise TransactionError(f"{error.detail}. {PARTS_ADVICE}") from error
             if error.status in (404, 410):
                 raise TransactionError(
                     f"transaction {identity} has ended ({error.state or error.code}) before this "

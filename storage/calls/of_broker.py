@@ -114,7 +114,7 @@ OF_BROKER: Final = (
         "Staged",
         Takes("", columns=True),
         query=shapes.PARTS,
-        query_needed=(shapes.PART_TOPIC, shapes.PART),
+        query_needed=(shapes.PART,),
         problems=(409, 410, 429, 507),
         repeatable=True,
     ),

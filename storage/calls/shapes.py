@@ -227,7 +227,13 @@ TRANSACTION: Final = Shape(
         "transaction_age_ms",
     ),
 )
-PART_TOPIC: Final = Name("topic", "The topic that receives the messages.", 200, NAME_PATTERN)
+PART_TOPIC: Final = Name(
+    "topic",
+    "The topic that receives the messages; absent: an Arrow body's column topic names it, and "
+    "each run of adjacent rows of a topic is a part, with the next number.",
+    200,
+    NAME_PATTERN,
+)
 PRODUCER: Final = Text(
     "producer", "Name of the producer that stages; each numbers its own parts.", 255
 )

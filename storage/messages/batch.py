@@ -288,6 +288,21 @@ def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
     return decode_send(encode_send(fields), rows_max=fields["n"])
 
 
+def with_wire(batch: MessageBatch) -> MessageBatch:
+    """The same rows with a bulk body of their own, for a batch that is a view of another one."""
+    fields: dict[str, Any] = {"n": batch.n}
+    if batch.merge is not None:
+        fields["merge"] = batch.merge
+    for name in _NUMERIC:
+        if getattr(batch, name) is not None:
+            fields[name] = getattr(batch, name)
+    for name, (block_name, _) in _TEXT.items():
+        column: TextColumn = getattr(batch, name)
+        if not column.empty:
+            fields[f"{name}_size"], fields[block_name] = column.size, column.block
+    return decode_send(encode_send(fields), rows_max=batch.n)
+
+
 def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
     """Concatenate columns."""
     first = columns[0]

@@ -41,6 +41,18 @@ def test_all_columns_arrive(spark: SparkSession, broker: FakeBroker) -> None:
     assert row["headers"] == [{"key": "kind", "value": b"body of 1"}]
 
 
+def test_many_topics_take_few_requests(spark: SparkSession, broker: FakeBroker) -> None:
+    """Two tasks with rows of 500 topics each: a request of each task has them all."""
+    topic = f.concat(f.lit("t"), (f.substring("id", 2, 8).cast("int") % 500).cast("string"))
+    frame = messages(spark, 0, 3_000, 2).withColumn("topic", topic)
+    sink(frame, broker, topic="", batchSize=10_000, txnAppId="many").save()
+    assert len(broker.called("POST", "/parts")) == 2
+    for number in range(0, 500, 99):
+        expected = [f"m{row:08d}" for row in range(number, 3_000, 500)]
+        assert broker.ids(f"t{number}") == expected, "in their order"
+    assert broker.transactions["many"].rows == 3_000
+
+
 def test_a_load_of_nothing_is_one(spark: SparkSession, broker: FakeBroker) -> None:
     sink(messages(spark, 0, 10).where("id = 'none'"), broker, txnAppId="empty").save()
     assert broker.transactions["empty"].state == "committed"

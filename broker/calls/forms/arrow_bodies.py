@@ -7,7 +7,7 @@ to the millisecond, so that no message is released early.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -36,6 +36,7 @@ from delaylog.broker.calls.forms.arrow_kinds import (
 from delaylog.broker.calls.forms.arrow_stream import pyarrow, read_stream
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
+from delaylog.storage.calls.shapes import PART_TOPIC
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.backoff_columns import own_backoff_entries
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
@@ -51,6 +52,7 @@ from delaylog.storage.messages.message_fields import (
 from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.messages.shape import Nested
 
+TOPIC: Final = PART_TOPIC.name
 _TEXTS: Final = "string or binary"
 _LISTED: Final = "list<struct<key: string, value: binary>> or map<string, binary>"
 _PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -61,12 +63,25 @@ def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
 
     Raises a Problem that names the column and, if it concerns one row, the row.
     """
+    return _decode(raw, limits, _KNOWN)[0]
+
+
+def decode_topics(raw: bytes, limits: Limits) -> tuple[MessageBatch, list[tuple[str, int]]]:
+    """The same for a body with a column `topic`: (rows, [(topic, number of its adjacent rows)])."""
+    batch, fields = _decode(raw, limits, {**_KNOWN, TOPIC: ("string", _topics, is_utf8)})
+    return batch, fields[TOPIC]
+
+
+def _decode(
+    raw: bytes, limits: Limits, known: Mapping[str, _Kind]
+) -> tuple[MessageBatch, dict[str, Any]]:
+    """(batch, decoded columns that the bulk format does not have)."""
     library = pyarrow()
     schema, batches = read_stream(
         raw,
         bytes_max=limits.request_bytes_max,
         rows_max=limits.bulk_rows_max,
-        check_schema=lambda schema: _check_schema(library, schema),
+        check_schema=lambda schema: _check_schema(library, schema, known),
     )
     n = sum(batch.num_rows for batch in batches)
     if n == 0:
@@ -75,25 +90,29 @@ def decode_arrow(raw: bytes, limits: Limits) -> MessageBatch:
     for name in schema.names:
         column = ArrowColumn(library, name, batches)
         try:
-            _KNOWN[name][1](column, fields)
+            known[name][1](column, fields)
         except library.ArrowException as error:
             # For example, an unsigned 64-bit number that is too large.
             raise column.wrong(f"cannot be read: {str(error)[:200]}") from None
     if BACKOFF.name in fields:
         _put_backoffs(fields)
+    apart = {name: fields.pop(name) for name in (TOPIC,) if name in fields}
     wire = encode_send(fields)
     if len(wire) > limits.request_bytes_max:
         raise Problem("too_large", f"a body unpacks to at most {limits.request_bytes_max} bytes")
-    return decode_send(wire, rows_max=limits.bulk_rows_max)
+    return decode_send(wire, rows_max=limits.bulk_rows_max), apart
 
 
-def _check_schema(library: Any, schema: Any) -> None:
-    known = ", ".join(_KNOWN)
+def _check_schema(library: Any, schema: Any, known: Mapping[str, _Kind]) -> None:
     for name in schema.names:
-        if name not in _KNOWN:
+        if name not in known:
             raise Problem(
-                "bad_request", f"unknown column {name[:64]!r}; known are {known}", field=name[:64]
+                "bad_request",
+                f"unknown column {name[:64]!r}; known are {', '.join(known)}",
+                field=name[:64],
             )
+    if TOPIC in known and TOPIC not in schema.names:
+        raise Problem("bad_request", "topic is missing, as a parameter or as a column", field=TOPIC)
     if len(set(schema.names)) < len(schema.names):
         raise Problem("bad_request", "two columns have the same name")
     if "value" not in schema.names:
@@ -103,12 +122,29 @@ def _check_schema(library: Any, schema: Any) -> None:
             "bad_request", "exactly one of deliver_at and delay_ms is needed", field="deliver_at"
         )
     for field in schema:
-        wanted, _, fits = _KNOWN[field.name]
+        wanted, _, fits = known[field.name]
         if not fits(library.types, field.type):
             kind = str(field.type)[:100]
             raise Problem(
                 "bad_request", f"{field.name} must be {wanted}, not {kind}", field=field.name
             )
+
+
+def _topics(column: ArrowColumn, fields: dict[str, Any]) -> None:
+    """Topics as runs of adjacent rows."""
+    column.refuse_nulls()
+    runs: list[tuple[str, int]] = []
+    row = 0
+    for chunk in column.chunks:
+        encoded = column.library.compute.run_end_encode(chunk)
+        ends = np.asarray(encoded.run_ends).tolist()
+        sizes = np.diff(ends, prepend=0).tolist()
+        for name, n in zip(encoded.values.to_pylist(), sizes, strict=True):
+            PART_TOPIC.check(name, None, row)
+            before = runs.pop()[1] if runs and runs[-1][0] == name else 0
+            runs.append((name, before + n))
+            row += n
+    fields[TOPIC] = runs
 
 
 def _value(column: ArrowColumn, fields: dict[str, Any]) -> None:

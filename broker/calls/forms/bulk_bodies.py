@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 from delaylog.broker.calls.context import BULK, Context
-from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
+from delaylog.broker.calls.forms.arrow_bodies import decode_arrow, decode_topics
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.problems import Problem, no_memory
 from delaylog.storage.messages.batch import MessageBatch, decode_send
@@ -34,6 +34,22 @@ async def read_batch(ctx: Context) -> MessageBatch:
         return await _decode(ctx, kind, wire)
     except MemoryError:
         raise no_memory() from None
+
+
+async def read_topics(ctx: Context) -> tuple[MessageBatch, list[tuple[str, int]]]:
+    """The rows of an Arrow body with a column `topic`: (rows, [(topic, its adjacent rows)])."""
+    if ctx.content_type != ARROW:
+        raise Problem(
+            "bad_request", f"topic is missing; only {ARROW} may have it as a column", field="topic"
+        )
+    wire = await ctx.body()
+    try:
+        # In a thread whatever its size: its rows are few for each topic, so its topics are many.
+        found = await asyncio.to_thread(decode_topics, wire, ctx.node.engine.limits)
+    except MemoryError:
+        raise no_memory() from None
+    ctx.node.role.check()
+    return found
 
 
 async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:

@@ -16,9 +16,10 @@ import numpy as np
 from delaylog.broker.calls.access.caller import ANYONE
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
-from delaylog.broker.calls.forms.bulk_bodies import read_batch
+from delaylog.broker.calls.forms.bulk_bodies import read_batch, read_topics
 from delaylog.broker.calls.handlers.messages import take_acks
 from delaylog.broker.engine.errors import ConflictError, GoneError
+from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.engine.transactions import commands
 from delaylog.broker.engine.transactions.commands import Known, PartName, state_of
 from delaylog.broker.engine.transactions.open_transaction import OpenTransaction, Unpublished
@@ -28,8 +29,12 @@ from delaylog.replication.leading.leader import Acks
 from delaylog.storage.calls.call import Right
 from delaylog.storage.calls.shapes import WINNERS
 from delaylog.storage.log.transaction_frames import RESULTS, EndedTransaction
+from delaylog.storage.messages.batch import with_wire
+from delaylog.storage.messages.batch_ranges import BatchRanges
 
 WINNERS_A_SLICE: Final = 500
+RUNS_A_SLICE: Final = 10
+"""Parts of one body that are staged in a turn of the loop, some two milliseconds."""
 WINNER_VALUES: Final = 8
 """Values that the body of a commit may have for each winner: twice the number that one has."""
 
@@ -112,12 +117,15 @@ async def begin_transaction(ctx: Context) -> Answer:
 async def stage_part(ctx: Context) -> Answer:
     """POST …/parts: stage the batch of the body; a repeat is answered with `already`."""
     name, node, values = ctx.params["transaction"], ctx.node, ctx.query_values()
-    key = ((values["ns"] or b"default").decode(), values["topic"].decode())
-    ctx.caller.check("send", key)
-    _permit(ctx, name)
+    namespace = (values["ns"] or b"default").decode()
     producer = (values["producer"] or b"").decode()
     part = PartName(producer, values["part"], values["attempt"], values["number"])
     acks = take_acks(values)
+    if values["topic"] is None:
+        return await _stage_topics(ctx, namespace, part, acks)
+    key = (namespace, values["topic"].decode())
+    ctx.caller.check("send", key)
+    _permit(ctx, name)
     batch = await read_batch(ctx)
     content = commands.Content(key, batch)
     state = node.engine.state
@@ -127,6 +135,38 @@ async def stage_part(ctx: Context) -> Answer:
     free_bytes = node.free_bytes()
     async with _safe_refusals(ctx, acks):
         staged = commands.stage(state, name, part, content, now_ms, free_bytes=free_bytes)
+    answer = {"rows": batch.n, "result": "staged" if staged else "already"}
+    return await _answer(ctx, answer, acks)
+
+
+async def _stage_topics(ctx: Context, namespace: str, part: PartName, acks: Acks | None) -> Answer:
+    """Stage a body with a column `topic`: each run of rows of one topic is a part, numbered on.
+
+    All rows are checked before one is staged, so that a refusal of a row has staged nothing.
+    """
+    name, node = ctx.params["transaction"], ctx.node
+    _permit(ctx, name)
+    batch, runs = await read_topics(ctx)
+    for topic in {topic for topic, _ in runs}:
+        ctx.caller.check("send", (namespace, topic))
+    state, now_ms = node.engine.state, node.clock.now_ms()
+    check_batch(state, batch, now_ms)
+    ctx.count = batch.n
+    ctx.caller.take_messages(batch.n, now_ms)
+    free_bytes = node.free_bytes()
+    ranges, first, staged = BatchRanges(batch), 0, False
+    async with _safe_refusals(ctx, acks):
+        for index, (topic, n) in enumerate(runs):
+            if index % RUNS_A_SLICE == RUNS_A_SLICE - 1:
+                # Staging thousands of parts at once would block the loop for a second.
+                await asyncio.sleep(0)
+                node.role.check()
+                now_ms, free_bytes = node.clock.now_ms(), node.free_bytes()
+            rows = with_wire(ranges.take(first, first + n))
+            numbered = part._replace(number=part.number + index)
+            content = commands.Content((namespace, topic), rows)
+            done = commands.stage(state, name, numbered, content, now_ms, free_bytes=free_bytes)
+            staged, first = staged or done, first + n
     answer = {"rows": batch.n, "result": "staged" if staged else "already"}
     return await _answer(ctx, answer, acks)
 

@@ -22,6 +22,7 @@ from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.audit import add_folder_arguments, segment_options
 from pyspark_delaylog.jobs.connecting import add_connection_arguments
 from pyspark_delaylog.jobs.holding import suspended_retention
+from pyspark_delaylog.jobs.progress import progress
 from pyspark_delaylog.jobs.releasing import (
     Bounds,
     check_not_anew,
@@ -95,14 +96,15 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
             return {"job": "archive", "would_archive": [hour_name(hour) for hour in hours]}
         before = len(manifest["hours"].keys() - {hour_name(hour) for hour in hours})
         output.mkdir(parents=True, exist_ok=True)
-        for at in range(0, len(hours), _HOURS_AT_ONCE):
-            found = _archive(spark, options, output, hours[at : at + _HOURS_AT_ONCE])
-            rows += sum(each["rows"] for each in found.values())
-            for hour in hours[at : at + _HOURS_AT_ONCE]:
-                found[hour_name(hour)]["position"] = folder.hours[hour].position
-            manifest["hours"].update(found)
-            manifest["folder"] = options["path"]
-            write_manifest(output, manifest)
+        with progress(spark, "archive", lambda: rows):
+            for at in range(0, len(hours), _HOURS_AT_ONCE):
+                found = _archive(spark, options, output, hours[at : at + _HOURS_AT_ONCE])
+                rows += sum(each["rows"] for each in found.values())
+                for hour in hours[at : at + _HOURS_AT_ONCE]:
+                    found[hour_name(hour)]["position"] = folder.hours[hour].position
+                manifest["hours"].update(found)
+                manifest["folder"] = options["path"]
+                write_manifest(output, manifest)
     return {
         "job": "archive",
         "hours": len(hours),

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark_delaylog.jobs.progress import progress
 from pyspark_delaylog.segments.folder import read_folder
 
 HELP: Final = "counts, lateness, retries and dead letters of a data folder or backup"
@@ -66,21 +67,22 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     options = segment_options(args, **{k: v for k, v in chosen.items() if v is not None})
     output = Path(args.output).resolve()
     begun = time.monotonic()
-    cells = scan(spark, options).cache()
-    try:
-        summary = _summary(cells)
-        summary["seconds"] = round(time.monotonic() - begun, 2)
-        tables = {
-            "counts": counts_of(cells),
-            "lateness": lateness_of(cells),
-            "retries": retries_of(cells),
-        }
-        for name, table in tables.items():
-            _write(table, output / name)
-        _write(dead_letters(spark, options, bodies=args.bodies), output / "dead")
-        found = {name: _collect(spark, output / name) for name in tables}
-    finally:
-        cells.unpersist()
+    with progress(spark, "audit"):
+        cells = scan(spark, options).cache()
+        try:
+            summary = _summary(cells)
+            summary["seconds"] = round(time.monotonic() - begun, 2)
+            tables = {
+                "counts": counts_of(cells),
+                "lateness": lateness_of(cells),
+                "retries": retries_of(cells),
+            }
+            for name, table in tables.items():
+                _write(table, output / name)
+            _write(dead_letters(spark, options, bodies=args.bodies), output / "dead")
+            found = {name: _collect(spark, output / name) for name in tables}
+        finally:
+            cells.unpersist()
     summary = {
         "job": "audit",
         "folder": options["path"],

@@ -12,10 +12,12 @@ import argparse
 import hashlib
 import json
 import time
+from functools import partial
 from typing import Any, Final
 
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.connecting import add_connection_arguments, connection_options
+from pyspark_delaylog.jobs.progress import progress
 from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
@@ -81,11 +83,15 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     options = Options.parse(sink)
     begun = time.monotonic()
     before = _committed_rows(options)
+    rows = 0
+    if before is None:
+        with progress(spark, "backfill", partial(_rows_so_far, options)):
+            rows = _load(messages, sink, options)
     return {
         "job": "backfill",
         "transaction": options.txn_app_id,
         "topic": options.topic,
-        "rows": _load(messages, sink, options) if before is None else 0,
+        "rows": rows,
         "loaded_before": before or 0,
         "seconds": round(time.monotonic() - begun, 2),
     }
@@ -105,6 +111,20 @@ def _load(messages: Any, sink: dict[str, str], options: Options) -> int:
 
 def _committed_rows(options: Options) -> int | None:
     """The rows of the load's transaction; None if it is not committed or delivery is direct."""
+    from pyspark_delaylog.transactions import COMMITTED
+
+    found = _last_run(options)
+    return int(found["rows"]) if found is not None and found["state"] == COMMITTED else None
+
+
+def _rows_so_far(options: Options) -> int | None:
+    """The rows that tasks have staged, those of failed attempts too; None if delivery is direct."""
+    found = _last_run(options)
+    return None if found is None else int(found["rows"])
+
+
+def _last_run(options: Options) -> dict[str, Any] | None:
+    """The committed transaction of the load, or else its last one."""
     from pyspark_delaylog.broker_http import BrokerHttp
     from pyspark_delaylog.transactions import Transactions
 
@@ -113,7 +133,7 @@ def _committed_rows(options: Options) -> int | None:
     assert options.txn_app_id is not None, "a load has a name"
     http = BrokerHttp(options)
     try:
-        return Transactions(options, http).committed_rows(options.txn_app_id)
+        return Transactions(options, http).last_run(options.txn_app_id)
     finally:
         http.close()
 

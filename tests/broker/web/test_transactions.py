@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pytest
 
 BULK = "application/vnd.delaylog.batch"
+ARROW = "application/vnd.apache.arrow.stream"
 HOUR = 3_600_000
 
 
@@ -260,3 +262,53 @@ def test_across_a_kill(start_broker: Callable[..., Any]) -> None:
     listed = broker.call("GET", "/v1/transactions").json
     assert [one["transaction"] for one in listed["transactions"]] == ["x"]
     assert listed["counts"] == {"open": 0, "publishing": 0, "ended": 1}
+
+
+def many_topics(topics: list[str], bodies: list[bytes]) -> bytes:
+    """An Arrow body of messages of different topics, due at once."""
+    columns = {
+        "topic": pa.array(topics),
+        "value": pa.array(bodies, pa.binary()),
+        "deliver_at": pa.array([0] * len(topics), pa.timestamp("us", tz="UTC")),
+    }
+    sink = pa.BufferOutputStream()
+    batch = pa.RecordBatch.from_pydict(columns)
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        # Two batches: a run of one topic may lie in both.
+        stream.write_batch(batch.slice(0, 2))
+        stream.write_batch(batch.slice(2))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def test_a_body_may_have_rows_of_many_topics(
+    broker: Any, topic: str, assert_problem: Callable[..., None]
+) -> None:
+    """Each run of a topic is a part; a repeat changes nothing, and a wrong row stages nothing."""
+    broker.post("/v1/transactions", {"transaction": topic})
+    names = [f"{topic}-{letter}" for letter in "aabbbca"]
+    rows = [b"%d" % number for number in range(len(names))]
+    path = f"/v1/transactions/{topic}/parts?part=3&attempt=1&number="
+
+    def staged(body: bytes, number: int = 0, kind: str = ARROW) -> Any:
+        return broker.call("POST", f"{path}{number}", body, {"Content-Type": kind})
+
+    huge = many_topics(names, [*rows[:5], b"x" * 5_000_000, rows[6]])
+    refused = staged(huge)
+    assert_problem(refused, 413, "too_large")
+    assert refused.json["item"] == 5
+    assert_problem(staged(many_topics([*names[:6], "a b"], rows)), 400, "bad_request", "topic")
+    assert_problem(staged(columns([b"a"]), kind=BULK), 400, "bad_request", "topic")
+    assert broker.call("GET", f"/v1/transactions/{topic}").json["parts"] == 0
+    body = many_topics(names, rows)
+    assert staged(body).json == {"rows": 7, "result": "staged"}
+    assert staged(body).json == {"rows": 7, "result": "already"}
+    # The body took the numbers 0 to 3.
+    assert_problem(staged(many_topics([f"{topic}-d"], [b"7"]), 3), 409, "conflict")
+    assert staged(many_topics([f"{topic}-d"], [b"7"]), 4).json["result"] == "staged"
+    assert broker.call("GET", f"/v1/transactions/{topic}").json["parts"] == 5
+    assert commit(broker, topic, (3, 1, 8)).json["rows"] == 8
+    found = published(broker, topic)
+    assert found["results"]["created"] == 8
+    for letter, wanted in {"a": [0, 1, 6], "b": [2, 3, 4], "c": [5], "d": [7]}.items():
+        bodies = bodies_of(broker, f"{topic}-{letter}", len(wanted))
+        assert sorted(map(int, bodies)) == wanted

@@ -178,19 +178,24 @@ class FakeBroker(MisbehavingServer):
         if found.state != "open":
             raise Refusal(410, "gone", "the transaction has ended", state=found.state)
         query = call.query
-        place = (
-            query["producer"],
-            int(query["part"]),
-            int(query["attempt"]),
-            int(query["number"]),
-        )
-        table, crc = _table(call), crc32(call.body)
-        if place in found.parts:
-            if found.parts[place][1] != crc:
-                raise Refusal(409, "conflict", "this part was staged with other bytes")
-            return {"rows": table.num_rows, "result": "already"}
-        found.parts[place] = ((query.get("ns", "default"), query["topic"]), crc, table)
-        return {"rows": table.num_rows, "result": "staged"}
+        table, crc = _table(call, topics="topic" not in query), crc32(call.body)
+        runs = [(query["topic"], 0, table.num_rows)] if "topic" in query else _runs(table)
+        results = set()
+        for index, (topic, first, count) in enumerate(runs):
+            number = int(query["number"]) + index
+            place = (query["producer"], int(query["part"]), int(query["attempt"]), number)
+            if place in found.parts:
+                if found.parts[place][1] != crc:
+                    raise Refusal(409, "conflict", "this part was staged with other bytes")
+                results.add("already")
+                continue
+            target = (query.get("ns", "default"), topic)
+            rows = table.slice(first, count)
+            if "topic" not in query:
+                rows = rows.drop_columns(["topic"])
+            found.parts[place] = (target, crc, rows)
+            results.add("staged")
+        return {"rows": table.num_rows, "result": max(results)}
 
     def _commit(self, identity: str, shape: dict[str, Any]) -> dict[str, Any]:
         found = self._found(identity)
@@ -290,15 +295,27 @@ class FakeBroker(MisbehavingServer):
         return {"result": "done"}
 
 
-def _table(call: Call) -> Any:
+def _runs(table: Any) -> list[tuple[str, int, int]]:
+    """(topic, first row, rows) of adjacent rows of one topic."""
+    out: list[tuple[str, int, int]] = []
+    for row, topic in enumerate(table["topic"].to_pylist()):
+        if out and out[-1][0] == topic:
+            out[-1] = (topic, out[-1][1], out[-1][2] + 1)
+        else:
+            out.append((topic, row, 1))
+    return out
+
+
+def _table(call: Call, *, topics: bool = False) -> Any:
     """The rows of an Arrow body, judged whole as the broker does."""
     assert call.headers["Content-Type"] == ARROW_TYPE
     with pa.ipc.open_stream(call.body) as stream:
         table = stream.read_all()
+    known = COLUMNS | ({"topic": pa.string()} if topics else {})
     for column in table.schema:
-        if column.name not in COLUMNS:
+        if column.name not in known:
             raise Refusal(400, "bad_request", f"unknown column {column.name!r}", field=column.name)
-        assert column.type == COLUMNS[column.name], column
+        assert column.type == known[column.name], column
     for row, value in enumerate(table["value"].to_pylist()):
         if value is None:
             raise Refusal(400, "bad_request", "value is null", field="value", item=row)

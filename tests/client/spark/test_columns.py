@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_delaylog.columns import HEADERS as WIRE_HEADERS
 from pyspark_delaylog.columns import TIME as WIRE_TIME
-from pyspark_delaylog.columns import Columns, by_merge, by_topic
+from pyspark_delaylog.columns import Columns, by_merge
 from pyspark_delaylog.errors import RowError
 from pyspark_delaylog.fields.headers import wrong_headers
 from tests.client.spark.batches import HEADERS, TIME, batch_of
@@ -163,17 +163,8 @@ def test_what_cannot_be_sent_is_sifted_out_by_reason(options_of: OptionsOf) -> N
     }
 
 
-def test_rows_are_cut_by_topic_in_order(options_of: OptionsOf) -> None:
-    batch = batch_of(["1", "2", "3"], topic=pa.array(["b", "a", "b"]))
-    wire = Columns(options_of(topic=""), None).wire(batch)
-    cut = {topic: rows.column("id").to_pylist() for topic, rows in by_topic(wire, None)}
-    assert cut == {"b": ["1", "3"], "a": ["2"]}
-    assert [topic for topic, _ in by_topic(wire, "t")] == ["t"]
+def test_a_bad_topic_is_refused_with_its_row(options_of: OptionsOf) -> None:
     bad = batch_of(["1", "2"], topic=pa.array(["b", "a/b"]))
     columns = Columns(options_of(topic=""), None)
     with pytest.raises(RowError, match="column 'topic' of the row with id '2': 'a/b' is not a"):
         columns.refuse(columns.wire(bad))
-    one = by_topic(wire.slice(0, 1), None)
-    assert [(topic, rows.schema.names) for topic, rows in one] == [
-        ("b", ["id", "value", "deliver_at"])
-    ]

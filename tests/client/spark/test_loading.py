@@ -85,7 +85,7 @@ def test_rows_go_to_their_topics_and_little_is_held_back(
         for at in range(0, 300, 30):
             topics = [f"t{number % 7}" for number in range(30)]
             yield batch_of(ids_of(at, at + 30), topic=pa.array(topics))
-            held = sum(chunker.size for chunker in for_sent._chunkers.values())
+            held = sum(mixed.size for mixed in for_sent._mixed.values())
             assert held < 3 * 1024
 
     loaded = for_sent.run(batches())
@@ -191,3 +191,53 @@ def test_a_pace_is_kept(options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch) 
 
     Loading(options, Columns(options, None), send).run([batch_of(ids_of(0, 450))])
     assert sent == [100.0, 101.0, 102.0, 103.0, 104.0]
+
+
+def test_rows_of_many_topics_share_requests_and_are_numbered_by_runs(
+    options_of: OptionsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task makes one part for each topic, however its rows are mixed; rows keep their order."""
+    monkeypatch.setattr(loading, "TOPICS_A_CHUNK_MAX", 4)
+    options, sent = options_of(topic="", batchSize=8), []
+
+    def send(topic: str | None, number: int, body: bytes) -> None:
+        assert topic is None
+        with pa.ipc.open_stream(body) as stream:
+            sent.append((number, stream.read_all()))
+
+    batches = [
+        batch_of(ids_of(at, at + 10), topic=pa.array([f"t{n % 5}" for n in range(10)]))
+        for at in (0, 10)
+    ]
+    loaded = Loading(options, Columns(options, None), send, combines=True).run(batches)
+    found = [(number, table["topic"].to_pylist()) for number, table in sent]
+    # Four topics, cut after eight rows; then the fifth.
+    assert found == [
+        (0, ["t0"] * 4 + ["t1"] * 4),
+        (2, ["t2"] * 4 + ["t3"] * 4),
+        (4, ["t4"] * 4),
+    ]
+    for _, table in sent:
+        pairs = list(zip(table["topic"].to_pylist(), ids_in(table), strict=True))
+        assert pairs == sorted(pairs)
+    assert (loaded.rows, loaded.chunks) == (20, 3)
+
+
+def test_a_refused_row_of_many_topics_is_put_aside_with_its_topic(options_of: OptionsOf) -> None:
+    options = options_of(topic="", onError="deadLetter", deadLetterTopic="bad")
+    taken: list[tuple[str | None, int, Any]] = []
+
+    def send(topic: str | None, number: int, body: bytes) -> None:
+        with pa.ipc.open_stream(body) as stream:
+            table = stream.read_all()
+        for row, value in enumerate(table["value"].to_pylist()):
+            if value == b"body of b" and topic is None:
+                raise RefusedError("refused", 400, {"item": row, "detail": "not wanted"})
+        taken.append((topic, number, table))
+
+    batch = batch_of(["a", "b", "c"], topic=pa.array(["x", "y", "z"]))
+    loaded = Loading(options, Columns(options, None), send, combines=True).run([batch])
+    assert [(topic, number) for topic, number, _ in taken] == [(None, 0), ("bad", 2)]
+    (headers,) = taken[1][2]["headers"].to_pylist()
+    assert {"key": "delaylog-rejected-topic", "value": b"y"} in headers
+    assert (loaded.rows, loaded.rejected) == (3, 1)

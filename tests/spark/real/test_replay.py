@@ -1,0 +1,60 @@
+"""A consuming stream whose driver is killed between the output of a batch and its commit."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from tests.spark.frames import ids_of, messages
+from tests.spark.real.consumer import outputs, write_batch
+from tests.spark.real.real_broker import RealBroker
+from tests.spark.session import ROOT
+from tests.spark.test_batch_sink import sink
+from tests.spark.test_consuming_stream import consume
+from tests.spark.test_stream_sink import committed_batches
+
+ROWS = 3_000
+WAIT_S = 240
+
+
+@pytest.mark.drill
+def test_a_batch_that_was_written_and_not_committed_is_replayed_with_the_same_rows(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    """So an output that goes by the batch's number has each message once."""
+    due = messages(spark, 0, ROWS).withColumn("deliver_at", f.timestamp_millis(f.lit(0)))
+    sink(due, real, delivery="direct").save()
+    with (tmp_path / "driver.log").open("wb") as log:
+        words = [sys.executable, "-m", "tests.spark.real.consumer", real.url, str(tmp_path)]
+        died = subprocess.run(
+            words,
+            check=False,
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            timeout=WAIT_S,
+        )
+    assert died.returncode == -signal.SIGKILL, (tmp_path / "driver.log").read_text()
+    before = outputs(tmp_path)
+    assert list(before) == ["batch-0", "batch-1"]
+    assert committed_batches(tmp_path) == [0], "the kill fell between output and commit"
+    assert real.counts("t")["acked"] == 1_000
+    seen: list[int] = []
+
+    def each(frame: object, number: int) -> None:
+        seen.append(number)
+        write_batch(tmp_path, frame, number)
+
+    consume(spark, real, tmp_path, each)
+    assert seen[0] == 1, "the batch is replayed"
+    after = outputs(tmp_path)
+    assert after["batch-1"] == before["batch-1"], "with the rows of its claim"
+    assert sorted(row for rows in after.values() for row in rows) == ids_of(0, ROWS)
+    assert real.counts("t") == {"acked": ROWS}
