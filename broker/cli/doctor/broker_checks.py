@@ -110,7 +110,10 @@ def _disk(broker: Examined) -> Found:
 
 def _syncs(broker: Examined) -> Found:
     p99_s = broker.change.quantile(0.99, "delaylog_fsync_seconds")
-    if p99_s is not None and p99_s > SYNC_S_WARN:
+    if p99_s is None:
+        text = f"nothing was synced within {broker.watched}, so its disk was not judged"
+        yield Mark.OK, text, "--folder measures it, --watch looks for longer"
+    elif p99_s > SYNC_S_WARN:
         mark = Mark.FAIL if p99_s > SYNC_S_FAIL else Mark.WARN
         text = f"syncs of the log took {seconds_text(p99_s)} or more within {broker.watched}"
         yield mark, text, "give the data folder a disk of its own, or a faster one"
@@ -130,7 +133,10 @@ def _loop(broker: Examined) -> Found:
 
 def _lateness(broker: Examined) -> Found:
     p99_s = broker.change.quantile(0.99, READY)
-    if p99_s is not None and p99_s > LATE_S_WARN:
+    if p99_s is None:
+        text = f"no message became ready within {broker.watched}, so lateness was not judged"
+        yield Mark.OK, text, ""
+    elif p99_s > LATE_S_WARN:
         text = f"messages were ready {seconds_text(p99_s)} or more after their time within "
         yield Mark.WARN, text + broker.watched, "`delaylog show TOPIC ID` says why one was late"
 

@@ -86,7 +86,7 @@ async def stats_command(args: argparse.Namespace) -> int:
         rows = [await call(args, "getStats", args.topic, group=args.group)]
     columns: tuple[str, ...] = ("topic", *COUNTS)
     if args.topic is not None:
-        columns += ("oldest_due_ms", "sent", "delivered")
+        columns += ("oldest_due_ms", "bounded_by", "sent", "delivered")
     print_rows(args, rows, columns)
     if args.topic is not None and not rows[0]["sent"]:
         await say_if_absent(args)

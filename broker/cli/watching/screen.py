@@ -27,8 +27,8 @@ from delaylog.broker.cli.watching.topic_rows import (
 )
 
 BAR_WIDTH: Final = 40
-HEAD_LINES: Final = 6
-"""Lines around the table: totals, its header, the line of keys."""
+HEAD_LINES: Final = 7
+"""Lines around the table: totals, its header, and keys on a line or, in a narrow terminal, two."""
 KEYS: Final = "↑↓ choose  enter detail  q quit  sort: " + "  ".join(
     f"{key} {title}" for key, title in COLUMNS.values()
 )
@@ -131,7 +131,11 @@ def detail(change: Change, namespace: str, stats: Mapping[str, Any]) -> Renderab
     counts = "   ".join(f"{name} {count:,}" for name, count in stats["counts"].items())
     parts.append(Text(counts))
     if stats.get("oldest_due_ms"):
-        parts.append(Text(f"next message due {time_text(stats['oldest_due_ms'])}"))
+        parts.append(Text(f"oldest message due {time_text(stats['oldest_due_ms'])}"))
+    if stats.get("bounded_by"):
+        parts.append(Text(f"bounded by {stats['bounded_by']}"))
+    if stats.get("error"):
+        parts.append(Text(plain_text(stats["error"]), style="red"))
     consumers = stats.get("consumers") or ()
     if consumers:
         named = ", ".join(f"{each['name']} ({each['leased']})" for each in consumers)
@@ -148,5 +152,5 @@ def detail(change: Change, namespace: str, stats: Mapping[str, Any]) -> Renderab
 
 def screen(change: Change, body: RenderableType, error: str = "") -> RenderableType:
     """The whole screen."""
-    foot = Text(plain_text(error), style="red") if error else Text(KEYS, style="dim", no_wrap=True)
+    foot = Text(plain_text(error), style="red") if error else Text(KEYS, style="dim")
     return Group(Text(totals(change)), Text(""), body, foot)

@@ -121,8 +121,8 @@ async def _live(args: argparse.Namespace, transport: AsyncTransport, before: Scr
 
 
 async def _stats(args: argparse.Namespace, topic: str) -> dict[str, Any]:
-    """The counts of a topic; none if it cannot be read."""
+    """The counts of a topic; `error` in place of them if it cannot be read."""
     try:
         return await call(args, "getStats", topic)
     except ClientError as error:
-        return {"topic": topic, "counts": {}, "consumers": [{"name": str(error), "leased": 0}]}
+        return {"topic": topic, "counts": {}, "error": str(error)}

@@ -28,10 +28,13 @@ def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
     health = state.targets.healths.get(place)
     if health is not None and health.blocks:
         return "push_target"
-    if timeline.asking((topic.namespace, topic.name, group.name)):
+    gate = group.made_gate
+    if gate is not None and gate.parking.parks:
         # Consumers wait although messages are ready: for the end of a message with the same key or
         # id. Or else they asked for other tags or ids, and nobody asks for these messages.
-        gate = group.made_gate
-        if gate is not None and gate.parking.parks:
+        # Between two calls the same holds if no ready message is left that has a free key.
+        lot = gate.parking.any
+        all_wait = not lot.freed and len(lot) >= group.ready_count
+        if all_wait or timeline.asking((topic.namespace, topic.name, group.name)):
             return "key"
     return "slow_consumers" if leased else "no_consumers"

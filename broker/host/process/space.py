@@ -35,6 +35,7 @@ class Space:
         self._refilled_s = -DISK_CHECK_SECONDS
         self._loss_logged = False
         """Whether the reserve is not whole and this was logged."""
+        self._refusal_logged = False
 
     def free_bytes(self) -> int:
         """Free space that sends may use: 0 while the disk is full or the reserve is not completely
@@ -61,10 +62,22 @@ class Space:
         return self.free_bytes() < self._engine().limits.disk_reserve_bytes
 
     def check(self) -> None:
-        """Log a change of the reserve, and have upkeep free the log early while space is short."""
+        """Log when sends are refused, and a change of the reserve; have upkeep free the log early
+        while space is short.
+        """
         engine = self._engine()
-        reserve = engine.reserve
-        engine.upkeep.short_of_space = self.refusing_sends
+        reserve, refusing = engine.reserve, self.refusing_sends
+        engine.upkeep.short_of_space = refusing
+        if refusing != self._refusal_logged:
+            self._refusal_logged = refusing
+            room = {
+                "free_bytes": self.measured_bytes(),
+                "disk_reserve_bytes": engine.limits.disk_reserve_bytes,
+            }
+            if refusing:
+                log.warning("sends are refused for lack of disk space", extra=room)
+            else:
+                log.warning("sends are accepted again: there is disk space", extra=room)
         if reserve.whole == self._loss_logged:
             self._loss_logged = not reserve.whole
             sizes = {"bytes_left": reserve.size_bytes, "bytes_whole": reserve.target_bytes}

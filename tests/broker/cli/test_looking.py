@@ -45,6 +45,7 @@ def test_list(broker: Any, topic: str, run: Any) -> None:
     assert lines[1].split("\t")[1:5:3] == ["cancelled", "cancel"]
     assert run("list", topic, "--state", "cancelled").stdout.splitlines() == [lines[1]]
     header, counts = run("stats", topic).stdout.splitlines()
+    assert dict(zip(header.split(), counts.split(), strict=True))["bounded_by"] == "-"
     assert dict(zip(header.split(), counts.split(), strict=True))["cancelled"] == "1"
     assert len(run("list", topic, "--state", "all", "--max", 0).stdout.splitlines()) == 1_200
     assert len(run("list", topic, "--state", "all", "--max", 1_100).stdout.splitlines()) == 1_100

@@ -92,6 +92,25 @@ async def test_the_last_byte_taken_and_given_back(it: Run) -> None:
     assert not it.fatal
 
 
+async def test_a_refusal_of_sends_is_logged(it: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Purpose: who has only the log learns of refusals, also while the reserve is whole.
+    Method: another program leaves less than sends need, and then gives it back."""
+
+    def said() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "sends are" in each.getMessage()]
+
+    it.disk.others = it.disk.free_bytes(str(it.node.engine.folder)) - MIB
+    await it.until(lambda: bool(said()))
+    assert it.node.engine.reserve.whole
+    it.disk.others = 0
+    await it.until(lambda: len(said()) == 2)
+    assert said() == [
+        "sends are refused for lack of disk space",
+        "sends are accepted again: there is disk space",
+    ]
+    await it.node.stop()
+
+
 async def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
     """Cancels of messages that stand far apart leave a page each: no more than a bound of them
     wait in memory, and on a full disk, where none can be written, cancels go on."""

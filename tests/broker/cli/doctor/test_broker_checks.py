@@ -106,6 +106,19 @@ def test_what_is_no_fault() -> None:
     assert {each.mark for each in examine(alone)} == {"ok"}
 
 
+def test_what_was_not_seen_is_not_called_sound() -> None:
+    """Purpose: an idle broker on a slow disk is not told that its disk is quick."""
+    idle = {each.check: each.text for each in examine(examined())}
+    assert "not judged" in idle["syncs"]
+    assert "not judged" in idle["lateness"]
+    busy = histogram("delaylog_fsync_seconds", 0.01) + histogram(
+        "delaylog_ready_lateness_seconds", 0.01
+    )
+    seen = {each.check: each.text for each in examine(examined(busy.replace("98", "100")))}
+    for name, text, _ in CHECKS:
+        assert seen[name] == text
+
+
 def test_a_paused_topic_is_not_stuck() -> None:
     paused = 'delaylog_topic_paused{namespace="default",topic="t"} 1\n'
     assert {each.mark for each in examine(examined(OLD % "t" + paused))} == {"ok"}

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
-from delaylog.broker.cli.watching.screen import View, screen, table
+from delaylog.broker.cli.watching.screen import KEYS, View, detail, screen, table
 from delaylog.broker.cli.watching.topic_rows import (
     COLUMNS,
     OTHER,
@@ -132,6 +132,22 @@ def test_a_narrow_terminal_shows_fewer_columns(change: Change) -> None:
         "late",
         "p99",
     ]
+
+
+def test_a_detail_tells_what_bounds_its_topic(change: Change) -> None:
+    """Purpose: whoever sees a topic stand still sees why, and no error is taken for a consumer."""
+    stats = {"topic": "a", "counts": {"ready": 1}, "oldest_due_ms": 1_000, "bounded_by": "key"}
+    lines = shown(detail(change, "default", stats))
+    assert lines[2:4] == ["oldest message due 1970-01-01T00:00:01.000Z", "bounded by key"]
+    refused = shown(detail(change, "default", {"topic": "a", "counts": {}, "error": "403 \x1b[2J"}))
+    assert "403 \\x1b[2J" in refused
+    assert not any("under lease" in line for line in refused)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_all_keys_fit_a_usual_terminal(change: Change, width: int) -> None:
+    foot = shown(screen(change, ""), width)
+    assert KEYS.split() == " ".join(foot).split()[-len(KEYS.split()) :]
 
 
 def test_the_screen_says_what_is_wrong(change: Change) -> None:
