@@ -28,10 +28,11 @@ def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
     health = state.targets.healths.get(place)
     if health is not None and health.blocks:
         return "push_target"
-    if timeline.asking((topic.namespace, topic.name, group.name)):
-        # Consumers wait although messages are ready: for the end of a message with the same key or
-        # id. Or else they asked for other tags or ids, and nobody asks for these messages.
-        gate = group.made_gate
-        if gate is not None and gate.parking.parks:
-            return "key"
+    # Messages wait for the end of one with the same key or id, and either a consumer asks, or there
+    # are no others that one who asked would get. With others that the consumers who ask do not
+    # take, they asked for other tags or ids, and nobody asks for these messages.
+    asked = timeline.asking((topic.namespace, topic.name, group.name))
+    gate = group.made_gate
+    if gate is not None and gate.parking.parks and (asked or not group.has_ready):
+        return "key"
     return "slow_consumers" if leased else "no_consumers"
