@@ -28,13 +28,11 @@ def bounded_by(state: EngineState, topic: Topic, group: Group) -> str | None:
     health = state.targets.healths.get(place)
     if health is not None and health.blocks:
         return "push_target"
+    # Messages wait for the end of one with the same key or id, and either a consumer asks, or there
+    # are no others that one who asked would get. With others that the consumers who ask do not
+    # take, they asked for other tags or ids, and nobody asks for these messages.
+    asked = timeline.asking((topic.namespace, topic.name, group.name))
     gate = group.made_gate
-    if gate is not None and gate.parking.parks:
-        # Consumers wait although messages are ready: for the end of a message with the same key or
-        # id. Or else they asked for other tags or ids, and nobody asks for these messages.
-        # Between two calls the same holds if no ready message is left that has a free key.
-        lot = gate.parking.any
-        all_wait = not lot.freed and len(lot) >= group.ready_count
-        if all_wait or timeline.asking((topic.namespace, topic.name, group.name)):
-            return "key"
+    if gate is not None and gate.parking.parks and (asked or not group.has_ready):
+        return "key"
     return "slow_consumers" if leased else "no_consumers"
