@@ -106,6 +106,27 @@ def test_json_is_loaded_once(spark: SparkSession, real: RealBroker, tmp_path: Pa
     assert first["urgent"] is True
 
 
+def test_all_columns_and_options_of_a_load(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    """Each of them that other tests do not have."""
+    path = tmp_path / "rows"
+    path.write_text("n;to\n1;a\n2;b\n3;a\n4;a\n")
+    words = [path, "--endpoint", real.url, "--format", "csv", "--reader-option", "sep=;"]
+    words += ["--where", "n < 4", "--delay-ms", "60000", "--namespace", "n"]
+    words += ["--id", "concat('m', n)", "--key", "concat('k', n)", "--priority", "n * 2"]
+    words += ["--headers", "array(struct('h' as key, cast(to as binary) as value))"]
+    words += ["--sink-option", "compression=lz4", "--sink-option", "batchSize=1"]
+    with pytest.raises(Exception, match="option topic"):
+        run(spark, backfill, *words)
+    done = run(spark, backfill, *words, "--topic", "a", "--txn-app-id", "first")
+    assert (only(done), done["transaction"]) == ((3, 0), "first")
+    assert real.settled("first")["parts"] == 3, "a request for each row"
+    message = real.get("/v1/ns/n/topics/a/messages/m2")
+    assert (message["key"], message["priority"], message["headers"]) == ("k2", 4, {"h": "b"})
+    assert json.loads(message["body"]) == {"n": 2, "to": "b"}
+
+
 def test_what_a_direct_load_sent_is_counted(
     spark: SparkSession, real: RealBroker, tmp_path: Path
 ) -> None:

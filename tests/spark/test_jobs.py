@@ -85,6 +85,21 @@ def test_an_audit_counts_what_there_is(spark: Any, host: Host, tmp_path: Path) -
     assert run(spark, audit, host.folder, out)["states"] == done["states"]
 
 
+def test_an_audit_of_some_topics_groups_and_hours(spark: Any, host: Host, tmp_path: Path) -> None:
+    for hour, topic in enumerate(("t", "u", "v")):
+        host.send(10 + hour, delay=hour * HOUR, topic=topic)
+    host.checkpoint()
+    out, folder = tmp_path / "out", host.folder
+    words = ["--partitions", "2", "--on-corrupt", "skip"]
+    assert run(spark, audit, folder, out, *words)["rows"] == 33
+    assert run(spark, audit, folder, out, *words, "--topic", "t,v")["rows"] == 22
+    assert run(spark, audit, folder, out, "--group", "nobody")["rows"] == 0
+    hours = ["--start-hour", hour_name(START_HOUR + 1), "--end-hour", hour_name(START_HOUR + 2)]
+    assert run(spark, audit, folder, out, *hours)["rows"] == 11
+    letters = spark.read.parquet(str(out / "dead"))
+    assert (letters.count(), "value" in letters.columns) == (0, False), "no --bodies"
+
+
 def test_an_audit_of_nothing_says_so(spark: Any, host: Host, tmp_path: Path) -> None:
     done = run(spark, audit, host.folder, tmp_path / "out")
     assert done["rows"] == 0
