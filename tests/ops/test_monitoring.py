@@ -11,10 +11,14 @@ import promql_parser
 import pytest
 import yaml
 
+from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.table import METRICS
 from delaylog.broker.host.watch.loop_lag import BOUNDS as LOOP_BOUNDS
 from delaylog.broker.host.watch.timings import DISK_BOUNDS
+from delaylog.storage.calls.call import ApiCall
+from delaylog.storage.calls.table import ALL
+from delaylog.storage.messages.shape import Shape
 
 OPS: Final = Path(__file__).parents[2] / "ops"
 RULES: Final = [
@@ -134,3 +138,29 @@ def test_panels_do_not_overlap() -> None:
         assert at["x"] + at["w"] <= 24
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+def members(call: ApiCall) -> tuple[Any, ...]:
+    """The declared parameters of a call, and the members of its body."""
+    shape = None if call.takes is None else call.takes.shape
+    return (*call.query, *(shape.members if isinstance(shape, Shape) else ()))
+
+
+def test_the_times_of_calls_leave_out_long_polls() -> None:
+    """Purpose: the panel shows slow calls, and not how long consumers wait for messages."""
+    (expression,) = (each for name, each in TARGETS.items() if name.startswith("Time of calls"))
+    (left_out,) = re.findall(r'call!~"([^"]*)"', expression)
+    waits = {
+        call.name
+        for call in ALL
+        if call.streams or any(each.name == "wait_ms" for each in members(call))
+    }
+    # It takes the members of a receive, and does not wait.
+    waits.remove("peek")
+    assert {"receive", "getTail"} <= waits
+    assert {name for name in waits if not re.fullmatch(left_out, name)} == set()
+
+
+def test_a_disk_counts_as_full_from_where_sends_are_refused() -> None:
+    (rule,) = (rule for rule in RULES if rule.get("alert") == "DelaylogDiskFullSoon")
+    assert rule["expr"].endswith(f"< {Limits().disk_reserve_bytes >> 20} * 1024 * 1024")
