@@ -122,6 +122,19 @@ def test_a_stuck_key(host: Any) -> None:
     ]
 
 
+def test_a_stuck_key_between_two_polls(host: Any) -> None:
+    """Consumers that poll do not ask all the time; what they do not get waits for the key."""
+    host.send(2, ids=["a", "b"], keys=["k", "k"])
+    first = host.receive(5)
+    assert bound(host) == "key"
+    host.nack(first, 3_000)
+    assert bound(host) == "key", "a holder that waits for its retry has no lease"
+    host.send(1, ids=["c"])
+    assert bound(host) == "no_consumers"
+    host.ack(host.receive(5))
+    assert bound(host) == "key"
+
+
 def test_a_paused_topic(host: Any) -> None:
     """A pause counts before the lack of consumers, and ends when it is resumed."""
     host.send(1, ids=["a"])
