@@ -47,6 +47,35 @@ def test_dead_letters_by_reason(broker: Broker, look: Any, dead: str) -> None:
     expect(again.page.locator("tbody a.id")).to_have_text(["d3"])
 
 
+def test_long_reasons_fit_the_window(broker: Broker, look: Any, topic: str) -> None:
+    """A reason has up to 1,024 bytes, maybe without a blank; buttons and counts stay in sight."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0})
+    broker.post(f"{path}/messages", {"body": "x", "id": "one"})
+    asked = {"wait_ms": 20_000, "consumer": "tester"}
+    receipts = [each["receipt"] for each in broker.post(f"{path}/receive", asked)["messages"]]
+    broker.post(f"{path}/nack", {"receipts": receipts, "reason": "W" * 1_024})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/dead").sees("WWW")
+    for name in ("Reasons of the last failures", "Messages"):
+        table = window.page.get_by_role("region", name=name, exact=True)
+        assert table.evaluate("each => each.scrollWidth <= each.clientWidth"), name
+    window.follow("one").sees("Failures")
+    assert window.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_failures_outlive_the_log(broker: Broker, look: Any, dead: str) -> None:
+    """The log goes after two checkpoints; who failed and why is shown nevertheless."""
+    told = broker.call("GET", f"/v1/topics/{dead}/messages/d0?life=true").json
+    told |= {"life": told["life"][:1], "life_complete": False}
+    told["failures"][0] |= {"consumer": "tester", "address": "192.0.2.1"}
+    window: Looking = look(broker.url)
+    window.page.route(f"**/v1/topics/{dead}/messages/d0?*", lambda route: route.fulfill(json=told))
+    window.at(f"/topics/default/{dead}/messages/d0").sees("Failures")
+    listed = window.page.get_by_role("region", name="Failures")
+    for each in ("attempt 1", "cause nack", "reason no paper", "consumer tester", "192.0.2.1"):
+        expect(listed).to_contain_text(each)
+
+
 def test_only_the_group_and_the_reason_shown_are_replayed(
     broker: Broker, look: Any, topic: str
 ) -> None:
@@ -89,7 +118,7 @@ def test_reasons_need_the_right_bodies(secured: Any, look: Any) -> None:
         window.sees("secret-reason" if shown else "reasons need the right bodies")
         assert ("secret-reason" in window.page.content()) == shown
         window.follow("d").sees("Show the body" if shown else "You lack the right bodies")
-        window.page.locator(".steps").wait_for()
+        window.page.locator(".steps").first.wait_for()
         assert ("secret-reason" in window.page.content()) == shown
 
 

@@ -48,6 +48,17 @@ def test_pages_search_and_order(broker: Broker, look: Any, many: str) -> None:
     assert "sort=waiting" in window.page.url
 
 
+def test_the_search_follows_links(broker: Broker, look: Any, many: str) -> None:
+    """The field shows the search of the list, also when a link has another one or none."""
+    window: Looking = look(broker.url).at(f"/topics?ns={many}&q=01.e").sees("t101.eu")
+    field = window.page.get_by_label("Search")
+    expect(field).to_have_value("01.e")
+    window.follow("Topics")
+    expect(field).to_have_value("")
+    window.page.go_back()
+    expect(field).to_have_value("01.e")
+
+
 def test_a_topic_is_made_and_dropped(broker: Broker, look: Any, topic: str) -> None:
     window: Looking = look(broker.url).at("/topics").press("New topic")
     window.fill(Name=topic).confirm("Make it").sees("Load to come")

@@ -30,7 +30,7 @@ export function Dead({ names: { ns, topic }, query }) {
   const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ ...query, reason: mayRead ? reason : null, state: "dead" }} onClose=${close} />`);
   const one = (id) => show((close) => html`<${Replay} ns=${ns} topic=${topic} id=${id} onClose=${close} onDone=${found.refresh} />`);
   const more = [
-    { name: "reason", title: "Why", cell: (letter) => html`${mayRead && letter.reason} <${Tag}>${letter.cause}</${Tag}>` },
+    { name: "reason", title: "Why", cell: (letter) => html`<span class="why">${mayRead && letter.reason}</span> <${Tag}>${letter.cause}</${Tag}>` },
     ...(mayChange ? [{ name: "do", title: "Do", cell: ({ id }) => html`<button type="button" class="small" aria-label=${`Replay ${id}`}
       onClick=${() => one(id)}>Replay…</button>` }] : []),
   ];
@@ -41,7 +41,7 @@ export function Dead({ names: { ns, topic }, query }) {
     <section aria-labelledby="reasons"><h2 id="reasons">By reason</h2>
       <${Loaded} of=${reasons}>${({ reasons: rows, other }) => html`<${Table} caption="Reasons of the last failures"
           rows=${rows} keyOf=${(each) => `${each.cause} ${each.reason}`} empty="No failure is known." columns=${[
-          { name: "reason", title: "Reason", cell: (each) => html`<button type="button" class="small" aria-pressed=${isChosen(each)}
+          { name: "reason", title: "Reason", cell: (each) => html`<button type="button" class="small why" aria-pressed=${isChosen(each)}
             onClick=${() => change(isChosen(each) ? { cause: "", reason: "", cursor: "" } : { cause: each.cause, reason: each.reason, cursor: "" })}>${
               said(each)}</button> <${Tag}>${each.cause.replace("_", " ")}</${Tag}>` },
           { name: "count", title: "Letters", number: true, cell: ({ count }) => number(count) },

@@ -10,7 +10,7 @@ import { Body } from "../parts/body.js";
 import { Field } from "../parts/dialog.js";
 import { Loaded } from "../parts/failure.js";
 import { Waits } from "../parts/late.js";
-import { LifeLine } from "../parts/lifeline.js";
+import { LifeLine, Steps } from "../parts/lifeline.js";
 import { Facts } from "../parts/table.js";
 import { TopicHead } from "../parts/topic-head.js";
 import { Copy, number, State, Tag, Time } from "../parts/values.js";
@@ -56,6 +56,8 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
       <section aria-labelledby="life"><h3 id="life">Life</h3>
         <${LifeLine} steps=${message.life ?? []} complete=${message.life_complete} /></section>
       <${Waits} waits=${message.waits} ns=${ns} topic=${topic} group=${group} />
+      ${message.failures?.length > 0 && html`<section aria-labelledby="failures"><h3 id="failures">Failures</h3>
+        <${Steps} of=${message.failures.map((each) => ({ event: "failed", ...each }))} /></section>`}
       <section aria-labelledby="facts"><h3 id="facts">Facts</h3><${Facts} of=${facts(message, { ns, topic, group, mayRead })} /></section>
       <section aria-labelledby="body"><h3 id="body">Body</h3>${!mayRead
         ? html`<p>You lack the right bodies for this topic.</p>` : html`<${Body} of=${message} />`}</section>
@@ -72,6 +74,7 @@ function facts(message, { ns, topic, group, mayRead }) {
     ["Sent", both(message.sent_at_ms)],
     ["Delay", length(Number(message.deliver_at_ms) - Number(message.sent_at_ms))],
     ["Leased until", message.lease_until_ms && both(message.lease_until_ms)],
+    ["Consumer", message.consumer || undefined],
     ["Ended", message.ended_at_ms && both(message.ended_at_ms)],
     ["Expires", message.expires_at_ms == null ? "never" : both(message.expires_at_ms)],
     ["Attempts", `${number(message.attempts)} of ${number(Number(message.max_retry) + 1)}`],

@@ -14,12 +14,6 @@ import { TopicHead } from "../parts/topic-head.js";
 import { Counts, number, Tag, Time } from "../parts/values.js";
 import { Drop, NewGroup, Pause, Purge, Send, Setting } from "./topic-changes.js";
 
-/** Names that this page gives to members of the statistics; others are shown as they are. */
-const SHOWN = new Set([
-  "topic", "group", "counts", "consumers", "delay_buckets", "oldest_due_ms", "rates", "sent",
-  "delivered", "now_ms", "bounded_by", "waiting_receives",
-]);
-
 export function Topic({ names: { ns, topic }, query: { group = "" } }) {
   const { session, show, follows } = useApp();
   const path = topicPath(ns, topic);
@@ -64,17 +58,15 @@ export function Topic({ names: { ns, topic }, query: { group = "" } }) {
 function Now({ stats }) {
   const { oldest_due_ms: oldest, now_ms: now, rates } = stats;
   const overdue = oldest != null && oldest < now;
-  const other = Object.entries(stats).filter(([name]) => !SHOWN.has(name));
   return html`<${Facts} of=${[
     ["First due", oldest == null ? "nothing waits" : html`<${Time} ms=${oldest} /> <${Tag} tone=${overdue ? "warn" : ""}>${
       overdue ? `overdue: ${relative(oldest)}` : relative(oldest)}</${Tag}>`],
-    ["Bounded by", stats.bounded_by === undefined ? undefined : stats.bounded_by === null ? "nothing" : html`<${Cause} of=${stats.bounded_by} />`],
+    ["Bounded by", stats.bounded_by === null ? "nothing" : html`<${Cause} of=${stats.bounded_by} />`],
     ["Sent a second", number(rates.sent)],
     ["Delivered a second", number(rates.delivered)],
     ["Acked a second", number(rates.acked)],
     ["Sent in all", number(stats.sent)],
     ["Delivered in all", number(stats.delivered)],
-    ...other.map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? write(value) : `${value}`]),
   ]} />`;
 }
 

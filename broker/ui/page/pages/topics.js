@@ -21,6 +21,8 @@ export function Topics({ query }) {
     const timer = setTimeout(() => text !== q && change({ q: text, after: "" }), TYPED_MS);
     return () => clearTimeout(timer);
   }, [text]);
+  // Links lead to other searches.
+  useEffect(() => setText(q), [q]);
   const found = useLive(
     (signal) => get(topicPath(ns), { limit: LIMIT, contains: q, sort, cursor: after }, signal),
     [ns, q, sort, after], { everyMs: 3_000 });
@@ -36,7 +38,7 @@ export function Topics({ query }) {
   ];
   const mayMake = session.maySomewhere("admin");
   return html`<h1 tabindex="-1">Topics</h1>
-    <form class="bar" role="search" onSubmit=${(event) => { event.preventDefault(); change({ q: text, after: "" }); }}>
+    <form class="bar" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label for="search">Search</label>
       <input id="search" type="search" value=${text} placeholder="part of a name" onInput=${(event) => setText(event.target.value)} />
       <label for="ns">Namespace</label>

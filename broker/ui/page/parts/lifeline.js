@@ -16,7 +16,7 @@ const SIDE = 24;
 
 /** What a step tells besides its time. Times among the details are drawn as times. */
 function details({ event, at_ms, ...rest }) {
-  return Object.entries(rest).map(([name, value]) => html`<span class="detail" key=${name}>${
+  return Object.entries(rest).filter(([, value]) => value != null).map(([name, value]) => html`<span class="detail" key=${name}>${
     name.replace(/_ms$/, "").replaceAll("_", " ")} ${
     name.endsWith("_ms") ? html`<${Time} ms=${value} />` : html`<b>${value}</b>`}</span>`);
 }
@@ -56,8 +56,10 @@ export function LifeLine({ steps, complete }) {
     </svg>
     <p class="quiet">A dashed line is a wait, a solid one a lease. Lengths are drawn by their logarithm.</p>
     ${complete === false && html`<p role="note">Older steps are no longer in the log.</p>`}
-    <ol class="steps">${steps.map((step, i) => html`<li key=${i}>
-      <span class="mark" aria-hidden="true">${MARKS[step.event] ?? "•"}</span>
-      <strong>${step.event.replaceAll("_", " ")}</strong> <${Time} ms=${step.at_ms} /> ${details(step)}</li>`)}</ol>
-  </div>`;
+    <${Steps} of=${steps} /></div>`;
 }
+
+/** Steps as a list. */
+export const Steps = ({ of }) => html`<ol class="steps">${of.map((step, i) => html`<li key=${i}>
+  <span class="mark" aria-hidden="true">${MARKS[step.event] ?? "•"}</span>
+  <strong>${step.event.replaceAll("_", " ")}</strong> <${Time} ms=${step.at_ms} /> ${details(step)}</li>`)}</ol>`;

@@ -11,7 +11,7 @@ export function Table({ caption, columns, rows, keyOf, empty = "Nothing here.", 
   const heading = ({ name, title, sort: sorts, number }) => {
     const by = sort?.by === name;
     const aria = by ? (sort.up ? "ascending" : "descending") : undefined;
-    return html`<th scope="col" key=${name} class=${number ? "number" : ""} aria-sort=${aria}>${
+    return html`<th scope="col" key=${name} class=${number && "number"} aria-sort=${aria}>${
       sorts && onSort
         ? html`<button type="button" onClick=${() => onSort(name)}>${title}<span aria-hidden="true">${
             by ? (sort.up ? " ▲" : " ▼") : ""}</span></button>`
@@ -21,7 +21,7 @@ export function Table({ caption, columns, rows, keyOf, empty = "Nothing here.", 
     <caption class="quiet">${caption}</caption>
     <thead><tr>${columns.map(heading)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(({ name, cell, number }) => html`
-      <td key=${name} class=${number ? "number" : ""}>${cell(row)}</td>`)}</tr>`)}${
+      <td key=${name} class=${number && "number"}>${cell(row)}</td>`)}</tr>`)}${
       rows.length === 0 && html`<tr><td colspan=${columns.length} class="none">${empty}</td></tr>`}</tbody>
   </table></div>`;
 }
