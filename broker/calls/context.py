@@ -218,7 +218,12 @@ class Context(ABC):
         for name, values in given.items():
             if name not in known:
                 raise Problem("bad_request", f"unknown query parameter {name[:64]!a}")
-            out[name] = values[-1]
+            if len(values) > 1:
+                # Taking one of two tags would list, or count, more than was asked for.
+                raise Problem(
+                    "bad_request", f"{name} is given {len(values)} times; give it once", field=name
+                )
+            out[name] = values[0]
         return out
 
     def answer(self, members: Any, status: int = 200) -> Answer:

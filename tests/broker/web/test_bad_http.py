@@ -344,6 +344,16 @@ CALLS = [
 ]
 
 
+def test_a_parameter_given_twice(broker: Any, topic: str, assert_problem: Any) -> None:
+    """One of the two would be ignored, so a list by two tags would be one by a single tag."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "tags": ["a"]})
+    for call in ("messages", "messages:count"):
+        answer = broker.call("GET", f"/v1/topics/{topic}/{call}?tag=b&tag=a")
+        problem = assert_problem(answer, 400, "bad_request")
+        assert problem["field"] == "tag"
+        assert problem["detail"] == "tag is given 2 times; give it once"
+
+
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
 def test_every_call_refuses_an_unknown_query(
     broker: Any, topic: str, assert_problem: Any, call: tuple[str, str]

@@ -196,6 +196,7 @@ def test_stats(broker: Any, topic: str) -> None:
         "sent": 4,
         "delivered": 1,
         "consumers": [],
+        "waiting_receives": 0,
         "counts": {
             "waiting": 2,
             "ready": 0,
