@@ -6,6 +6,8 @@ from typing import Final
 
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall, Takes
+from delaylog.storage.messages.members import Choice, Int, IntOrText, Text, TextList
+from delaylog.storage.messages.shape import Shape
 
 OVERVIEW: Final = "/v1/overview"
 CLUSTER: Final = "/v1/cluster"
@@ -16,6 +18,38 @@ JOBS: Final = "/v1/jobs"
 JOB: Final = "/v1/jobs/{job}"
 TRANSACTIONS: Final = "/v1/transactions"
 TRANSACTION: Final = "/v1/transactions/{transaction}"
+
+TO: Final = IntOrText(
+    "to", "Index or name of the next leader; absent: the fittest voter.", 0, 2**16
+)
+HAND_OVER: Final = Shape("Hand over", TO)
+MEMBERS_CONTACT: Final = (
+    Text("name", "Name of the node to add or move.", 64),
+    Text("peer", "Its address for other nodes, HOST:PORT.", 300),
+    Int(
+        "election_port", "Its UDP port for elections, if it differs from the peer port.", 1, 65_535
+    ),
+    Text("http", "Its address for HTTP clients.", 300),
+    Text("resp", "Its address for Redis clients.", 300),
+)
+MEMBERS_CHANGE: Final = Shape(
+    "Change of members",
+    Choice(
+        "action",
+        "add a learner; promote learners to voters; remove nodes; replace a voter by a learner; "
+        "move a node to other addresses.",
+        ("add", "promote", "remove", "replace", "move"),
+    ),
+    TextList(
+        "nodes",
+        "Indexes or names; of a node to add its index; for replace the old one, then the new one.",
+        1,
+        7,
+        length_max=64,
+    ),
+    *MEMBERS_CONTACT,
+    rules={"required": ["action", "nodes"]},
+)
 
 OF_BROKER: Final = (
     ApiCall(
@@ -155,7 +189,7 @@ OF_BROKER: Final = (
         "operate",
         "Hand over the leadership to another node.",
         "HandedOver",
-        Takes(shapes.HAND_OVER, needed=False),
+        Takes(HAND_OVER, needed=False),
         problems=(404, 409),
         local=True,
     ),
@@ -165,7 +199,7 @@ OF_BROKER: Final = (
         "operate",
         "Add, promote, remove, replace or move nodes.",
         "ClusterMembers",
-        Takes(shapes.MEMBERS_CHANGE),
+        Takes(MEMBERS_CHANGE),
         problems=(404, 409),
         local=True,
     ),

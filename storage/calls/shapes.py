@@ -13,7 +13,6 @@ from delaylog.storage.messages.members import (
     Choice,
     Flag,
     Int,
-    IntOrText,
     Name,
     QueryFlag,
     QueryInt,
@@ -273,37 +272,6 @@ READ: Final = Choice(
     "read",
     "leader: the leader's state; local: what this node has applied, which may be stale.",
     ("local", "leader"),
-)
-TO: Final = IntOrText(
-    "to", "Index or name of the next leader; absent: the fittest voter.", 0, 2**16
-)
-HAND_OVER: Final = Shape("Hand over", TO)
-MEMBERS_CONTACT: Final = (
-    Text("name", "Name of the node to add or move.", 64),
-    Text("peer", "Its address for other nodes, HOST:PORT.", 300),
-    Int(
-        "election_port", "Its UDP port for elections, if it differs from the peer port.", 1, 65_535
-    ),
-    Text("http", "Its address for HTTP clients.", 300),
-    Text("resp", "Its address for Redis clients.", 300),
-)
-MEMBERS_CHANGE: Final = Shape(
-    "Change of members",
-    Choice(
-        "action",
-        "add a learner; promote learners to voters; remove nodes; replace a voter by a learner; "
-        "move a node to other addresses.",
-        ("add", "promote", "remove", "replace", "move"),
-    ),
-    TextList(
-        "nodes",
-        "Indexes or names; of a node to add its index; for replace the old one, then the new one.",
-        1,
-        7,
-        length_max=64,
-    ),
-    *MEMBERS_CONTACT,
-    rules={"required": ["action", "nodes"]},
 )
 CANCEL_FORCE_QUERY: Final = QueryFlag("force", "Also a leased message or a dead letter.")
 UNTRIED_QUERY: Final = QueryFlag("untried", UNTRIED.doc)
