@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.streams.flow import Flow
+    from delaylog.broker.calls.streams.live import Live
 
 
 @dataclass(slots=True)
@@ -32,8 +33,8 @@ class Stream:
     pieces: AsyncGenerator[bytes, None]
     kind: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    flow: Flow | None = None
-    """The flow of deliveries that the pieces carry."""
+    flow: Flow | Live | None = None
+    """The flow of deliveries, or the live reads, that the pieces carry."""
 
 
 @dataclass(slots=True)

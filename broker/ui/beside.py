@@ -21,11 +21,14 @@ from aiohttp import web
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
+from delaylog.broker.calls.streams.live import LIVE, Live
 from delaylog.broker.embedded.carrying import answer_to
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.waits.driving import LoopDriver
 from delaylog.broker.engine.access.grants import RIGHTS
+from delaylog.broker.host.open_streams import OpenStreams, StopsError
 from delaylog.broker.ui.files import UI, answer_of
+from delaylog.broker.web.answering import send_pieces
 from delaylog.broker.web.request_checks import RequestChecks
 
 SESSION: Final = "/v1/session"
@@ -48,6 +51,7 @@ class UiThread:
             raise ValueError(f"port is {port}: give 0 (any free one) to {PORT_MAX}")
         self._node = node
         self._checks = RequestChecks([host])
+        self._streams = OpenStreams()
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         started: Future[int] = Future()
@@ -95,16 +99,20 @@ class UiThread:
                 raise
             started.set_exception(error)
         finally:
+            self._streams.end_all(StopsError("the broker was closed"))
             await runner.cleanup()
             driver.close()
 
     async def _respond(self, request: web.BaseRequest, carry: Carry) -> web.StreamResponse:
-        path = request.raw_path.partition("?")[0]
+        path, _, query = request.raw_path.partition("?")
         try:
             self._checks.check(request.headers)
             answer = answer_of(request.method, path, request.headers)
             if answer is None and path == SESSION and request.method == "GET":
                 answer = Answer(orjson.dumps(_who()), JSON)
+            if path == LIVE and request.method == "GET":
+                live = Live(query, lambda each: carry("GET", each, {}, b""), self._streams)
+                return await send_pieces(request, live.answer(), "", log.error)
             if answer is None:
                 answer = await carry(
                     request.method, request.raw_path, request.headers, await request.read()

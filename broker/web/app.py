@@ -20,6 +20,7 @@ from delaylog.broker.calls.context import BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.calls.streams.live import LIVE, Live
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
@@ -112,7 +113,7 @@ class HttpFace:
         self._connections_max = min(limits.connections_max, descriptors.served().clients)
         metrics.connections["http"] = lambda: self.connections
         metrics.body_bytes = lambda: self._budget.bytes_held
-        self._pages = pages(node, metrics)
+        self._pages: dict[str, HttpHandler] = {**pages(node, metrics), LIVE: self._open_live}
         self._routes: dict[tuple[str, str], Route] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
@@ -256,7 +257,7 @@ class HttpFace:
                 self._callers.recheck([connection])
                 note = partial(self._outcomes.problem, ctx=ctx, path=path)
                 if answer.flow is not None:
-                    # Of a stream of deliveries, the request is that it is opened.
+                    # Of a stream that has no end, the request is that it is opened.
                     self._outcomes.timed(ctx, began)
                 if isinstance(answer, Duplex):
                     return await carry_stream(request, answer.flow, request_id, note)
@@ -317,12 +318,29 @@ class HttpFace:
                 return away
         if call is not None:
             permit(ctx.caller, call, ctx.topic_key, ctx.params)
-        if ctx.query_text and (call is None or not call.query):
+        if ctx.query_text and handler != self._open_live and (call is None or not call.query):
             # Refuses unknown parameters: a filter with a typo must not be ignored.
             ctx.query_values()
         if call is not None:
             return await self._audit.carry(ctx, call.right, handler)
         return await handler(ctx)
+
+    async def _open_live(self, ctx: Context) -> AnyAnswer:
+        async def read(path_qs: str) -> AnyAnswer:
+            path, _, query = path_qs.partition("?")
+            inner = BufferedContext(self._node, {}, query, b"")
+            inner.caller, inner.origin, inner.request_id = ctx.caller, ctx.origin, ctx.request_id
+            try:
+                topics = _Named(self._node.engine.state.topics, ctx.caller)
+                route = resolve(path, "GET", topics)
+                inner.about(route.call, route.topic_key, route.params)
+                if route.call.streams:
+                    raise Problem("bad_request", "a stream is no read", field="read")
+                return await self._carry(inner, route.handler, path_qs)
+            except Exception as error:
+                return self._refusal(error, inner, path)
+
+        return Live(ctx.query_text, read, self._node.waiters.streams).answer()
 
     async def _carry_camellia(self, ctx: HttpContext, handler: HttpHandler, path: str) -> AnyAnswer:
         role = self._node.role
@@ -359,7 +377,8 @@ class HttpFace:
             right = PAGES[path][1]
             if right is not None:
                 ctx.caller.check_somewhere(right)
-            return pick({"GET": page, "HEAD": page}, method)
+            # A stream has no end, so it has no length to ask for.
+            return pick({"GET": page} if path == LIVE else {"GET": page, "HEAD": page}, method)
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method, ctx.caller)
         found = resolve(path, method, _Named(self._node.engine.state.topics, ctx.caller))

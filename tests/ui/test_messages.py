@@ -108,8 +108,7 @@ def test_a_body_is_read_once(broker: Broker, look: Any, filled: str) -> None:
     window.at(f"/topics/default/{filled}/messages/m3").sees("Show the body")
     window.page.wait_for_timeout(7_500)
     asked = [each for each in asked if f"/v1/topics/{filled}/messages/m3" in each]
-    assert asked[0].endswith("/m3")
-    assert all("body=false" in each for each in asked[1:]), asked
+    assert sum("body=false" not in each for each in asked) == 1, asked
     assert len(asked) >= 3
     assert sum("life=true" in each for each in asked) <= 2
     window.press("Show the body").sees("12345678901234567890")

@@ -70,6 +70,9 @@ def test_failures_outlive_the_log(broker: Broker, look: Any, dead: str) -> None:
     told["failures"][0] |= {"consumer": "tester", "address": "192.0.2.1"}
     window: Looking = look(broker.url)
     window.page.route(f"**/v1/topics/{dead}/messages/d0?*", lambda route: route.fulfill(json=told))
+    # The stream would tell of the real one.
+    no_events = {"content_type": "text/event-stream", "body": ""}
+    window.page.route("**/v1/live?*", lambda route: route.fulfill(**no_events))
     window.at(f"/topics/default/{dead}/messages/d0").sees("Failures")
     listed = window.page.get_by_role("region", name="Failures")
     for each in ("attempt 1", "cause nack", "reason no paper", "consumer tester", "192.0.2.1"):

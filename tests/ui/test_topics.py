@@ -136,18 +136,25 @@ def test_calls_that_wait_are_counted(broker: Broker, look: Any, topic: str) -> N
 
 
 def test_the_page_follows_what_happens(broker: Broker, look: Any, topic: str) -> None:
-    """Purpose: a live page shows a send within seconds; a paused or hidden one asks for nothing."""
+    """Purpose: a live page shows a send within seconds, by one stream and without asking again; a
+    paused or hidden one has no stream, and asks for nothing.
+    """
     path = f"/v1/topics/{topic}"
     broker.call("PUT", path, {})
     window: Looking = look(broker.url).at(f"/topics/default/{topic}")
     waiting = window.page.locator(".counts > div").filter(has_text="waiting").locator("dd")
     expect(waiting).to_have_text("0")
-    broker.post(f"{path}/messages", {"body": "x", "delay_ms": HOUR})
-    expect(waiting).to_have_text("1")
-    window.page.keyboard.press("l")
-    window.sees("Paused").page.wait_for_timeout(1_000)
+    window.page.wait_for_timeout(3_000)
     asked: list[str] = []
     window.page.on("request", lambda request: asked.append(request.url))
+    broker.post(f"{path}/messages", {"body": "x", "delay_ms": HOUR})
+    expect(waiting).to_have_text("1")
+    assert asked == []
+    broker.await_metric("delaylog_streams", 1)
+    window.page.keyboard.press("l")
+    window.sees("Paused").page.wait_for_timeout(1_000)
+    broker.await_metric("delaylog_streams", 0)
+    asked.clear()
     broker.post(f"{path}/messages", {"body": "x", "delay_ms": HOUR})
     window.page.wait_for_timeout(4_000)
     assert asked == []
@@ -160,6 +167,7 @@ def test_the_page_follows_what_happens(broker: Broker, look: Any, topic: str) ->
     }"""
     window.page.evaluate(hide, True)
     window.page.wait_for_timeout(1_000)
+    broker.await_metric("delaylog_streams", 0)
     asked.clear()
     broker.post(f"{path}/messages", {"body": "x", "delay_ms": HOUR})
     window.page.wait_for_timeout(3_000)

@@ -178,6 +178,9 @@ def test_lateness_is_drawn_over_time(broker: Broker, look: Any) -> None:
     told = {**about, "lateness": {"bounds_ms": bounds, "minutes": minutes}}
     window: Looking = look(broker.url)
     window.page.route("**/v1/overview?*", lambda route: route.fulfill(json=told))
+    # The stream would tell of the real one.
+    no_events = {"content_type": "text/event-stream", "body": ""}
+    window.page.route("**/v1/live?*", lambda route: route.fulfill(**no_events))
     window.at("/").sees("Handed out, by minute and lateness")
     assert window.page.locator(".heat rect").count() == 2 * len(minutes)
     window.page.get_by_text("The minute from").click()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from delaylog.broker.calls.answer import Duplex, Stream
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.streams.events import EVENTS, pieces
+from delaylog.broker.calls.streams.events import EVENTS, HEADERS, pieces
 from delaylog.broker.calls.streams.flow import Flow
 
 
@@ -29,6 +29,4 @@ async def open_stream(ctx: Context) -> Stream | Duplex:
             "server-sent events need messages and bytes of at least 1: a client cannot add credit",
             field="messages",
         )
-    # Proxies must neither keep nor collect the events.
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Stream(pieces(flow), EVENTS, headers, flow)
+    return Stream(pieces(flow), EVENTS, HEADERS, flow)

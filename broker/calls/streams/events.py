@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from delaylog.broker.engine.model import Delivery
 
 EVENTS: Final = "text/event-stream"
+HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Proxies must neither keep nor collect the events."""
 RETRY: Final = b"retry: 1000\n\n"
 BEAT: Final = b":\n\n"
 WINDOW_SECONDS: Final = 0.05

@@ -103,7 +103,7 @@ _REQUESTS: Final = (
     _counter("http_fast_requests", "HTTP requests served by the fast lane."),
     _gauge("connections", "Open connections of clients.", "face"),
     _gauge("waiting_consumers", "Long polls that wait."),
-    _gauge("streams", "Open streams of deliveries."),
+    _gauge("streams", "Open streams, of deliveries or of live reads."),
 )
 _LOG_AND_DISK: Final = (
     _histogram("fsync_seconds", "One write and fdatasync of the log."),

@@ -14,7 +14,6 @@ import { Failure } from "./parts/failure.js";
 import { Calls, Clock, Live, Menu } from "./parts/frame.js";
 import { Help } from "./parts/help.js";
 
-const CLOCK_MS = 2_000;
 const SAID_MS = 8_000;
 
 function Dashboard() {
@@ -50,7 +49,7 @@ function Inside({ session, onLeft }) {
   const [dialog, setDialog] = useState(null);
   const [said, setSaid] = useState("");
   const main = useRef(null);
-  const cluster = useLive(clusterOf, [], { everyMs: 5_000 });
+  const cluster = useLive(clusterOf, []);
   const follows = cluster.data != null && cluster.data.role !== "leader";
   setLocal(follows);
   const last = useRef(null);
@@ -60,7 +59,7 @@ function Inside({ session, onLeft }) {
     noteNow(found.now_ms, last.current === found.now_ms);
     last.current = found.now_ms;
     return found;
-  }, [follows], { everyMs: CLOCK_MS });
+  }, [follows]);
   const place = useMemo(() => {
     // Before the page makes its first calls.
     forgetCalls();

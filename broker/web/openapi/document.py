@@ -11,6 +11,7 @@ from delaylog.broker.calls.context import BULK, JSON, MSGPACK
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.bulk_bodies import FORMS
 from delaylog.broker.calls.streams.events import EVENTS
+from delaylog.broker.calls.streams.live import LIVE, READS_MAX
 from delaylog.broker.engine.errors import CODES
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
@@ -48,11 +49,31 @@ PAGES: Final[dict[str, tuple[str, Right | None, str, dict[int, tuple[str, str]]]
     ),
     "/metrics": ("metrics", "metrics", "Prometheus metrics.", {200: ("text/plain", "")}),
     "/openapi.json": ("openapi", "any", "This document.", {200: (JSON, "")}),
+    LIVE: (
+        "live",
+        "any",
+        "The answers of the reads named by read=, and again when they differ.",
+        {200: (EVENTS, "")},
+    ),
     "/": ("about", "any", "What this is.", {200: (JSON, "About")}),
 }
 """Pages for operations: name, right (None: none is needed), summary, and for each status its
 content type and schema.
 """
+
+
+_READ: Final = {
+    "name": "read",
+    "in": "query",
+    "required": True,
+    "description": "Paths of reads, each with its query.",
+    "schema": {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": READS_MAX,
+        "items": {"type": "string", "pattern": "^/"},
+    },
+}
 
 
 def openapi_document(limits: Limits) -> dict[str, Any]:
@@ -72,6 +93,7 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
         item[call.method.lower()] = _operation(call, limits, schemas)
     for path, (name, _, doc, answers) in PAGES.items():
         paths[path] = {"get": _page(name, doc, answers)}
+    paths[LIVE]["get"]["parameters"] = [_READ]
     paths.update(_camellia_paths())
     document = {
         "openapi": "3.1.0",

@@ -55,7 +55,7 @@ ELSEWHERE = {
         ("getClock", "getCluster", "getSession", "openSession", "closeSession", "makeTicket"), "any"
     ),
     "metrics": "metrics",
-    **dict.fromkeys(("openapi", "about"), "any"),
+    **dict.fromkeys(("openapi", "live", "about"), "any"),
     **dict.fromkeys(("health", "readiness"), "nothing"),
 }
 """The same of calls about no topic."""

@@ -32,17 +32,19 @@ export const topicPath = (ns, topic, ...rest) =>
 /** A path with its query; members that are null or empty are left out. */
 export function withQuery(path, query = {}) {
   const given = Object.entries(query).filter(([, each]) => each != null && each !== "");
-  const text = new URLSearchParams(given.map(([name, each]) => [name, `${each}`])).toString();
+  const text = `${new URLSearchParams(given)}`;
   return text ? `${path}?${text}` : path;
 }
+
+const readOf = (path, query) =>
+  withQuery(path, state.local && !/^\/v1\/(cluster|session)/.test(path) ? { ...query, read: "local" } : query);
 
 /**
  * Make a call. Raises a Refusal.
  * @param {{query?: object, body?: any, token?: string, signal?: AbortSignal}} [more]
  */
 export async function call(method, path, { query, body, token, signal } = {}) {
-  const local = state.local && method === "GET" && !/^\/v1\/(cluster|session)/.test(path);
-  const url = withQuery(path, local ? { ...query, read: "local" } : query);
+  const url = method === "GET" ? readOf(path, query) : withQuery(path, query);
   const text = body === undefined ? undefined : write(body);
   remember(method, url, text);
   const headers = { Accept: "application/json, text/plain;q=0.5" };
@@ -78,7 +80,26 @@ function documentOf(text) {
   }
 }
 
-export const get = (path, query, signal) => call("GET", path, { query, signal });
+/** What the page shows live: answers and refusals, by URL. */
+export const told = new Map();
+
+/** Read. What `useLive` reads, with a signal that has `reads`, is noted there and in `told`. */
+export async function get(path, query, signal) {
+  const ask = () => call("GET", path, { query, signal });
+  if (!signal?.reads) return ask();
+  const url = readOf(path, query);
+  signal.reads.add(url);
+  if (!told.has(url)) {
+    told.set(url, await ask().catch((error) => {
+      if (error.status) return error;
+      throw error;
+    }));
+  }
+  const found = told.get(url);
+  if (found instanceof Refusal) throw found;
+  return found;
+}
+
 export const post = (path, body = {}, query) => call("POST", path, { body, query });
 
 function remember(method, url, body) {

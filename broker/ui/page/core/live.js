@@ -1,85 +1,112 @@
-// Data that stays fresh: asked for again while somebody looks, and never otherwise. A hidden tab, a
-// paused dashboard and a page that is not open cost the broker nothing.
-import { useCallback, useEffect, useRef, useState } from "./view.js";
+// Data that stays fresh: one stream of events tells of all that is shown. It is open only while
+// somebody looks: a hidden tab, a paused dashboard and a closed page cost the broker nothing.
+import { told } from "./api.js";
+import { parse } from "./json.js";
+import { useEffect, useRef, useState } from "./view.js";
 
-const EVERY_MS = 2_000;
-/** A slow answer is asked for less often: at most this share of the time is spent on it. */
-const SHARE = 0.2;
+const RETRY_MS = 2_000;
+/** What pages ask for within this time shares a stream. */
+const GATHER_MS = 50;
 
-const REFUSED = new Set([400, 401, 403, 404]);
-
-const state = { on: true, listeners: new Set() };
+const state = { on: true, changed: () => {}, shown: new Set(), key: "", stream: null, timer: null };
 
 export const isLive = () => state.on;
 
-/** Stop or start asking. Starting asks at once; a page that was stopped stays as it was read. */
+/** Stop or start. Starting reads at once; a page that was stopped stays as it was read. */
 export function setLive(on) {
   state.on = on;
-  for (const tell of state.listeners) tell();
+  state.changed(on);
+  begin();
 }
 
-/** Whether the dashboard is live; drawn again when that changes. */
+/** Whether the dashboard is live; its one switch is drawn again when that changes. */
 export function useIsLive() {
   const [on, setOn] = useState(state.on);
-  useEffect(() => listen(() => setOn(state.on)), []);
+  state.changed = setOn;
   return on;
 }
 
-function listen(tell) {
-  state.listeners.add(tell);
-  return () => void state.listeners.delete(tell);
+const seen = () => state.on && !document.hidden;
+const lookAll = () => state.shown.forEach(({ look }) => look());
+
+/** Read all that is shown, and have a new stream; or end it if nobody looks. */
+function begin() {
+  state.key = "";
+  told.clear();
+  if (seen()) lookAll();
+  follow();
+}
+
+document.addEventListener("visibilitychange", begin);
+
+/** Have a stream of exactly what is shown. */
+function follow() {
+  const reads = seen() ? [...new Set([...state.shown].flatMap(({ reads }) => [...reads]))].sort() : [];
+  for (const url of told.keys()) if (!reads.includes(url)) told.delete(url);
+  const key = `${new URLSearchParams(reads.map((url) => ["read", url]))}`;
+  if (key && key === state.key) return;
+  state.key = key;
+  state.stream?.close();
+  clearTimeout(state.timer);
+  if (key) state.timer = setTimeout(open, GATHER_MS);
+}
+
+function open() {
+  const stream = state.stream = new EventSource(`/v1/live?${state.key}`);
+  stream.onmessage = ({ data }) => {
+    for (const [url, answer] of Object.entries(parse(data))) {
+      // A refusal is asked for, which says why.
+      if (answer) told.set(url, answer);
+      else told.delete(url);
+    }
+    lookAll();
+  };
+  stream.onerror = () => {
+    stream.close();
+    state.timer = setTimeout(begin, RETRY_MS);
+  };
 }
 
 /**
- * What `ask` answers, again and again while the page is visible and live.
+ * What `ask` answers, and again when the answers of its reads change.
  * @param {any[]} deps ask at once when one of them changes
  */
-export function useLive(ask, deps, { everyMs = EVERY_MS } = {}) {
+export function useLive(ask, deps) {
   const [found, setFound] = useState({ data: null, error: null });
   const again = useRef(() => {});
   useEffect(() => {
     const ended = new AbortController();
-    let timer = null;
+    const { signal } = ended;
     let asking = false;
-    let first = true;
+    const mine = { reads: [], look };
     setFound({ data: null, error: null });
 
-    const look = async (asked = false) => {
-      clearTimeout(timer);
-      timer = null;
-      if (asking || ended.signal.aborted) return;
-      if (!first && !asked && (document.hidden || !state.on)) return;
-      first = false;
+    async function look() {
+      if (asking) return;
       asking = true;
-      const began = performance.now();
+      signal.reads = new Set();
       try {
-        const data = await ask(ended.signal);
-        if (!ended.signal.aborted) setFound({ data, error: null });
+        const data = await ask(signal);
+        if (!signal.aborted) setFound({ data, error: null });
       } catch (error) {
-        if (ended.signal.aborted) return;
-        setFound((old) => ({ data: old.data, error }));
-        // What is refused stays refused; what was not reached may come back.
-        if (REFUSED.has(error.status)) return;
-      } finally {
-        asking = false;
+        if (!signal.aborted) setFound((old) => ({ data: old.data, error }));
       }
-      const tookMs = performance.now() - began;
-      timer = setTimeout(look, Math.max(everyMs, tookMs / SHARE));
-    };
+      asking = false;
+      mine.reads = signal.reads;
+      if (!signal.aborted) follow();
+    }
 
-    const seen = () => {
-      if (!document.hidden && state.on && timer === null) look();
+    again.current = () => {
+      mine.reads.forEach((url) => told.delete(url));
+      look();
     };
-    again.current = () => void look(true);
-    const unlisten = listen(seen);
-    document.addEventListener("visibilitychange", seen);
+    state.shown.add(mine);
     look();
     return () => {
       ended.abort();
-      clearTimeout(timer);
-      unlisten();
-      document.removeEventListener("visibilitychange", seen);
+      state.shown.delete(mine);
+      follow();
     };
   }, deps);
-  return { ...found, refresh: useCallback(() => again.current(), []) };
+  return { ...found, refresh: () => again.current() };
 }

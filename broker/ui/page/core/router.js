@@ -1,4 +1,5 @@
 // Deep links: the part of the URL behind `#` is the place, so the broker needs no routes for pages.
+import { withQuery } from "./api.js";
 import { useEffect, useState } from "./view.js";
 
 /** @returns {{path: string, query: Record<string, string>}} */
@@ -10,8 +11,7 @@ export function here() {
 /** The link to a place; parts of the path are encoded, empty members of the query left out. */
 export function link(parts, query = {}) {
   const path = parts.map((part) => `/${encodeURIComponent(part)}`).join("") || "/";
-  const given = Object.entries(query).filter(([, each]) => each != null && each !== "");
-  return `#${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+  return `#${withQuery(path, query)}`;
 }
 
 /** Go to a link; `replace`: without an entry in the history. */

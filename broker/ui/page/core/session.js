@@ -24,9 +24,8 @@ function parseGrant(text) {
 }
 
 export class Session {
-  constructor({ principal, grants, expires_at_ms, csrf }) {
+  constructor({ principal, grants, csrf }) {
     this.principal = principal;
-    this.expiresMs = expires_at_ms;
     this.hasCookie = csrf !== null;
     this.grants = grants.map(parseGrant);
   }

@@ -1,5 +1,5 @@
 // The library that draws: one place to import it from, so that its version changes in one line.
 export {
-  createContext, h, html, render, useCallback, useContext, useEffect, useErrorBoundary,
+  createContext, h, html, render, useContext, useEffect, useErrorBoundary,
   useLayoutEffect, useMemo, useRef, useState,
 } from "../lib/standalone.module.js";

@@ -3,7 +3,6 @@ import { html } from "../core/view.js";
 import { get, topicPath } from "../core/api.js";
 import { useApp } from "../core/context.js";
 import { useLive } from "../core/live.js";
-import { fill } from "../core/pages-of.js";
 import { change, link } from "../core/router.js";
 import { Loaded } from "../parts/failure.js";
 import { Table } from "../parts/table.js";
@@ -11,7 +10,7 @@ import { TopicHead } from "../parts/topic-head.js";
 import { number, Tag, Time } from "../parts/values.js";
 import { Bulk } from "./bulk.js";
 import { Replay } from "./message.js";
-import { MessageTable } from "./messages.js";
+import { fill, MessageTable } from "./messages.js";
 
 const LIMIT = 100;
 
@@ -21,10 +20,10 @@ export function Dead({ names: { ns, topic }, query }) {
   // What consumers said may quote the message: without the right, only the causes are known.
   const mayRead = session.may("bodies", ns, topic, group || "default");
   const reasons = useLive((signal) => get(topicPath(ns, topic, "dead", "reasons"), { group }, signal),
-    [ns, topic, group], { everyMs: 10_000 });
+    [ns, topic, group]);
   const isChosen = (each) => each?.cause === cause && (!mayRead || (each.reason ?? "") === reason);
   const found = useLive((signal) => fill(topicPath(ns, topic, "dead"), { group, cursor, history: false }, LIMIT, signal, cause && (({ failures }) => isChosen(failures.at(-1)))),
-    [ns, topic, group, cursor, cause, reason], { everyMs: 5_000 });
+    [ns, topic, group, cursor, cause, reason]);
   const mayChange = !follows && session.may("change", ns, topic);
   const which = cause ? "these" : "all";
   const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ ...query, reason: mayRead ? reason : null, state: "dead" }} onClose=${close} />`);

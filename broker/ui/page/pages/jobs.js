@@ -29,7 +29,7 @@ export function Jobs() {
 
 export function Job({ names: { job } }) {
   const { session, show, follows } = useApp();
-  const found = useLive((signal) => get(`/v1/jobs/${encodeURIComponent(job)}`, {}, signal), [job], { everyMs: 1_000 });
+  const found = useLive((signal) => get(`/v1/jobs/${encodeURIComponent(job)}`, {}, signal), [job]);
   const stop = () => show((close) => html`<${Change} danger title=${`Stop job ${job}`} verb="Stop it" onClose=${close} onDone=${found.refresh}
     request=${() => ({ method: "DELETE", path: `/v1/jobs/${encodeURIComponent(job)}` })} done=${`Job ${job} is stopped.`}>
     <p>What it has changed so far stays changed.</p></${Change}>`);

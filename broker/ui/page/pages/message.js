@@ -26,17 +26,17 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
   const mayRead = session.may("bodies", ns, topic, group || "default");
   const kept = useRef({}).current;
   const found = useLive(async (signal) => {
+    const message = await get(path, { group, body: false }, signal);
     // A body never changes, and may be large: it is read once.
-    const message = await get(path, { group, body: kept.own ? false : "" }, signal);
-    const { headers, backoff, body, body_base64 } = message;
-    kept.own ??= { headers, backoff, body, body_base64 };
+    kept.own ??= await get(path, { group });
+    const { headers, backoff, body, body_base64 } = kept.own;
     const mark = write([group, message.state, message.attempts, message.deliver_at_ms, message.lease_until_ms, Math.floor(Date.now() / LIFE_MS)]);
     if (mark !== kept.mark) {
-      const { life, life_complete, waits } = await get(path, { group, body: false, life: true }, signal);
+      const { life, life_complete, waits } = await get(path, { group, body: false, life: true });
       Object.assign(kept, { mark, life: { life: mayRead ? life : life.map(({ reason, ...step }) => step), life_complete, waits } });
     }
-    return { ...message, ...kept.own, ...kept.life };
-  }, [path, group], { everyMs: 3_000 });
+    return { ...message, headers, backoff, body, body_base64, ...kept.life };
+  }, [path, group]);
   const mayChange = !follows && session.may("change", ns, topic);
   const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} id=${id} path=${path}
     onClose=${close} onDone=${found.refresh} ...${more} />`);

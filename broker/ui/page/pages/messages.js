@@ -1,10 +1,9 @@
 // The messages of a topic: by id, or by state, due time, tag and key. A page at a time, whatever the
 // number of messages; bodies are not read.
 import { html, useState } from "../core/view.js";
-import { topicPath } from "../core/api.js";
+import { get, topicPath } from "../core/api.js";
 import { useApp } from "../core/context.js";
 import { useLive } from "../core/live.js";
-import { fill } from "../core/pages-of.js";
 import { change, go, link } from "../core/router.js";
 import { noteNow, parseTime } from "../core/time.js";
 import { Field } from "../parts/dialog.js";
@@ -15,7 +14,7 @@ import { number, State, STATES, Time } from "../parts/values.js";
 import { Bulk } from "./bulk.js";
 
 const LIMIT = 50;
-const EVERY_MS = 5_000;
+const ASKED_MAX = 20;
 
 /** The filter of a list, from the query of the link. Times may be relative: `+1h`. */
 export function filterOf({ state = "", due_from: from = "", due_to: to = "", tag = "", key }) {
@@ -37,7 +36,7 @@ export function Messages({ names: { ns, topic }, query }) {
     const page = await fill(path, { ...filter, group, cursor }, LIMIT, signal);
     if (page.now_ms) noteNow(page.now_ms);
     return page;
-  }, [path, JSON.stringify(query)], { everyMs: EVERY_MS });
+  }, [path, JSON.stringify(query)]);
   const bulk = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${query} onClose=${close} />`);
   const mayChange = !follows && session.may("change", ns, topic);
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["messages"]} group=${group} />
@@ -101,4 +100,25 @@ function Search({ ns, topic, query }) {
       <${Field} label="Tag" value=${given.tag ?? ""} onInput=${set("tag")} />
       <${Field} label="Key" value=${given.key ?? ""} onInput=${set("key")} />
       <button type="submit" class="main">Filter</button></form>`;
+}
+
+/**
+ * One page of at most `limit` messages behind a cursor. An empty page with a cursor means that the
+ * broker has searched for 50 ms and found nothing yet.
+ * @param {(message: any) => boolean} [wanted] chooses among the messages; all, if absent
+ * @returns {Promise<{messages: any[], cursor: string | null, now_ms: any, whole: boolean}>}
+ *   `whole`: false if it gave up before the page was full; the cursor goes on from there
+ */
+export async function fill(path, query, limit, signal, wanted) {
+  const messages = [];
+  let { cursor = "" } = query;
+  for (let asked = 0; asked < ASKED_MAX; asked += 1) {
+    const page = await get(path, { ...query, cursor, limit: wanted ? limit : limit - messages.length }, signal);
+    messages.push(...(wanted ? page.messages.filter(wanted) : page.messages));
+    cursor = page.cursor;
+    if (cursor === null || messages.length >= limit) {
+      return { messages, cursor, now_ms: page.now_ms, whole: true };
+    }
+  }
+  return { messages, cursor, whole: false };
 }

@@ -28,7 +28,7 @@ async function targetsOf(ns, topic, signal) {
 
 export function Push({ names: { ns, topic } }) {
   const { session, show, follows } = useApp();
-  const found = useLive((signal) => targetsOf(ns, topic, signal), [ns, topic], { everyMs: 3_000 });
+  const found = useLive((signal) => targetsOf(ns, topic, signal), [ns, topic]);
   const may = !follows && session.may("admin", ns, topic);
   const ask = (target, on) => show((close) => html`<${Change} title=${`${on ? "Push" : "Stop pushing"} ${topic}, group ${target.group}`}
     verb=${on ? "Push again" : "Stop pushing"} onClose=${close} onDone=${found.refresh} done=${on ? "Messages are pushed again." : "Nothing is pushed."}
@@ -41,7 +41,7 @@ export function Push({ names: { ns, topic } }) {
 
 /** Those of all topics. */
 export function AllTargets() {
-  const found = useLive((signal) => get("/v1/targets", { limit: 100 }, signal), [], { everyMs: 5_000 });
+  const found = useLive((signal) => get("/v1/targets", { limit: 100 }, signal), []);
   return html`<h1 tabindex="-1">Push targets</h1>
     <${Loaded} of=${found}>${({ targets }) => html`<${Table} caption="Push targets, those that fail first" rows=${targets}
       keyOf=${({ namespace, topic, group }) => `${namespace}/${topic}/${group}`} empty="No topic is pushed to a URL." columns=${[

@@ -27,7 +27,7 @@ export function Schedules({ names: { ns, topic } }) {
   const { session, show, follows } = useApp();
   const [open, setOpen] = useState(null);
   const path = topicPath(ns, topic, "schedules");
-  const found = useLive((signal) => get(path, { limit: 100 }, signal), [path], { everyMs: 3_000 });
+  const found = useLive((signal) => get(path, { limit: 100 }, signal), [path]);
   const may = (right) => !follows && session.may(right, ns, topic);
   const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} onClose=${close} onDone=${found.refresh} ...${more} />`);
   const verbs = ({ schedule: name, state }) => html`
@@ -48,7 +48,7 @@ export function Schedules({ names: { ns, topic } }) {
 
 /** Those of all topics. */
 export function AllSchedules() {
-  const found = useLive((signal) => get("/v1/schedules", { limit: 100 }, signal), [], { everyMs: 5_000 });
+  const found = useLive((signal) => get("/v1/schedules", { limit: 100 }, signal), []);
   return html`<h1 tabindex="-1">Schedules</h1>
     <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules that fire next" rows=${schedules}
       keyOf=${({ namespace, topic, schedule }) => `${namespace}/${topic}/${schedule}`} empty="There are no schedules." columns=${[
@@ -57,7 +57,7 @@ export function AllSchedules() {
 }
 
 function Coming({ path, name }) {
-  const found = useLive((signal) => get(path, { n: COMING }, signal), [path], { everyMs: 10_000 });
+  const found = useLive((signal) => get(path, { n: COMING }, signal), [path]);
   return html`<section aria-labelledby="firings"><h2 id="firings">Next firings of ${name}</h2>
     <${Loaded} of=${found}>${({ firings }) => html`<${Table} caption="Next firings" rows=${firings} keyOf=${({ instant_ms: ms }) => ms}
       empty="It does not fire again." columns=${[

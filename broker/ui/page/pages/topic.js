@@ -26,7 +26,7 @@ export function Topic({ names: { ns, topic }, query: { group = "" } }) {
   }, [ns, topic, group]);
   const forecast = useLive(
     (signal) => get(`${path}/forecast`, { group, minutes: 60, hours: 48 }, signal),
-    [ns, topic, group], { everyMs: 10_000 });
+    [ns, topic, group]);
   const may = (right) => !follows && session.may(right, ns, topic);
   const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} onClose=${close}
     onDone=${found.refresh} ...${more} />`);

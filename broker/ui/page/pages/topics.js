@@ -25,7 +25,7 @@ export function Topics({ query }) {
   useEffect(() => setText(q), [q]);
   const found = useLive(
     (signal) => get(topicPath(ns), { limit: LIMIT, contains: q, sort, cursor: after }, signal),
-    [ns, q, sort, after], { everyMs: 3_000 });
+    [ns, q, sort, after]);
   const columns = [
     { name: "name", title: "Topic", sort: true, cell: ({ topic }) => html`<a href=${link(["topics", ns, topic])}>${topic}</a>` },
     { name: "about", title: "", cell: ({ paused, erasing }) => html`${paused && html`<${Tag} tone="warn">paused</${Tag}>`} ${

@@ -1,0 +1,100 @@
+"""Live reads: one stream of server-sent events that says how the answers of some reads change.
+
+A browser opens at most six connections to a server, so a page has one stream for all that it shows.
+The reads are repeated only while the stream is open, and only when the client has taken the event
+before; what they answer is compared by its hash, so a stream keeps no answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+import orjson
+
+from delaylog.broker.calls.access.sessions import TICKET
+from delaylog.broker.calls.answer import Answer, Stream
+from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.streams.events import EVENTS, HEADERS
+from delaylog.broker.calls.streams.frames import end_event
+from delaylog.broker.host.open_streams import OpenStreams
+
+if TYPE_CHECKING:
+    from delaylog.broker.calls.answer import AnyAnswer
+    from delaylog.broker.engine.errors import EngineError
+
+LIVE: Final = "/v1/live"
+READS_MAX: Final = 20
+"""Reads of one stream: twice what a page of the dashboard shows."""
+EVERY_SECONDS: Final = 2.0
+"""Pause between two rounds of reads; it is the heartbeat too."""
+IDLE_FACTOR: Final = 5
+"""Slow reads are repeated less often: a stream pauses this many times as long as they took."""
+_PLACE: Final = ("", "", "")
+"""A live stream belongs to no group."""
+
+
+class Live:
+    """The live reads of one client. All methods belong to the loop's thread."""
+
+    def __init__(
+        self, query: str, read: Callable[[str], Awaitable[AnyAnswer]], streams: OpenStreams
+    ) -> None:
+        """`read` answers a GET of a path with its query, also if it refuses it.
+
+        Raises a Problem for a query without reads, or with too many.
+        """
+        given = parse_qs(query)
+        given.pop(TICKET, None)
+        self._paths = list(dict.fromkeys(given.pop("read", ())))
+        if given or not 1 <= len(self._paths) <= READS_MAX:
+            raise Problem(
+                "bad_request",
+                f"live reads are 1 to {READS_MAX} parameters read=, each a path with its query",
+                field="read",
+            )
+        self._read = read
+        self._streams = streams
+        self._told: dict[str, bytes] = {}
+        self.ended: asyncio.Future[EngineError] = asyncio.get_running_loop().create_future()
+        """Why the broker ends the stream, once it does."""
+
+    def end(self, why: EngineError) -> None:
+        """End it; its last event tells the client why."""
+        if not self.ended.done():
+            self.ended.set_result(why)
+
+    def answer(self) -> Stream:
+        """The answer that carries it."""
+        return Stream(self._pieces(), EVENTS, HEADERS, self)
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        now_s = asyncio.get_running_loop().time
+        self._streams.add(_PLACE, self)
+        try:
+            while not self.ended.done():
+                began_s = now_s()
+                found = [await self._look(path) for path in (*self._paths,)]
+                yield b"data: {%b}\n\n" % b",".join(each for each in found if each)
+                pause_s = max(EVERY_SECONDS, IDLE_FACTOR * (now_s() - began_s))
+                await asyncio.wait((self.ended,), timeout=pause_s)
+            yield end_event(self.ended.result())
+        finally:
+            self._streams.remove(_PLACE, self)
+
+    async def _look(self, path: str) -> bytes:
+        """The member of a read whose answer differs from the last one; null: it is refused."""
+        answer = await self._read(path)
+        status = answer.status if isinstance(answer, Answer) else 400
+        body = answer.body if isinstance(answer, Answer) and status == 200 else b"null"
+        if 400 <= status < 500:
+            # What is refused stays refused; the rest of a stream goes on.
+            self._paths.remove(path)
+        digest = blake2b(body, digest_size=16).digest()
+        if self._told.get(path) == digest:
+            return b""
+        self._told[path] = digest
+        return orjson.dumps(path) + b":" + body

@@ -1,0 +1,201 @@
+"""Live reads: events tell what differs, nothing is read without a client, and how streams end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import JSON
+from delaylog.broker.calls.streams.live import READS_MAX, Live
+from delaylog.broker.host.open_streams import OpenStreams, StopsError
+from tests.broker.conftest import Secured
+from tests.broker.web.streams import WAIT_S
+
+QUICK = """
+import sys
+from delaylog.broker.calls.streams import live
+from delaylog.broker.web import answering
+live.EVERY_SECONDS = 0.1
+answering.UNHEARD_SECONDS = 2.0
+from delaylog.broker.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(sound_broker: Any) -> Any:
+    return sound_broker(program=(sys.executable, "-P", "-c", QUICK))
+
+
+def path_of(*reads: str, **query: str) -> str:
+    return f"/v1/live?{urlencode([*(('read', each) for each in reads), *query.items()])}"
+
+
+class Events:
+    """The events of one stream."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def next(self) -> Any:
+        """The next event, which may be empty."""
+        lines: list[bytes] = []
+        while (line := await asyncio.wait_for(self.response.content.readline(), WAIT_S)) != b"\n":
+            assert line, "the stream has ended"
+            lines.append(line)
+        if lines[0].startswith(b"event: end"):
+            return "end", json.loads(lines[1][6:])["code"]
+        return json.loads(lines[0][6:])
+
+    async def news(self) -> Any:
+        """The next event that is not empty."""
+        while not (found := await self.next()):
+            pass
+        return found
+
+
+@asynccontextmanager
+async def live(url: str, *reads: str, ticket: str = "", **headers: str) -> AsyncIterator[Events]:
+    query = {"ticket": ticket} if ticket else {}
+    async with (
+        aiohttp.ClientSession(url) as session,
+        session.get(path_of(*reads, **query), headers=headers) as response,
+    ):
+        assert response.status == 200, await response.text()
+        assert response.headers["Content-Type"] == "text/event-stream"
+        assert response.headers["Cache-Control"] == "no-store"
+        yield Events(response)
+
+
+async def test_an_event_has_the_answers_that_differ(broker: Any, topic: str) -> None:
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {})
+    async with live(broker.url, path, f"{path}/groups") as events:
+        first = await events.next()
+        assert first[path] == broker.call("GET", path).json
+        assert first[f"{path}/groups"] == broker.call("GET", f"{path}/groups").json
+        assert await events.next() == {}
+        broker.post(f"{path}/pause", {})
+        assert (await events.news())[path]["paused"] is True
+        assert await events.next() == {}
+
+
+async def test_a_refused_read_is_null_and_not_repeated(broker: Any, topic: str) -> None:
+    """So is a stream; the other reads go on."""
+    path = f"/v1/topics/{topic}"
+    stream = f"{path}/groups/default/stream"
+    broker.call("PUT", path, {})
+    wrong = (f"{path}?limt=1", "/v1/topics/none", "/v1/topics/none:x", stream, path_of(path), "/x")
+    async with live(broker.url, path, *wrong) as events:
+        first = await events.next()
+        assert [first[each] for each in wrong] == [None] * len(wrong)
+        for _ in range(3):
+            assert await events.next() == {}
+        broker.post(f"{path}/pause", {})
+        assert (await events.news()).keys() == {path}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "?read=",
+        "?read=/v1/clock&x=1",
+        "?" + "&".join([f"read=/{n}" for n in range(READS_MAX + 1)]),
+    ],
+)
+def test_a_query_without_reads_is_refused(broker: Any, assert_problem: Any, query: str) -> None:
+    assert_problem(broker.call("GET", f"/v1/live{query}"), 400, "bad_request", field="read")
+
+
+def test_a_stream_has_no_head(broker: Any) -> None:
+    assert broker.call("HEAD", path_of("/v1/clock")).status == 405
+
+
+async def test_nothing_is_read_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor before the client has taken the event before. A refused read is not repeated."""
+    monkeypatch.setattr("delaylog.broker.calls.streams.live.EVERY_SECONDS", 0.0)
+    asked: list[str] = []
+
+    async def read(path: str) -> Answer:
+        asked.append(path)
+        return Answer(b"%d" % len(asked), JSON, 404 if path == "/no" else 200)
+
+    streams = OpenStreams()
+    pieces = Live("read=/a&read=/no", read, streams).answer().pieces
+    await asyncio.sleep(0.05)
+    assert (asked, len(streams)) == ([], 0)
+    assert await anext(pieces) == b'data: {"/a":1,"/no":null}\n\n'
+    await asyncio.sleep(0.05)
+    assert (asked, len(streams)) == (["/a", "/no"], 1)
+    assert await anext(pieces) == b'data: {"/a":3}\n\n'
+    await pieces.aclose()
+    await asyncio.sleep(0.05)
+    assert (asked, len(streams)) == (["/a", "/no", "/a"], 0)
+
+
+async def test_a_node_that_stops_ends_its_streams() -> None:
+    async def read(_: str) -> Answer:
+        return Answer(b"1", JSON)
+
+    streams = OpenStreams()
+    pieces = Live("read=/a", read, streams).answer().pieces
+    await anext(pieces)
+    streams.end_all(StopsError("the node stops; connect again"))
+    assert (await anext(pieces)).startswith(b"event: end\n")
+    assert await anext(pieces, None) is None
+
+
+async def test_a_stream_ends_with_the_rights(secured: Secured, topic: str) -> None:
+    path = f"/v1/topics/{topic}"
+    secured.call("PUT", path, {})
+    token = secured.principal("looks", f"viewer:{topic}")
+    other = "/v1/topics/other"
+    secured.call("PUT", other, {})
+    headers = {"Authorization": f"Bearer {token}"}
+    async with live(secured.broker.url, path, other, **headers) as events:
+        first = await events.next()
+        assert first[path]["topic"] == topic
+        assert first[other] is None
+        secured.call("DELETE", "/v1/principals/looks")
+        assert await events.news() == ("end", "unauthorized")
+
+
+async def test_a_stream_ends_with_the_session(
+    secured: Secured, topic: str, assert_problem: Any
+) -> None:
+    opened = secured.call("POST", "/v1/session", {}, secured.token("viewer"))
+    cookie = {"Cookie": opened.headers["Set-Cookie"].partition(";")[0]}
+    own = cookie | {"Delaylog-CSRF": opened.json["csrf"]}
+    async with live(secured.broker.url, "/v1/topics", **cookie) as events:
+        await events.next()
+        assert secured.broker.call("DELETE", "/v1/session", None, own).status == 200
+        assert await events.news() == ("end", "unauthorized")
+    assert secured.call("GET", path_of("/v1/clock"), token=None).status == 401
+    ticket = secured.call("POST", "/v1/session/ticket", {}).json["ticket"]
+    async with live(secured.broker.url, "/v1/clock", ticket=ticket) as events:
+        assert "/v1/clock" in await events.next()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such timeout")
+def test_a_client_that_takes_nothing_is_cut(broker: Any, topic: str) -> None:
+    """Purpose: a slow reader holds one round of answers, and its reads wait for it."""
+    path = f"/v1/topics/{topic}"
+    many = [{"body": "x" * 10_000, "delay_ms": 3_600_000}] * 100
+    broker.post(f"{path}/messages", many)
+    reads = [f"{path}/messages?limit={100 - n}" for n in range(READS_MAX)]
+    with broker.connect() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        sock.sendall(f"GET {path_of(*reads)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        broker.await_metric("delaylog_streams", 1)
+        broker.await_metric("delaylog_streams", 0)
