@@ -141,7 +141,7 @@ def is_middle_chunk(call: Call) -> bool:
 
 
 def is_commit(call: Call) -> bool:
-    return call.path.endswith("/commit")
+    return call.path.endswith("/load/commit")
 
 
 ENDED = {
