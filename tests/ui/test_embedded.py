@@ -32,3 +32,5 @@ def test_thirty_days_pass(look: Any, tmp_path: Path) -> None:
         assert broker.receive("reminders") == []
         window.refused = {404}
         window.at("/topics/default/reminders/push").sees("There is nothing here")
+        # A page that still looks would miss the broker.
+        window.page.close()
