@@ -16,7 +16,7 @@ from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.handlers.control import take_due
 from delaylog.broker.calls.handlers.jobs import job_members
 from delaylog.broker.calls.named_groups import named_in
-from delaylog.broker.calls.places import the_topic
+from delaylog.broker.calls.places import permit_group, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import check_columns, check_count, named_group
 from delaylog.broker.calls.turn.writes import Change, change
@@ -138,6 +138,8 @@ def _filter(ctx: Context, members: dict[str, Any]) -> MessageFilter:
 async def count_messages(ctx: Context) -> Answer:
     """GET …/messages:count: a piece of the number of messages that a job would match."""
     values, node = ctx.query_values(), ctx.node
+    group = values["group"]
+    permit_group(ctx, None if group is None else named_group(group))
     cursor, due_to = values["cursor"], values["due_to"]
     wanted = _filter(ctx, {**values, "due_to": None if due_to == INT64_MAX else due_to})
     topic, now_ms = the_topic(ctx), node.clock.now_ms()

@@ -141,6 +141,15 @@ def schema_of(schema: dict[str, Any], shapes: dict[str, Any]) -> Any:
     return [*schema.get("properties", ()), *(schema_of(each, shapes) for each in several)]
 
 
+def test_a_count_needs_the_right_for_what_it_counts(secured: Secured) -> None:
+    count = "/v1/topics/counted/messages:count"
+    assert secured.call("PUT", "/v1/topics/counted/groups/ours", {}).status == 201
+    token = secured.token("read:counted:ours")
+    assert secured.call("GET", f"{count}?group=ours", None, token).status == 200
+    for place in (count, f"{count}?group=default"):
+        assert secured.call("GET", place, None, token).status == 403, place
+
+
 def test_names_of_groups(secured: Secured) -> None:
     """A refusal lists the groups of a topic only to callers that may know all of them."""
     topic = "/v1/topics/named"
