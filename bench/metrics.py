@@ -8,6 +8,7 @@ counts nothing, in turns: it needs a quiet machine, since one run varies by more
 from __future__ import annotations
 
 import http.client
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -37,6 +38,8 @@ BULK_ROWS: Final = 10_000
 BULKS: Final = 40
 SINGLES: Final = 4_000
 PAIRS: Final = 15
+LEASED: Final = {"wait_ms": 1_000, "lease_ms": 3_600_000}
+"""How messages are received: none comes back while others are measured."""
 """Turns of the two brokers, each a fifth of the messages above."""
 UNCOUNTED: Final = """
 import sys
@@ -91,7 +94,7 @@ def measure(brokers: Brokers) -> Table:
             figures["share"] = figures["counting_us"] / broker_us
             table.add(case, figures, [at_most(figures["share"], 0.02, "2 %")])
         for case, run in (("single, in turns", _singles), ("bulk, in turns", _bulk)):
-            figures = _in_turns(brokers, broker, run)
+            figures = _in_turns(brokers, run)
             table.add(case, figures, [at_most(figures["share"], 0.02, "2 %")])
         _make_topics(broker.port)
         for case, accept in (("scrape, text", "*/*"), ("scrape, OpenMetrics", OPENMETRICS)):
@@ -100,14 +103,12 @@ def measure(brokers: Brokers) -> Table:
     return table
 
 
-def _in_turns(
-    brokers: Brokers, counting: ServerProcess, run: Callable[[int, int], int]
-) -> dict[str, Any]:
+def _in_turns(brokers: Brokers, run: Callable[[int, int], int]) -> dict[str, Any]:
     """What a message costs a broker, and one that counts nothing."""
     uncounted = Brokers([sys.executable, "-P", "-c", UNCOUNTED], brokers.data_root)
     turns: list[tuple[float, float, float]] = []
     messages = 0
-    with uncounted.fresh() as silent:
+    with brokers.fresh() as counting, uncounted.fresh() as silent:
         for _ in range(PAIRS):
             ours, its = _turn(counting, run), _turn(silent, run)
             turns.append((ours[0], ours[0] / its[0], ours[1] / its[1]))
@@ -138,7 +139,7 @@ def _singles(port: int, parts: int) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for _ in range(SINGLES // parts):
         ask_on(connection, "POST", "/v1/topics/single/messages", {"body": "x" * BODY_BYTES})
-        ask_on(connection, "POST", "/v1/topics/single/receive", {"wait_ms": 1_000})
+        ask_on(connection, "POST", "/v1/topics/single/receive", LEASED)
     connection.close()
     return SINGLES // parts
 
@@ -159,7 +160,7 @@ def _bulk(port: int, parts: int) -> int:
     for _ in range(BULKS // parts):
         connection.request("POST", "/v1/topics/bulk/messages", body, headers)
         connection.getresponse().read()
-        wanted = b'{"max":%d,"wait_ms":1000}' % BULK_ROWS
+        wanted = json.dumps({**LEASED, "max": BULK_ROWS}).encode()
         connection.request("POST", "/v1/topics/bulk/receive", wanted, asked)
         connection.getresponse().read()
     connection.close()
