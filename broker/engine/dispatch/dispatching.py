@@ -118,21 +118,31 @@ class Dispatcher:
         if released.count:
             assert int(released.due_ms.max()) <= self.loader.now_ms, "never early"
         count = released.count
+        oldest_ms = int(released.due_ms.min()) if count else now_ms
+        if len(self._deferred):
+            # They wait for loads only.
+            oldest_ms = 0
         if count or len(self._deferred):
             self._release(released)
-        self._note_loading(now_ms)
+        self._note_loading(now_ms, oldest_ms)
         if count < RELEASE_MAX:
             state.released_upto = (self.loader.now_ms, self.loader.shown_position)
         second, local_index = self._wheel.tick()
         state.tick = Tick(second, local_index, state.committed())
         return count
 
-    def _note_loading(self, now_ms: int) -> None:
-        """Tell the timeline that due messages are being loaded, also when it has just ended."""
-        if self._loading_ms is not None:
-            self._state.timeline.node("loading", self._loading_ms, now_ms)
+    def _note_loading(self, now_ms: int, oldest_ms: int) -> None:
+        """Tell the timeline that due messages are being loaded, also when it has just ended.
+
+        A load that brings nothing may have ended long before this turn. So an end is told from
+        `oldest_ms` on, the earliest due time of what this turn has released.
+        """
         unloaded_ms = self._wheel.unloaded_ms()
-        if unloaded_ms is None or unloaded_ms >= now_ms:
+        loads = unloaded_ms is not None and unloaded_ms < now_ms
+        if self._loading_ms is not None:
+            from_ms = self._loading_ms if loads else max(self._loading_ms, oldest_ms)
+            self._state.timeline.node("loading", from_ms, now_ms)
+        if not loads:
             self._loading_ms = None
         elif self._loading_ms is None:
             self._loading_ms = now_ms

@@ -267,6 +267,17 @@ def test_loading(host: Any) -> None:
     assert causes(host, "a") == [("loading", host.now_ms - began_ms)]
 
 
+def test_a_load_that_brought_nothing_is_not_blamed(host: Any, monkeypatch: Any) -> None:
+    """It ended at once, but the next turn of the wheel came five seconds later."""
+    with monkeypatch.context() as patch:
+        patch.setattr(type(host.engine.state.wheel), "unloaded_ms", lambda _: host.now_ms - 1)
+        host.engine.run_due(host.now_ms)
+    host.now_ms += 5_000
+    host.send(1, ids=["a"], delay=0)
+    host.turn()
+    assert "loading" not in noted(host)
+
+
 def test_another_node_leads(host: Any, member: Any, monkeypatch: Any) -> None:
     """Purpose: a follower knows no consumers, and must not say that there are none. What was due
     between the last frame of a leader and the first turn of the next one waits for the take-over,
