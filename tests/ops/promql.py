@@ -70,7 +70,7 @@ class Series:
                 return self._binary(node, at_s)
             case "Call":
                 return self._call(node, at_s)
-        raise NotImplementedError(type(node).__name__)
+        raise ValueError(f"no rule has had a {type(node).__name__} before: evaluate it here, too")
 
     def _aggregate(self, node: Any, at_s: float) -> Vector:
         assert node.modifier.type == promql_parser.AggModifierType.By

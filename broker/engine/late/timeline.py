@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from delaylog.storage.layout import NEVER_MS
+
 GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic and group, by name: a consumer may ask before they exist."""
 WHOLE: Final = ""
@@ -42,8 +44,6 @@ STORED: Final = ("paused", "push_target")
 """Lasting causes that are parts of the state: a restart or another leader does not end them."""
 LASTING: Final = (*STORED, "leased_max")
 """Causes that are noted when they begin and when they end. A pause is of a whole topic."""
-NEVER_MS: Final = 1 << 62
-"""Later than all times."""
 SPAN_MIN_MS: Final = 20
 """Shorter spans are not kept."""
 IDLE_MIN_MS: Final = 1_000

@@ -49,6 +49,8 @@ class TopicSamples:
         series = state.series
         for at, topic in enumerate(list(series.topics.values())):
             self._sent.append(((topic.namespace, topic.name), topic.sent))
+            if topic.paused:
+                self._paused.append(((topic.namespace, topic.name), 1))
             late = series.lateness.get(topic.number)
             if late is not None:
                 self._copy_lateness((topic.namespace, topic.name), late)
@@ -97,9 +99,6 @@ class TopicSamples:
             places.clear()
             groups.clear()
 
-        for topic in state.series.topics.values():
-            if topic.paused:
-                self._paused.append(((topic.namespace, topic.name), 1))
         for at, topic in enumerate(list(state.by_number.values())):
             if at % _AGES_AT_ONCE == 0:
                 yield None
