@@ -162,6 +162,29 @@ def test_the_life_of_a_message_is_drawn(broker: Broker, look: Any, topic: str) -
     window.sees("no paper").sees("tester")
 
 
+def test_the_life_of_a_message_goes_on_until_now(broker: Broker, look: Any, topic: str) -> None:
+    """With the cause of its wait while it is ready; a due time to come is behind now."""
+    path = f"/v1/topics/{topic}/messages"
+    broker.post(path, {"body": "x", "id": "ready"})
+    broker.post(path, {"body": "x", "id": "later", "delay_ms": HOUR})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/messages/later")
+    drawn = window.page.get_by_role("img", name="Life line")
+    expect(drawn).to_have_attribute("aria-label", "Life line: sent, then now, then due")
+    window.at(f"/topics/default/{topic}/messages/ready").sees("until now")
+    expect(drawn).to_have_attribute("aria-label", "Life line: sent, then ready, then now")
+    # A machine that is slow just then is a cause too.
+    expect(drawn).to_contain_text(re.compile("no consumers|slow disk|stall"))
+    row = window.page.get_by_role("region", name="Waits").locator("tbody tr").last
+    before = row.inner_text()
+    assert "no consumers" in before
+    expect(row).not_to_have_text(before)
+    broker.post(f"/v1/topics/{topic}/receive", {"ids": ["ready"], "lease_ms": HOUR})
+    expect(drawn).to_have_attribute(
+        "aria-label", "Life line: sent, then ready, then leased, then now"
+    )
+    expect(row).not_to_contain_text("until now")
+
+
 def test_why_a_message_is_late(broker: Broker, look: Any, topic: str) -> None:
     """The waits that an answer tells are shown, with a link to the message that held the key."""
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "late"})

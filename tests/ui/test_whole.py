@@ -5,12 +5,15 @@ from __future__ import annotations
 import shlex
 import subprocess
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.broker.conftest import Broker, Secured
+from tests.ui.conftest import ZONE
 from tests.ui.looking import Looking
 
 HOUR = 3_600_000
@@ -183,6 +186,11 @@ def test_lateness_is_drawn_over_time(broker: Broker, look: Any) -> None:
     window.page.route("**/v1/live?*", lambda route: route.fulfill(**no_events))
     window.at("/").sees("Handed out, by minute and lateness")
     assert window.page.locator(".heat rect").count() == 2 * len(minutes)
+    labels = window.page.locator(".heat li").all_inner_texts()
+    assert (len(labels), labels[0], labels[-1]) == (len(bounds) + 1, "more", "1 ms")
+    newest = datetime.fromtimestamp(minutes[-1]["from_ms"] / 1000, ZoneInfo(ZONE))
+    times = [(newest - timedelta(minutes=ago)).strftime("%m-%d %H:%M") for ago in (89, 0)]
+    assert window.page.locator(".heat .ends").inner_text().split("\n") == [times[0], ZONE, times[1]]
     window.page.get_by_text("The minute from").click()
     rows = window.page.get_by_role("region", name="Lateness of the last").locator("tbody tr")
     expect(rows.first).to_have_text("up to 1 ms2")

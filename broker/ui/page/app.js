@@ -1,11 +1,10 @@
 // The dashboard: finds out who looks, finds the page of the link, and draws it in its frame.
 import { html, render, useEffect, useErrorBoundary, useMemo, useRef, useState } from "./core/view.js";
 import { forgetCalls, get, onUnauthorized, setLocal } from "./core/api.js";
-import { App } from "./core/context.js";
 import { bind } from "./core/keys.js";
 import { isLive, setLive, useLive } from "./core/live.js";
 import { find, go, useHere } from "./core/router.js";
-import { load, logOut } from "./core/session.js";
+import { App, load, logOut } from "./core/session.js";
 import { isUtc, noteNow, setUtc } from "./core/time.js";
 import { LogIn } from "./pages/login.js";
 import { clusterOf } from "./pages/nodes.js";

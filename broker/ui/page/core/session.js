@@ -1,6 +1,13 @@
 // Who looks, and what they may do. The broker decides about each call; this only spares people
 // buttons that would be refused.
 import { call, get, setCsrf } from "./api.js";
+import { createContext, useContext } from "./view.js";
+
+export const App = createContext(null);
+
+/** What every page may ask for. @returns {{session: Session, show: (dialog: any) => void,
+ *   say: (text: string) => void, follows: boolean}} */
+export const useApp = () => useContext(App);
 
 const ROLES = {
   producer: ["send"],

@@ -1,13 +1,9 @@
 // Changes of all messages that match a filter: counted first, confirmed with the number, then done
 // by a job of the broker that shows its progress and can be stopped.
-import { html, useEffect, useRef, useState } from "../core/view.js";
-import { call, get, topicPath } from "../core/api.js";
-import { go, link } from "../core/router.js";
-import { parseTime, stamp } from "../core/time.js";
-import { useApp } from "../core/context.js";
-import { Ask, Dialog, Field } from "../parts/dialog.js";
-import { Failure } from "../parts/failure.js";
-import { number } from "../parts/values.js";
+import {
+  Ask, Dialog, Failure, Field, get, go, html, link, number, parseTime, stamp, topicPath,
+  useEffect, useRef, useState,
+} from "../parts/all.js";
 import { filterOf } from "./messages.js";
 
 const WORDS = {
@@ -38,7 +34,6 @@ const told = (filter) => Object.entries(filter).map(([name, value]) =>
   `${name.replace("_", " ")} ${name.startsWith("due") ? stamp(value) : value || "none"}`).join(", ");
 
 export function Bulk({ ns, topic, action, query, onClose }) {
-  const { session, say } = useApp();
   const [verb, effect] = WORDS[action];
   const [count, setCount] = useState({ matched: 0, scanned: 0, ended: false, stopped: false });
   const [error, setError] = useState(null);
@@ -73,9 +68,7 @@ export function Bulk({ ns, topic, action, query, onClose }) {
   };
   const button = count.ended ? `${verb} ${number(count.matched)}` : `${verb} all that match`;
   return html`<${Ask} danger=${action === "cancel"} title=${`${verb} messages of ${topic}`} verb=${button} request=${request}
-    needsToken=${session.principal !== null} onClose=${onClose}
-    act=${({ method, path: to, body }) => call(method, to, { body })}
-    onDone=${({ job }) => { say(`Job ${job} has begun.`); go(link(["jobs", job])); }}>
+    onClose=${onClose} done=${({ job }) => `Job ${job} has begun.`} onDone=${({ job }) => go(link(["jobs", job]))}>
     <p>${effect} Filter: <strong>${told(filter)}</strong>.</p>
     <${Failure} error=${error} />
     <p role="status" aria-live="polite">${count.ended ? html`<strong>${number(count.matched)}</strong> match now. The job may find others that change until then.`

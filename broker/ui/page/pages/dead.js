@@ -1,13 +1,8 @@
 // Dead letters of a topic: by the reason of their last failure, replayed one by one, or all at a rate.
-import { html } from "../core/view.js";
-import { get, topicPath } from "../core/api.js";
-import { useApp } from "../core/context.js";
-import { useLive } from "../core/live.js";
-import { change, link } from "../core/router.js";
-import { Loaded } from "../parts/failure.js";
-import { Table } from "../parts/table.js";
-import { TopicHead } from "../parts/topic-head.js";
-import { number, Tag, Time } from "../parts/values.js";
+import {
+  change, counted, get, html, Loaded, number, Pager, Table, Tag, timed, TopicHead, topicPath,
+  useApp, useLive,
+} from "../parts/all.js";
 import { Bulk } from "./bulk.js";
 import { Replay } from "./message.js";
 import { fill, MessageTable } from "./messages.js";
@@ -29,8 +24,8 @@ export function Dead({ names: { ns, topic }, query }) {
   const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ ...query, reason: mayRead ? reason : null, state: "dead" }} onClose=${close} />`);
   const one = (id) => show((close) => html`<${Replay} ns=${ns} topic=${topic} id=${id} onClose=${close} onDone=${found.refresh} />`);
   const more = [
-    { name: "reason", title: "Why", cell: (letter) => html`<span class="why">${mayRead && letter.reason}</span> <${Tag}>${letter.cause}</${Tag}>` },
-    ...(mayChange ? [{ name: "do", title: "Do", cell: ({ id }) => html`<button type="button" class="small" aria-label=${`Replay ${id}`}
+    { title: "Why", cell: (letter) => html`<span class="why">${mayRead && letter.reason}</span> <${Tag}>${letter.cause}</${Tag}>` },
+    ...(mayChange ? [{ title: "Do", cell: ({ id }) => html`<button type="button" class="small" aria-label=${`Replay ${id}`}
       onClick=${() => one(id)}>Replay…</button>` }] : []),
   ];
   const said = (each) => (mayRead ? each.reason ?? "no reason given" : "reasons need the right bodies");
@@ -40,16 +35,15 @@ export function Dead({ names: { ns, topic }, query }) {
     <section aria-labelledby="reasons"><h2 id="reasons">By reason</h2>
       <${Loaded} of=${reasons}>${({ reasons: rows, other }) => html`<${Table} caption="Reasons of the last failures"
           rows=${rows} keyOf=${(each) => `${each.cause} ${each.reason}`} empty="No failure is known." columns=${[
-          { name: "reason", title: "Reason", cell: (each) => html`<button type="button" class="small why" aria-pressed=${isChosen(each)}
+          { title: "Reason", cell: (each) => html`<button type="button" class="small why" aria-pressed=${isChosen(each)}
             onClick=${() => change(isChosen(each) ? { cause: "", reason: "", cursor: "" } : { cause: each.cause, reason: each.reason, cursor: "" })}>${
               said(each)}</button> <${Tag}>${each.cause.replace("_", " ")}</${Tag}>` },
-          { name: "count", title: "Letters", number: true, cell: ({ count }) => number(count) },
-          { name: "consumers", title: "Consumers", number: true, cell: ({ consumers }) => number(consumers) },
-          { name: "last", title: "Last", cell: ({ last_ms: ms }) => html`<${Time} ms=${ms} distance />` }]} />
+          counted("Letters", "count"),
+          counted("Consumers", "consumers"),
+          timed("Last", "last_ms")]} />
           ${other > 0 && html`<p>Without a failure that is kept: <strong>${number(other)}</strong></p>`}`}</${Loaded}></section>
     <section aria-labelledby="letters"><h2 id="letters">Letters${cause && html`: ${said({ reason: reason || null })}`}</h2>
     <${Loaded} of=${found}>${({ messages, cursor: next }) => html`
       <${MessageTable} ns=${ns} topic=${topic} group=${group} messages=${messages} more=${more} />
-      <p class="bar">${cursor && html`<a href=${link(["topics", ns, topic, "dead"], { ...query, cursor: "" })}>First page</a>`}
-        ${next && html`<a href=${link(["topics", ns, topic, "dead"], { ...query, cursor: next })}>Next page</a>`}</p>`}</${Loaded}></section>`;
+      <${Pager} at=${["topics", ns, topic, "dead"]} query=${query} next=${next} />`}</${Loaded}></section>`;
 }

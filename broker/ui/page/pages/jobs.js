@@ -1,14 +1,8 @@
 // Jobs, which change many messages: how far each is, and a button to stop it.
-import { html } from "../core/view.js";
-import { get } from "../core/api.js";
-import { write } from "../core/json.js";
-import { useApp } from "../core/context.js";
-import { useLive } from "../core/live.js";
-import { link } from "../core/router.js";
-import { Loaded } from "../parts/failure.js";
-import { Facts, Table } from "../parts/table.js";
-import { number, Tag, Time } from "../parts/values.js";
-import { Change } from "./topic-changes.js";
+import {
+  Ask, counted, Facts, get, html, link, Loaded, number, Table, Tag, Time, timed, useApp, useLive,
+  write,
+} from "../parts/all.js";
 
 const TONES = { done: "good", failed: "bad", running: "", cancelled: "warn" };
 
@@ -17,22 +11,22 @@ export function Jobs() {
   return html`<h1 tabindex="-1">Jobs</h1>
     <${Loaded} of=${found}>${({ jobs }) => html`<${Table} caption="Jobs, newest first" rows=${jobs} keyOf=${({ job }) => job}
       empty="No job was begun." columns=${[
-        { name: "job", title: "Job", cell: ({ job }) => html`<a href=${link(["jobs", job])}>${job}</a>` },
-        { name: "state", title: "State", cell: ({ state }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}>` },
-        { name: "action", title: "Does", cell: ({ action }) => action },
-        { name: "topic", title: "Topic", cell: ({ namespace, topic }) => topic && html`<a href=${link(["topics", namespace, topic])}>${topic}</a>` },
-        { name: "matched", title: "Matched", number: true, cell: ({ matched }) => number(matched) },
-        { name: "done", title: "Done", number: true, cell: ({ done }) => number(done) },
-        { name: "late", title: "Too late", number: true, cell: ({ too_late: late }) => number(late) },
-        { name: "begun", title: "Begun", cell: ({ begun_ms: ms }) => html`<${Time} ms=${ms} distance />` }]} />`}</${Loaded}>`;
+        { title: "Job", cell: ({ job }) => html`<a href=${link(["jobs", job])}>${job}</a>` },
+        { title: "State", cell: ({ state }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}>` },
+        { title: "Does", cell: ({ action }) => action },
+        { title: "Topic", cell: ({ namespace, topic }) => topic && html`<a href=${link(["topics", namespace, topic])}>${topic}</a>` },
+        counted("Matched", "matched"),
+        counted("Done", "done"),
+        counted("Too late", "too_late"),
+        timed("Begun", "begun_ms")]} />`}</${Loaded}>`;
 }
 
 export function Job({ names: { job } }) {
   const { session, show, follows } = useApp();
   const found = useLive((signal) => get(`/v1/jobs/${encodeURIComponent(job)}`, {}, signal), [job]);
-  const stop = () => show((close) => html`<${Change} danger title=${`Stop job ${job}`} verb="Stop it" onClose=${close} onDone=${found.refresh}
+  const stop = () => show((close) => html`<${Ask} danger title=${`Stop job ${job}`} verb="Stop it" onClose=${close} onDone=${found.refresh}
     request=${() => ({ method: "DELETE", path: `/v1/jobs/${encodeURIComponent(job)}` })} done=${`Job ${job} is stopped.`}>
-    <p>What it has changed so far stays changed.</p></${Change}>`);
+    <p>What it has changed so far stays changed.</p></${Ask}>`);
   return html`<p class="crumbs"><a href=${link(["jobs"])}>Jobs</a></p><h1 tabindex="-1">Job ${job}</h1>
     <${Loaded} of=${found}>${(about) => html`
       <div class="bar"><${Tag} tone=${TONES[about.state]}>${about.state}</${Tag}>

@@ -1,8 +1,6 @@
 // Log in with a token, which the broker exchanges for a session's cookie. The page keeps no token.
-import { html, useState } from "../core/view.js";
+import { Failure, Field, html, useState } from "../parts/all.js";
 import { logIn } from "../core/session.js";
-import { Field } from "../parts/dialog.js";
-import { Failure } from "../parts/failure.js";
 
 export function LogIn({ onDone }) {
   const [token, setToken] = useState("");

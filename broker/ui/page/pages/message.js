@@ -1,24 +1,16 @@
 // One message: what it is, its life drawn as a line, its body when asked for, and what can be done.
-import { html, useRef, useState } from "../core/view.js";
-import { get, topicPath } from "../core/api.js";
-import { write } from "../core/json.js";
-import { useApp } from "../core/context.js";
-import { useLive } from "../core/live.js";
-import { link } from "../core/router.js";
-import { length, parseTime, stamp, ZONE } from "../core/time.js";
+import {
+  Ask, Copy, Facts, Field, get, html, length, link, Loaded, number, parseTime, stamp, State, Tag,
+  Time, TopicHead, topicPath, useApp, useLive, useRef, useState, write,
+} from "../parts/all.js";
 import { Body } from "../parts/body.js";
-import { Field } from "../parts/dialog.js";
-import { Loaded } from "../parts/failure.js";
 import { Waits } from "../parts/late.js";
 import { LifeLine, Steps } from "../parts/lifeline.js";
-import { Facts } from "../parts/table.js";
-import { TopicHead } from "../parts/topic-head.js";
-import { Copy, number, State, Tag, Time } from "../parts/values.js";
-import { Change } from "./topic-changes.js";
 
 /** Steps are read from the log: again when the message has changed, and else only this often. */
 const LIFE_MS = 30_000;
 const CHANGEABLE = new Set(["waiting", "ready"]);
+const LIVING = new Set([...CHANGEABLE, "leased"]);
 
 export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
   const { session, show, follows } = useApp();
@@ -43,7 +35,7 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["messages", id]} group=${group} />
     <h2>Message <span class="id">${id}</span></h2>
     <${Loaded} of=${found}>${(message) => html`
-      <div class="bar"><${State} of=${message.state} />${message.cause && html`<${Tag} tone="warn">${message.cause}</${Tag}>`}
+      <div class="bar"><${State} of=${message.state} />${message.cause && message.state !== "leased" && html`<${Tag} tone="warn">${message.cause}</${Tag}>`}
         ${mayChange && CHANGEABLE.has(message.state) && html`
           <button type="button" onClick=${() => ask(NewTime, { due: message.deliver_at_ms })}>Change the due time</button>
           <button type="button" class="danger" onClick=${() => ask(Cancel, { state: message.state })}>Cancel</button>`}
@@ -54,8 +46,9 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
           <button type="button" class="danger" onClick=${() => ask(Cancel, { state: message.state })}>Remove</button>`}
         <${Copy} text=${location.href} label="Copy the link" /></div>
       <section aria-labelledby="life"><h3 id="life">Life</h3>
-        <${LifeLine} steps=${message.life ?? []} complete=${message.life_complete} /></section>
-      <${Waits} waits=${message.waits} ns=${ns} topic=${topic} group=${group} />
+        <${LifeLine} steps=${message.life ?? []} waits=${message.waits} complete=${message.life_complete}
+          lives=${LIVING.has(message.state)} /></section>
+      <${Waits} waits=${message.waits} since=${message.state === "ready" ? message.life?.at(-1)?.at_ms : null} ns=${ns} topic=${topic} group=${group} />
       ${message.failures?.length > 0 && html`<section aria-labelledby="failures"><h3 id="failures">Failures</h3>
         <${Steps} of=${message.failures.map((each) => ({ event: "failed", ...each }))} /></section>`}
       <section aria-labelledby="facts"><h3 id="facts">Facts</h3><${Facts} of=${facts(message, { ns, topic, group, mayRead })} /></section>
@@ -64,8 +57,7 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
     `}</${Loaded}>`;
 }
 
-const both = (ms) => ms == null ? undefined : html`<${Time} ms=${ms} distance /><br />
-  <small>${stamp(ms, { utc: false })} ${ZONE}<br />${stamp(ms, { utc: true })} UTC<br />${number(ms)} ms</small>`;
+const both = (ms) => ms == null ? undefined : html`<${Time} ms=${ms} full />`;
 
 function facts(message, { ns, topic, group, mayRead }) {
   const { headers, backoff } = message;
@@ -94,16 +86,16 @@ function NewTime({ id, path, due, onClose, onDone }) {
     if (at == null) return null;
     return { method: "PATCH", path, body: text.trim() === "now" ? { delay_ms: 0 } : { deliver_at_ms: at } };
   };
-  return html`<${Change} title=${`Due time of ${id}`} verb="Change it" request=${request} onClose=${onClose} onDone=${onDone} done="The due time is changed.">
-    <${Field} label="Due" value=${text} onInput=${setText} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Change}>`;
+  return html`<${Ask} title=${`Due time of ${id}`} verb="Change it" request=${request} onClose=${onClose} onDone=${onDone} done="The due time is changed.">
+    <${Field} label="Due" value=${text} onInput=${setText} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Ask}>`;
 }
 
 function Cancel({ id, path, state, onClose, onDone }) {
   const force = state === "leased" || state === "dead";
   const request = () => ({ method: "DELETE", path: force ? `${path}?force=true` : path });
-  return html`<${Change} danger title=${state === "dead" ? `Remove ${id}` : `Cancel ${id}`} verb=${state === "dead" ? "Remove it" : "Cancel it"}
+  return html`<${Ask} danger title=${state === "dead" ? `Remove ${id}` : `Cancel ${id}`} verb=${state === "dead" ? "Remove it" : "Cancel it"}
     request=${request} onClose=${onClose} onDone=${onDone} done="The message is cancelled.">
-    <p>${state === "leased" ? "A consumer has it now; it may have done its work." : "Nobody gets it."} This cannot be undone.</p></${Change}>`;
+    <p>${state === "leased" ? "A consumer has it now; it may have done its work." : "Nobody gets it."} This cannot be undone.</p></${Ask}>`;
 }
 
 export function Replay({ ns, topic, id, onClose, onDone }) {
@@ -113,8 +105,8 @@ export function Replay({ ns, topic, id, onClose, onDone }) {
     return { method: "POST", path: topicPath(ns, topic, "messages:replay"),
       body: { ids: [id], ...(due.trim() !== "now" && { deliver_at_ms: at }) } };
   };
-  return html`<${Change} title=${`Replay ${id}`} verb="Replay" request=${request} onClose=${onClose} onDone=${onDone}
+  return html`<${Ask} title=${`Replay ${id}`} verb="Replay" request=${request} onClose=${onClose} onDone=${onDone}
     done=${({ results: [{ result }] }) => (result === "done" ? "It is due again." : `Not replayed: ${result}.`)}>
     <p>It becomes due again, with no attempts and its full lifetime.</p>
-    <${Field} label="Due" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Change}>`;
+    <${Field} label="Due" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Ask}>`;
 }

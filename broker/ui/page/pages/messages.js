@@ -1,16 +1,9 @@
 // The messages of a topic: by id, or by state, due time, tag and key. A page at a time, whatever the
 // number of messages; bodies are not read.
-import { html, useState } from "../core/view.js";
-import { get, topicPath } from "../core/api.js";
-import { useApp } from "../core/context.js";
-import { useLive } from "../core/live.js";
-import { change, go, link } from "../core/router.js";
-import { noteNow, parseTime } from "../core/time.js";
-import { Field } from "../parts/dialog.js";
-import { Failure, Loaded } from "../parts/failure.js";
-import { Table } from "../parts/table.js";
-import { TopicHead } from "../parts/topic-head.js";
-import { number, State, STATES, Time } from "../parts/values.js";
+import {
+  change, counted, Failure, Field, get, go, html, link, Loaded, noteNow, number, Pager, parseTime,
+  State, STATES, Table, timed, TopicHead, topicPath, useApp, useLive, useState,
+} from "../parts/all.js";
 import { Bulk } from "./bulk.js";
 
 const LIMIT = 50;
@@ -50,20 +43,18 @@ export function Messages({ names: { ns, topic }, query }) {
     <${Loaded} of=${found}>${({ messages, cursor: next, whole }) => html`
       <${MessageTable} ns=${ns} topic=${topic} group=${group} messages=${messages} />
       ${!whole && html`<p role="status">Nothing more found yet; there is more to search.</p>`}
-      <p class="bar">${cursor && html`<a href=${link(["topics", ns, topic, "messages"], { ...query, cursor: "" })}>First page</a>`}
-        ${next && html`<a href=${link(["topics", ns, topic, "messages"], { ...query, cursor: next })}>Next page</a>`}
-        <span>${number(messages.length)} shown, in due order</span></p>`}</${Loaded}>`;
+      <${Pager} at=${["topics", ns, topic, "messages"]} query=${query} next=${next}>${number(messages.length)} shown, in due order</${Pager}>`}</${Loaded}>`;
 }
 
 export function MessageTable({ ns, topic, group, messages, more = [] }) {
   const columns = [
-    { name: "id", title: "Id", cell: ({ id }) => html`<a class="id" href=${link(["topics", ns, topic, "messages", id], { group })}>${id}</a>` },
-    { name: "state", title: "State", cell: ({ state }) => html`<${State} of=${state} />` },
-    { name: "due", title: "Due", cell: ({ deliver_at_ms: ms }) => html`<${Time} ms=${ms} distance />` },
-    { name: "attempts", title: "Attempts", number: true, cell: ({ attempts, max_retry: max }) => `${number(attempts)} of ${number(Number(max) + 1)}` },
-    { name: "priority", title: "Priority", number: true, cell: ({ priority }) => number(priority) },
-    { name: "key", title: "Key", cell: ({ key }) => key && html`<a href=${link(["topics", ns, topic, "messages"], { group, key })}>${key}</a>` },
-    { name: "tags", title: "Tags", cell: ({ tags }) => tags.map((tag) => html`<a class="tag" key=${tag} href=${link(["topics", ns, topic, "messages"], { group, tag })}>${tag}</a> `) },
+    { title: "Id", cell: ({ id }) => html`<a class="id" href=${link(["topics", ns, topic, "messages", id], { group })}>${id}</a>` },
+    { title: "State", cell: ({ state }) => html`<${State} of=${state} />` },
+    timed("Due", "deliver_at_ms"),
+    { title: "Attempts", number: true, cell: ({ attempts, max_retry: max }) => `${number(attempts)} of ${number(Number(max) + 1)}` },
+    counted("Priority", "priority"),
+    { title: "Key", cell: ({ key }) => key && html`<a href=${link(["topics", ns, topic, "messages"], { group, key })}>${key}</a>` },
+    { title: "Tags", cell: ({ tags }) => tags.map((tag) => html`<a class="tag" key=${tag} href=${link(["topics", ns, topic, "messages"], { group, tag })}>${tag}</a> `) },
     ...more,
   ];
   return html`<${Table} caption="Messages" columns=${columns} rows=${messages} keyOf=${({ id, sent_at_ms: ms }) => `${id} ${ms}`}

@@ -1,12 +1,7 @@
 // The nodes of a cluster: who leads, who lags, whose clock is off; hand over the leadership.
-import { html } from "../core/view.js";
-import { get } from "../core/api.js";
-import { useApp } from "../core/context.js";
-import { useLive } from "../core/live.js";
-import { Loaded } from "../parts/failure.js";
-import { Facts, Table } from "../parts/table.js";
-import { bytes, number, Tag, Time } from "../parts/values.js";
-import { Change } from "./topic-changes.js";
+import {
+  Ask, bytes, counted, Facts, get, html, Loaded, number, Table, Tag, timed, useApp, useLive,
+} from "../parts/all.js";
 
 /** The cluster as this node sees it; null if it is alone. */
 export async function clusterOf(signal) {
@@ -21,10 +16,10 @@ export async function clusterOf(signal) {
 export function Nodes() {
   const { session, show } = useApp();
   const found = useLive(async (signal) => ({ cluster: await clusterOf(signal) }), []);
-  const handOver = (name) => show((close) => html`<${Change} title=${name ? `Hand over to ${name}` : "Hand over"} verb="Hand over" onClose=${close}
+  const handOver = (name) => show((close) => html`<${Ask} title=${name ? `Hand over to ${name}` : "Hand over"} verb="Hand over" onClose=${close}
     request=${() => ({ method: "POST", path: "/v1/cluster/handover", body: name ? { to: name } : {} })} onDone=${found.refresh}
     done=${({ name: next, pause_ms: ms }) => `${next} leads; calls waited for ${ms} ms.`}>
-    <p>Calls wait for some milliseconds while another node takes over.</p></${Change}>`);
+    <p>Calls wait for some milliseconds while another node takes over.</p></${Ask}>`);
   return html`<h1 tabindex="-1">Nodes</h1>
     <${Loaded} of=${found}>${({ cluster }) => cluster === null
       ? html`<p>This broker is a single node. docs/OPERATIONS.md says how to run a cluster.</p>`
@@ -44,19 +39,19 @@ function Cluster({ cluster, handOver }) {
       ["Log", `${number(cluster.commit)} committed, ${number(cluster.applied)} applied, ends at ${number(cluster.log_end)}`],
       ["Release", cluster.release], ["Error", cluster.error ? html`<${Tag} tone="bad">${cluster.error}</${Tag}>` : undefined]]} />
     <${Table} caption="Nodes" rows=${members} keyOf=${({ node }) => node} columns=${[
-      { name: "name", title: "Node", cell: (each) => html`<strong>${each.name}</strong>${each.http && html` <a href=${`${each.http}/ui/`}>dashboard</a>`}` },
-      { name: "role", title: "Role", cell: (each) => html`<${Tag} tone=${role(each) === "leader" ? "good" : ""}>${role(each)}</${Tag}>` },
-      { name: "state", title: "State", cell: (each) => html`${each.node !== cluster.node && !each.connected && html`<${Tag} tone="bad">away</${Tag}>`} ${
+      { title: "Node", cell: (each) => html`<strong>${each.name}</strong>${each.http && html` <a href=${`${each.http}/ui/`}>dashboard</a>`}` },
+      { title: "Role", cell: (each) => html`<${Tag} tone=${role(each) === "leader" ? "good" : ""}>${role(each)}</${Tag}>` },
+      { title: "State", cell: (each) => html`${each.node !== cluster.node && !each.connected && html`<${Tag} tone="bad">away</${Tag}>`} ${
         each.fit === false && html`<${Tag} tone="warn">unfit: ${each.unfit}</${Tag}>`} ${each.clock_off && html`<${Tag} tone="bad">wrong clock</${Tag}>`}` },
-      { name: "lag", title: "Lag", number: true, cell: ({ lag_bytes: lag }) => bytes(lag) },
-      { name: "sync", title: "Sync", number: true, cell: ({ sync_ms: ms }) => (ms == null ? "–" : `${number(ms)} ms`) },
-      { name: "clock", title: "Clock ahead", number: true, cell: ({ clock_ahead_ms: ms }) => (ms == null ? "–" : `${number(ms)} ms`) },
-      { name: "zone", title: "Zone", cell: ({ zone }) => zone },
-      { name: "release", title: "Release", cell: ({ release }) => release },
-      ...(handOver ? [{ name: "do", title: "Do", cell: ({ name, node }) => leader?.node !== node && html`<button type="button" class="small"
+      { title: "Lag", number: true, cell: ({ lag_bytes: lag }) => bytes(lag) },
+      { title: "Sync", number: true, cell: ({ sync_ms: ms }) => (ms == null ? "–" : `${number(ms)} ms`) },
+      { title: "Clock ahead", number: true, cell: ({ clock_ahead_ms: ms }) => (ms == null ? "–" : `${number(ms)} ms`) },
+      { title: "Zone", cell: ({ zone }) => zone },
+      { title: "Release", cell: ({ release }) => release },
+      ...(handOver ? [{ title: "Do", cell: ({ name, node }) => leader?.node !== node && html`<button type="button" class="small"
         aria-label=${`Hand over to ${name}`} onClick=${() => handOver(name)}>Hand over</button>` }] : [])]} />
     <h2>Leaders</h2><${Table} caption="Leaders, newest first" rows=${cluster.leaders} keyOf=${({ counter }) => counter} columns=${[
-      { name: "node", title: "Node", cell: ({ name, node }) => name ?? node },
-      { name: "since", title: "Since", cell: ({ began_ms: ms }) => html`<${Time} ms=${ms} distance />` },
-      { name: "epoch", title: "Epoch", number: true, cell: ({ counter }) => number(counter) }]} />`;
+      { title: "Node", cell: ({ name, node }) => name ?? node },
+      timed("Since", "began_ms"),
+      counted("Epoch", "counter")]} />`;
 }

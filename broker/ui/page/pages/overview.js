@@ -1,16 +1,11 @@
 // The broker at a glance: rates while somebody looks, what is overdue, the load to come, the disk.
-import { html, useEffect, useState } from "../core/view.js";
-import { get } from "../core/api.js";
-import { link } from "../core/router.js";
-import { useLive } from "../core/live.js";
-import { noteNow } from "../core/time.js";
-import { useApp } from "../core/context.js";
+import {
+  bytes, counted, Facts, get, html, link, Loaded, noteNow, number, State, Table, Tag, timed,
+  useApp, useEffect, useLive, useState,
+} from "../parts/all.js";
 import { Lines } from "../parts/chart.js";
-import { Loaded } from "../parts/failure.js";
 import { Slots } from "../parts/forecast.js";
 import { Heat } from "../parts/heat.js";
-import { Facts, Table } from "../parts/table.js";
-import { bytes, number, State, Tag, Time } from "../parts/values.js";
 
 const POINTS_MAX = 300;
 /** The broker copies seconds of this many messages in advance. */
@@ -49,9 +44,9 @@ export function Overview() {
       <section aria-labelledby="behind"><h2 id="behind">Most ready messages</h2>
         <${Table} caption="Topics with the most ready messages" rows=${about.behind} keyOf=${({ namespace, topic }) => `${namespace}/${topic}`}
           empty="No message waits for a consumer." columns=${[
-            { name: "topic", title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic])}>${topic}</a>${namespace !== "default" && ` in ${namespace}`}` },
-            { name: "ready", title: "Ready", number: true, cell: ({ ready }) => number(ready) },
-            { name: "oldest", title: "Oldest due", cell: ({ oldest_due_ms: ms }) => html`<${Time} ms=${ms} distance />` }]} /></section>
+            { title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic])}>${topic}</a>${namespace !== "default" && ` in ${namespace}`}` },
+            counted("Ready", "ready"),
+            timed("Oldest due", "oldest_due_ms")]} /></section>
       <section aria-labelledby="rates"><h2 id="rates">Messages a second</h2>
         ${points.length > 1 ? html`<${Lines} label="Since this page was opened" names=${RATES} points=${points} />`
           : html`<p>${RATES.map((name) => `${name}: ${number(about.rates[name])}`).join(", ")}</p>`}</section>
@@ -62,7 +57,7 @@ export function Overview() {
           <${Slots} label="By day, two weeks" slots=${days(about.hours)} />
           <div><h3>Busiest seconds of the hour</h3><${Table} caption="Busiest seconds" rows=${about.seconds} keyOf=${({ from_ms: ms }) => ms}
             empty="Nothing is due in the next hour." columns=${[
-              { name: "from", title: "Second", cell: ({ from_ms: ms }) => html`<${Time} ms=${ms} distance />` },
-              { name: "count", title: "Messages", number: true, cell: ({ count }) => html`${number(count)} ${count >= HOT && html`<${Tag} tone="warn">hot</${Tag}>`}` }]} />
+              timed("Second", "from_ms"),
+              { title: "Messages", number: true, cell: ({ count }) => html`${number(count)} ${count >= HOT && html`<${Tag} tone="warn">hot</${Tag}>`}` }]} />
             <p>Later than two weeks: <strong>${number(about.later)}</strong></p></div></div></section>`}</${Loaded}>`;
 }

@@ -1,14 +1,8 @@
 // Push targets of a topic's groups: where messages are pushed to, and why they are not.
-import { html } from "../core/view.js";
-import { get, topicPath } from "../core/api.js";
-import { useApp } from "../core/context.js";
-import { useLive } from "../core/live.js";
-import { link } from "../core/router.js";
-import { Loaded } from "../parts/failure.js";
-import { Facts, Table } from "../parts/table.js";
-import { TopicHead } from "../parts/topic-head.js";
-import { number, Tag, Time } from "../parts/values.js";
-import { Change } from "./topic-changes.js";
+import {
+  Ask, Facts, get, html, link, Loaded, number, Table, Tag, Time, TopicHead, topicPath, useApp,
+  useLive,
+} from "../parts/all.js";
 
 const MEANT = {
   closed: ["good", "works"],
@@ -30,10 +24,10 @@ export function Push({ names: { ns, topic } }) {
   const { session, show, follows } = useApp();
   const found = useLive((signal) => targetsOf(ns, topic, signal), [ns, topic]);
   const may = !follows && session.may("admin", ns, topic);
-  const ask = (target, on) => show((close) => html`<${Change} title=${`${on ? "Push" : "Stop pushing"} ${topic}, group ${target.group}`}
+  const ask = (target, on) => show((close) => html`<${Ask} title=${`${on ? "Push" : "Stop pushing"} ${topic}, group ${target.group}`}
     verb=${on ? "Push again" : "Stop pushing"} onClose=${close} onDone=${found.refresh} done=${on ? "Messages are pushed again." : "Nothing is pushed."}
     request=${() => ({ method: "PATCH", path: topicPath(ns, topic, "groups", target.group, "target"), body: { push: on ? "on" : "off" } })}>
-    <p>${on ? "Failures so far are forgotten." : "Messages wait, and use up no retries."}</p></${Change}>`);
+    <p>${on ? "Failures so far are forgotten." : "Messages wait, and use up no retries."}</p></${Ask}>`);
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["push"]} />
     <${Loaded} of=${found}>${(targets) => targets.length === 0 ? html`<p>No group of this topic is pushed to a URL.</p>`
       : targets.map((target) => html`<${Target} key=${target.group} target=${target} ask=${may ? ask : null} />`)}</${Loaded}>`;
@@ -45,12 +39,12 @@ export function AllTargets() {
   return html`<h1 tabindex="-1">Push targets</h1>
     <${Loaded} of=${found}>${({ targets }) => html`<${Table} caption="Push targets, those that fail first" rows=${targets}
       keyOf=${({ namespace, topic, group }) => `${namespace}/${topic}/${group}`} empty="No topic is pushed to a URL." columns=${[
-        { name: "topic", title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic, "push"])}>${topic}</a>` },
-        { name: "group", title: "Group", cell: ({ group }) => group },
-        { name: "state", title: "State", cell: ({ state }) => html`<${Tag} tone=${MEANT[state]?.[0]}>${state}</${Tag}>` },
-        { name: "reason", title: "Last failure", cell: ({ reason }) => reason },
-        { name: "since", title: "Failing since", cell: ({ failing_since_ms: ms }) => html`<${Time} ms=${ms || null} distance />` },
-        { name: "url", title: "URL", cell: ({ url }) => html`<code>${url}</code>` }]} />`}</${Loaded}>`;
+        { title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic, "push"])}>${topic}</a>` },
+        { title: "Group", cell: ({ group }) => group },
+        { title: "State", cell: ({ state }) => html`<${Tag} tone=${MEANT[state]?.[0]}>${state}</${Tag}>` },
+        { title: "Last failure", cell: ({ reason }) => reason },
+        { title: "Failing since", cell: ({ failing_since_ms: ms }) => html`<${Time} ms=${ms || null} distance />` },
+        { title: "URL", cell: ({ url }) => html`<code>${url}</code>` }]} />`}</${Loaded}>`;
 }
 
 function Target({ target, ask }) {

@@ -1,24 +1,16 @@
 // The recurring schedules of a topic: what each does in words, its next firings, pause and run now.
-import { html, useEffect, useState } from "../core/view.js";
-import { get, post, topicPath } from "../core/api.js";
-import { useApp } from "../core/context.js";
-import { useLive } from "../core/live.js";
-import { link } from "../core/router.js";
-import { ZONE } from "../core/time.js";
-import { Choice, Field } from "../parts/dialog.js";
-import { Failure, Loaded } from "../parts/failure.js";
-import { Table } from "../parts/table.js";
-import { TopicHead } from "../parts/topic-head.js";
-import { number, Tag, Time } from "../parts/values.js";
-import { Change } from "./topic-changes.js";
+import {
+  Ask, Choice, counted, Failure, Field, get, html, link, Loaded, post, Table, Tag, timed,
+  TopicHead, topicPath, useApp, useEffect, useLive, useState, ZONE,
+} from "../parts/all.js";
 
 const TONES = { running: "good", paused: "warn", ended: "" };
 const SHOWN = [
-  { name: "name", title: "Schedule", cell: ({ schedule }) => html`<strong>${schedule}</strong>` },
-  { name: "state", title: "State", cell: ({ state, note }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}> ${note}` },
-  { name: "explain", title: "Fires", cell: ({ explain }) => explain },
-  { name: "next", title: "Next", cell: ({ next_ms: ms }) => html`<${Time} ms=${ms} distance />` },
-  { name: "n", title: "Firings", number: true, cell: ({ n }) => number(n) },
+  { title: "Schedule", cell: ({ schedule }) => html`<strong>${schedule}</strong>` },
+  { title: "State", cell: ({ state, note }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}> ${note}` },
+  { title: "Fires", cell: ({ explain }) => explain },
+  timed("Next", "next_ms"),
+  counted("Firings", "n"),
 ];
 const COMING = 10;
 const TYPED_MS = 400;
@@ -42,7 +34,7 @@ export function Schedules({ names: { ns, topic } }) {
     ${may("admin") && html`<div class="bar"><button type="button" onClick=${() => ask(NewSchedule)}>New schedule</button></div>`}
     <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules" rows=${schedules} keyOf=${({ schedule }) => schedule}
       empty="There are no schedules." columns=${[...SHOWN,
-        { name: "do", title: "Do", cell: verbs }]} />
+        { title: "Do", cell: verbs }]} />
       ${open !== null && html`<${Coming} key=${open} path=${topicPath(ns, topic, "schedules", open, "preview")} name=${open} />`}`}</${Loaded}>`;
 }
 
@@ -52,7 +44,7 @@ export function AllSchedules() {
   return html`<h1 tabindex="-1">Schedules</h1>
     <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules that fire next" rows=${schedules}
       keyOf=${({ namespace, topic, schedule }) => `${namespace}/${topic}/${schedule}`} empty="There are no schedules." columns=${[
-        { name: "topic", title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic, "schedules"])}>${topic}</a>` },
+        { title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic, "schedules"])}>${topic}</a>` },
         ...SHOWN]} />`}</${Loaded}>`;
 }
 
@@ -61,31 +53,31 @@ function Coming({ path, name }) {
   return html`<section aria-labelledby="firings"><h2 id="firings">Next firings of ${name}</h2>
     <${Loaded} of=${found}>${({ firings }) => html`<${Table} caption="Next firings" rows=${firings} keyOf=${({ instant_ms: ms }) => ms}
       empty="It does not fire again." columns=${[
-        { name: "local", title: "In its zone", cell: ({ local }) => local },
-        { name: "due", title: "Due", cell: ({ due_ms: ms }) => html`<${Time} ms=${ms} distance />` },
-        { name: "change", title: "Clock change", cell: ({ change }) => change && html`<${Tag} tone="warn">${change}</${Tag}>` }]} />`}</${Loaded}></section>`;
+        { title: "In its zone", cell: ({ local }) => local },
+        timed("Due", "due_ms"),
+        { title: "Clock change", cell: ({ change }) => change && html`<${Tag} tone="warn">${change}</${Tag}>` }]} />`}</${Loaded}></section>`;
 }
 
 function PauseSchedule({ ns, topic, name, paused, onClose, onDone }) {
   const [note, setNote] = useState("");
   const request = () => ({ method: "POST", path: topicPath(ns, topic, "schedules", name, paused ? "resume" : "pause"),
     body: paused || !note ? {} : { note } });
-  return html`<${Change} title=${`${paused ? "Resume" : "Pause"} ${name}`} verb=${paused ? "Resume" : "Pause"} request=${request}
+  return html`<${Ask} title=${`${paused ? "Resume" : "Pause"} ${name}`} verb=${paused ? "Resume" : "Pause"} request=${request}
     onClose=${onClose} onDone=${onDone} done=${`${name} is ${paused ? "running" : "paused"}.`}>
     ${paused ? html`<p>It fires again, from its next instant on.</p>`
-      : html`<${Field} label="Note" value=${note} onInput=${setNote} help="Why it is paused, for others." />`}</${Change}>`;
+      : html`<${Field} label="Note" value=${note} onInput=${setNote} help="Why it is paused, for others." />`}</${Ask}>`;
 }
 
 function RunSchedule({ ns, topic, name, onClose, onDone }) {
-  return html`<${Change} title=${`Run ${name} now`} verb="Run now" onClose=${onClose} onDone=${onDone} done=${({ id }) => `${id} is sent.`}
+  return html`<${Ask} title=${`Run ${name} now`} verb="Run now" onClose=${onClose} onDone=${onDone} done=${({ id }) => `${id} is sent.`}
     request=${() => ({ method: "POST", path: topicPath(ns, topic, "schedules", name, "run"), body: {} })}>
-    <p>One message is sent at once. The schedule goes on as before.</p></${Change}>`;
+    <p>One message is sent at once. The schedule goes on as before.</p></${Ask}>`;
 }
 
 function DropSchedule({ ns, topic, name, onClose, onDone }) {
-  return html`<${Change} danger title=${`Delete ${name}`} verb="Delete it" onClose=${onClose} onDone=${onDone} done=${`${name} is deleted.`}
+  return html`<${Ask} danger title=${`Delete ${name}`} verb="Delete it" onClose=${onClose} onDone=${onDone} done=${`${name} is deleted.`}
     request=${() => ({ method: "DELETE", path: topicPath(ns, topic, "schedules", name) })}>
-    <p>It fires no more. Messages that it has sent stay.</p></${Change}>`;
+    <p>It fires no more. Messages that it has sent stay.</p></${Ask}>`;
 }
 
 function NewSchedule({ ns, topic, onClose, onDone }) {
@@ -97,14 +89,14 @@ function NewSchedule({ ns, topic, onClose, onDone }) {
   const timing = () => (kind === "interval_ms" ? { interval_ms: Number(when) } : { [kind]: when, zone });
   const request = () => (name && when
     ? { method: "PUT", path: topicPath(ns, topic, "schedules", name), body: { ...timing(), body } } : null);
-  return html`<${Change} title=${`New schedule of ${topic}`} verb="Make it" request=${request} onClose=${onClose} onDone=${onDone}
+  return html`<${Ask} title=${`New schedule of ${topic}`} verb="Make it" request=${request} onClose=${onClose} onDone=${onDone}
     done=${({ explain }) => `${name}: ${explain}.`}>
     <${Field} label="Name" value=${name} onInput=${setName} />
     <${Choice} label="Form" value=${kind} onInput=${setKind} options=${[["cron", "cron"], ["interval_ms", "interval in ms"], ["rrule", "RRULE"]]} />
     <${Field} label="When" value=${when} onInput=${setWhen} />
     ${kind !== "interval_ms" && html`<${Field} label="Zone" value=${zone} onInput=${setZone} />`}
     <${Field} label="Body" type="area" value=${body} onInput=${setBody} rows="3" />
-    <${Tried} ns=${ns} topic=${topic} timing=${timing()} /></${Change}>`;
+    <${Tried} ns=${ns} topic=${topic} timing=${timing()} /></${Ask}>`;
 }
 
 /** The first firings that it would have. */

@@ -1,36 +1,22 @@
 // Dialogs that change a topic: make, pause, purge, drop it, change a setting, send a message.
-import { html, useState } from "../core/view.js";
-import { call, topicPath } from "../core/api.js";
-import { parse, write } from "../core/json.js";
-import { go, link } from "../core/router.js";
-import { parseTime, stamp } from "../core/time.js";
-import { useApp } from "../core/context.js";
-import { Ask, Choice, Field } from "../parts/dialog.js";
-
-/** Make a call of a dialog. */
-const make = ({ method, path, body }) => call(method, path, { body });
-
-/** A dialog around one call, with what is common to all of them. */
-export function Change({ done, onDone, ...props }) {
-  const { session, say } = useApp();
-  return html`<${Ask} act=${make} needsToken=${session.principal !== null} ...${props}
-    onDone=${(answer) => { say(typeof done === "function" ? done(answer) : done); onDone?.(answer); }} />`;
-}
+import {
+  Ask, Choice, Field, go, html, link, parse, parseTime, stamp, topicPath, useState, write,
+} from "../parts/all.js";
 
 export function NewTopic({ ns, onClose }) {
   const [name, setName] = useState("");
   const request = () => (name ? { method: "PUT", path: topicPath(ns, name), body: {} } : null);
-  return html`<${Change} title="New topic" verb="Make it" request=${request} onClose=${onClose}
+  return html`<${Ask} title="New topic" verb="Make it" request=${request} onClose=${onClose}
     done=${`${name} is there.`} onDone=${() => go(link(["topics", ns, name]))}>
-    <${Field} label="Name" value=${name} onInput=${setName} help="Letters, digits, dots, hyphens and underscores." /></${Change}>`;
+    <${Field} label="Name" value=${name} onInput=${setName} help="Letters, digits, dots, hyphens and underscores." /></${Ask}>`;
 }
 
 export function Pause({ ns, topic, paused, onClose, onDone }) {
   const verb = paused ? "resume" : "pause";
-  return html`<${Change} title=${`${paused ? "Resume" : "Pause"} ${topic}`} verb=${paused ? "Resume" : "Pause"}
+  return html`<${Ask} title=${`${paused ? "Resume" : "Pause"} ${topic}`} verb=${paused ? "Resume" : "Pause"}
     request=${() => ({ method: "POST", path: topicPath(ns, topic, verb), body: {} })} onClose=${onClose}
     done=${paused ? "Deliveries go on." : "Deliveries have stopped."} onDone=${onDone}>
-    <p>${paused ? "Consumers get messages again." : "Consumers get no messages until it is resumed. Sends and acks go on."}</p></${Change}>`;
+    <p>${paused ? "Consumers get messages again." : "Consumers get no messages until it is resumed. Sends and acks go on."}</p></${Ask}>`;
 }
 
 export function Purge({ ns, topic, group, onClose, onDone }) {
@@ -38,11 +24,11 @@ export function Purge({ ns, topic, group, onClose, onDone }) {
   const [typed, setTyped] = useState("");
   const body = { ...(group && { group }), ...(force && { force }) };
   const request = () => (typed === topic ? { method: "POST", path: topicPath(ns, topic, "purge"), body } : null);
-  return html`<${Change} danger title=${`Purge ${topic}`} verb="End the messages" request=${request} onClose=${onClose}
+  return html`<${Ask} danger title=${`Purge ${topic}`} verb="End the messages" request=${request} onClose=${onClose}
     done=${({ purged }) => `${purged} messages were ended.`} onDone=${onDone}>
     <p>Ends all waiting and ready messages of ${group ? `the group ${group}` : "all groups"}. They cannot be brought back.</p>
     <p><label><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> leased ones too</label></p>
-    <${Field} label="Type the topic's name to confirm" value=${typed} onInput=${setTyped} /></${Change}>`;
+    <${Field} label="Type the topic's name to confirm" value=${typed} onInput=${setTyped} /></${Ask}>`;
 }
 
 export function Drop({ ns, topic, onClose }) {
@@ -50,10 +36,10 @@ export function Drop({ ns, topic, onClose }) {
   const [typed, setTyped] = useState("");
   const path = `${topicPath(ns, topic)}${force ? "?force=true" : ""}`;
   const request = () => (typed === topic ? { method: "DELETE", path } : null);
-  return html`<${Change} danger title=${`Delete ${topic}`} verb="Delete it" request=${request} onClose=${onClose}
+  return html`<${Ask} danger title=${`Delete ${topic}`} verb="Delete it" request=${request} onClose=${onClose}
     done=${`${topic} is deleted.`} onDone=${() => go(link(["topics"], { ns: ns === "default" ? "" : ns }))}>
     <p><label><input type="checkbox" checked=${force} onChange=${(event) => setForce(event.target.checked)} /> also if it has living messages, which end</label></p>
-    <${Field} label="Type the topic's name to confirm" value=${typed} onInput=${setTyped} /></${Change}>`;
+    <${Field} label="Type the topic's name to confirm" value=${typed} onInput=${setTyped} /></${Ask}>`;
 }
 
 export function Setting({ ns, topic, name, value, onClose, onDone }) {
@@ -66,9 +52,9 @@ export function Setting({ ns, topic, name, value, onClose, onDone }) {
       throw new Error(`${text} is no JSON: write a number, true, false, null, a "word" or an {"object": 1}`);
     }
   };
-  return html`<${Change} title=${`${name} of ${topic}`} verb="Change it" request=${request} onClose=${onClose}
+  return html`<${Ask} title=${`${name} of ${topic}`} verb="Change it" request=${request} onClose=${onClose}
     done=${`${name} is changed.`} onDone=${onDone}>
-    <${Field} label="Value, as JSON" value=${text} onInput=${setText} help="null: the default." /></${Change}>`;
+    <${Field} label="Value, as JSON" value=${text} onInput=${setText} help="null: the default." /></${Ask}>`;
 }
 
 export function Send({ ns, topic, onClose, onDone }) {
@@ -84,13 +70,13 @@ export function Send({ ns, topic, onClose, onDone }) {
       body, ...(due !== "now" && { deliver_at_ms: at }), ...(id && { id }), ...(key && { key }),
       ...(words.length && { tags: words }) } };
   };
-  return html`<${Change} title=${`Send to ${topic}`} verb="Send" request=${request} onClose=${onClose} onDone=${onDone}
+  return html`<${Ask} title=${`Send to ${topic}`} verb="Send" request=${request} onClose=${onClose} onDone=${onDone}
     done=${({ id: made, deliver_at_ms: at }) => `${made} is due ${stamp(at)}.`}>
     <${Field} label="Body" type="area" value=${body} onInput=${setBody} rows="4" />
     <${Field} label="Due" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" />
     <${Field} label="Id" value=${id} onInput=${setId} help="Empty: the broker makes one." />
     <${Field} label="Key" value=${key} onInput=${setKey} />
-    <${Field} label="Tags" value=${tags} onInput=${setTags} help="Words, with spaces between." /></${Change}>`;
+    <${Field} label="Tags" value=${tags} onInput=${setTags} help="Words, with spaces between." /></${Ask}>`;
 }
 
 export function NewGroup({ ns, topic, onClose, onDone }) {
@@ -98,9 +84,9 @@ export function NewGroup({ ns, topic, onClose, onDone }) {
   const [kind, setKind] = useState("lasting");
   const body = kind === "lasting" ? {} : { ephemeral: true };
   const request = () => (name ? { method: "PUT", path: topicPath(ns, topic, "groups", name), body } : null);
-  return html`<${Change} title=${`New group of ${topic}`} verb="Make it" request=${request} onClose=${onClose} onDone=${onDone}
+  return html`<${Ask} title=${`New group of ${topic}`} verb="Make it" request=${request} onClose=${onClose} onDone=${onDone}
     done=${`${name} gets the messages that are sent from now on.`}>
     <${Field} label="Name" value=${name} onInput=${setName} />
     <${Choice} label="Kind" value=${kind} onInput=${setKind}
-      options=${[["lasting", "lasting"], ["ephemeral", "ephemeral: dropped when nobody receives"]]} /></${Change}>`;
+      options=${[["lasting", "lasting"], ["ephemeral", "ephemeral: dropped when nobody receives"]]} /></${Ask}>`;
 }

@@ -1,17 +1,10 @@
 // One topic: its states, rates, consumers, groups, settings, and its load to come.
-import { html } from "../core/view.js";
-import { get, topicPath } from "../core/api.js";
-import { write } from "../core/json.js";
-import { useLive } from "../core/live.js";
-import { noteNow, relative } from "../core/time.js";
-import { useApp } from "../core/context.js";
-import { link } from "../core/router.js";
-import { Loaded } from "../parts/failure.js";
+import {
+  counted, Counts, Facts, get, html, link, Loaded, noteNow, number, relative, Table, Tag, Time,
+  TopicHead, topicPath, useApp, useLive, write,
+} from "../parts/all.js";
 import { Slots } from "../parts/forecast.js";
 import { Cause } from "../parts/late.js";
-import { Facts, Table } from "../parts/table.js";
-import { TopicHead } from "../parts/topic-head.js";
-import { Counts, number, Tag, Time } from "../parts/values.js";
 import { Drop, NewGroup, Pause, Purge, Send, Setting } from "./topic-changes.js";
 
 export function Topic({ names: { ns, topic }, query: { group = "" } }) {
@@ -73,25 +66,25 @@ function Now({ stats }) {
 function Consumers({ stats }) {
   return html`<${Table} caption="Consumers with messages under lease" rows=${stats.consumers} keyOf=${({ name }) => name}
       empty="No named consumer has a message." columns=${[
-        { name: "name", title: "Consumer", cell: ({ name }) => name },
-        { name: "leased", title: "Leased", number: true, cell: ({ leased }) => number(leased) }]} />
+        { title: "Consumer", cell: ({ name }) => name },
+        counted("Leased", "leased")]} />
     <p>Calls that wait for messages: <strong>${number(stats.waiting_receives)}</strong></p>`;
 }
 
 function Groups({ ns, topic, groups }) {
   const count = (name) => ({ name, title: name, number: true, cell: ({ counts }) => number(counts[name]) });
   return html`<${Table} caption="Groups" rows=${groups} keyOf=${({ group }) => group} empty="There are no groups." columns=${[
-    { name: "group", title: "Group", cell: ({ group, ephemeral }) => html`<a href=${link(["topics", ns, topic], { group })}>${group}</a> ${
+    { title: "Group", cell: ({ group, ephemeral }) => html`<a href=${link(["topics", ns, topic], { group })}>${group}</a> ${
       ephemeral && html`<${Tag}>ephemeral</${Tag}>`}` },
     count("waiting"), count("ready"), count("leased"), count("dead"),
-    { name: "delivered", title: "delivered", number: true, cell: ({ delivered }) => number(delivered) }]} />`;
+    counted("delivered", "delivered")]} />`;
 }
 
 function Settings({ settings, edit }) {
   const rows = Object.entries(settings);
   return html`<${Table} caption="Settings" rows=${rows} keyOf=${([name]) => name} columns=${[
-    { name: "name", title: "Setting", cell: ([name]) => html`<code>${name}</code>` },
-    { name: "value", title: "Value", cell: ([, value]) => html`<code>${write(value)}</code>` },
-    ...(edit ? [{ name: "edit", title: "Change", cell: ([name, value]) => html`<button type="button" class="small"
+    { title: "Setting", cell: ([name]) => html`<code>${name}</code>` },
+    { title: "Value", cell: ([, value]) => html`<code>${write(value)}</code>` },
+    ...(edit ? [{ title: "Change", cell: ([name, value]) => html`<button type="button" class="small"
       aria-label=${`Change ${name}`} onClick=${() => edit(name, value)}>Change</button>` }] : [])]} />`;
 }

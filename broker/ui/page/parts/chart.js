@@ -7,13 +7,20 @@ const WIDTH = 600;
 const HEIGHT = 120;
 const DASHES = ["", "8 4", "2 3"];
 
-/** The frame of a chart: its largest value, and the first and last time. */
-function Plot({ label, max, from, to, children }) {
+const SECONDS_MS = 600_000;
+
+/** Below a chart: the first and last time, with seconds if they are near each other. */
+export function Ends({ from, to }) {
   useZone();
-  const short = (ms) => stamp(ms).slice(5, 16);
+  const short = (ms) => stamp(ms).slice(5, to - from < SECONDS_MS ? 19 : 16);
+  return html`<p class="ends"><span>${short(from)}</span><span>${isUtc() ? "UTC" : ZONE}</span><span>${short(to)}</span></p>`;
+}
+
+/** The frame of a chart: its largest value, and its times. */
+function Plot({ label, max, from, to, children }) {
   return html`<figure class="chart"><figcaption>${label} <span class="far">up to ${number(max)}</span></figcaption>
     <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${label}>${children}</svg>
-    <p class="ends"><span>${short(from)}</span><span>${isUtc() ? "UTC" : ZONE}</span><span>${short(to)}</span></p></figure>`;
+    <${Ends} from=${from} to=${to} /></figure>`;
 }
 
 /** @param {{label: string, slots: Array<{from_ms: number, count: number}>}} props */

@@ -1,7 +1,8 @@
 // Dialogs: a change is described, its call can be copied, and only then it is made.
 import { html, useEffect, useRef, useState } from "../core/view.js";
-import { curlOf } from "../core/api.js";
+import { call, curlOf } from "../core/api.js";
 import { write } from "../core/json.js";
+import { useApp } from "../core/session.js";
 import { Copy } from "./values.js";
 import { Failure } from "./failure.js";
 
@@ -17,11 +18,12 @@ export function Dialog({ title, onClose, children }) {
 /**
  * A dialog around one call.
  * @param {{title: string, verb: string, danger?: boolean, request: () => {method: string,
- *   path: string, body?: any} | null, act: () => Promise<any>, onClose: () => void,
- *   onDone?: (answer: any) => void, needsToken: boolean}} props `request` is null while the input
- *   is not complete; it may raise an Error that says what is wrong
+ *   path: string, body?: any} | null, done: string | ((answer: any) => string),
+ *   onClose: () => void, onDone?: (answer: any) => void}} props `request` is null while the input is
+ *   not complete; it may raise an Error that says what is wrong. `done` is said after the call.
  */
-export function Ask({ title, verb, danger, request, act, onClose, onDone, needsToken, children }) {
+export function Ask({ title, verb, danger, request, done, onClose, onDone, children }) {
+  const { session, say } = useApp();
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   let wanted = null;
@@ -37,8 +39,9 @@ export function Ask({ title, verb, danger, request, act, onClose, onDone, needsT
     setBusy(true);
     setError(null);
     try {
-      const answer = await act(wanted);
+      const answer = await call(wanted.method, wanted.path, { body: wanted.body });
       onClose();
+      say(typeof done === "function" ? done(answer) : done);
       onDone?.(answer);
     } catch (problem) {
       setError(problem);
@@ -53,7 +56,7 @@ export function Ask({ title, verb, danger, request, act, onClose, onDone, needsT
       <button type="submit" class=${danger ? "danger" : "main"} disabled=${!wanted || busy}>${verb}</button>
       <button type="button" onClick=${onClose}>Close</button>
       ${wanted && html`<${Copy} label="Copy as curl"
-        text=${curlOf({ method: wanted.method, url: wanted.path, body }, needsToken)} />`}
+        text=${curlOf({ method: wanted.method, url: wanted.path, body }, session.principal !== null)} />`}
     </div></form></${Dialog}>`;
 }
 

@@ -2,7 +2,7 @@
 import { html } from "../core/view.js";
 import { stamp, useZone } from "../core/time.js";
 import { Bars } from "./chart.js";
-import { Table } from "./table.js";
+import { counted, Table } from "./table.js";
 import { number, Time } from "./values.js";
 
 /** The slot with the most messages; null if there are none. */
@@ -19,7 +19,7 @@ export function Slots({ label, slots }) {
       : "Nothing is due in this time."}</p>
     ${filled.length > 0 && html`<details><summary>The numbers</summary>
       <${Table} caption=${label} rows=${filled} keyOf=${({ from_ms: ms }) => ms} columns=${[
-        { name: "from", title: "From", cell: ({ from_ms: ms }) => stamp(ms) },
-        { name: "count", title: "Messages", number: true, cell: ({ count }) => number(count) },
-        ...(slots[0].firings === undefined ? [] : [{ name: "firings", title: "And firings", number: true, cell: ({ firings }) => number(firings) }])]} /></details>`}</div>`;
+        { title: "From", cell: ({ from_ms: ms }) => stamp(ms) },
+        counted("Messages", "count"),
+        ...(slots[0].firings === undefined ? [] : [counted("And firings", "firings")])]} /></details>`}</div>`;
 }

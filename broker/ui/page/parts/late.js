@@ -1,7 +1,7 @@
 // Why messages are late: the causes in words, and the waits of one message.
 import { html } from "../core/view.js";
 import { link } from "../core/router.js";
-import { length } from "../core/time.js";
+import { brokerNow, length } from "../core/time.js";
 import { Table } from "./table.js";
 import { Tag, Time } from "./values.js";
 
@@ -17,13 +17,21 @@ const WORDS = {
 /** A cause, by its name in the API and in words. */
 export const Cause = ({ of }) => html`<${Tag} tone="warn">${of.replaceAll("_", " ")}</${Tag}> ${WORDS[of]}`;
 
-/** The waits of a message between ready and handed out, if the broker tells them. */
-export function Waits({ waits, ns, topic, group }) {
+/** The cause of the longest wait in a time, in a word or two; nothing if none is known. */
+export const longest = (waits = [], from, until) => waits
+  .filter(({ from_ms: begin, until_ms: end }) => begin < until && end > from)
+  .reduce((most, each) => (most && most.until_ms - most.from_ms >= each.until_ms - each.from_ms ? most : each), null)
+  ?.cause.replaceAll("_", " ");
+
+/** The waits of a message between ready and handed out, if the broker tells them; `since`: it is
+ *  ready from then until now. */
+export function Waits({ waits, since, ns, topic, group }) {
   if (!waits?.length) return null;
   return html`<section aria-labelledby="late"><h3 id="late">Why late</h3>
     <${Table} caption="Waits" rows=${waits} keyOf=${({ from_ms: ms, cause }) => `${ms} ${cause}`} columns=${[
-      { name: "from", title: "From", cell: ({ from_ms: ms }) => html`<${Time} ms=${ms} />` },
-      { name: "length", title: "For", cell: ({ from_ms: from, until_ms: until }) => (until == null ? "until now" : length(Number(until) - Number(from))) },
-      { name: "cause", title: "Cause", cell: ({ cause }) => html`<${Cause} of=${cause} />` },
-      { name: "by", title: "Held by", cell: ({ held_by: id }) => id && html`<a class="id" href=${link(["topics", ns, topic, "messages", id], { group })}>${id}</a>` }]} /></section>`;
+      { title: "From", cell: ({ from_ms: ms }) => html`<${Time} ms=${ms} />` },
+      { title: "For", cell: (wait) => (since && wait === waits.at(-1) && wait.until_ms > since
+        ? `${length(brokerNow() - wait.from_ms)}, until now` : length(wait.until_ms - wait.from_ms)) },
+      { title: "Cause", cell: ({ cause }) => html`<${Cause} of=${cause} />` },
+      { title: "Held by", cell: ({ held_by: id }) => id && html`<a class="id" href=${link(["topics", ns, topic, "messages", id], { group })}>${id}</a>` }]} /></section>`;
 }

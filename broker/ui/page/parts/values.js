@@ -22,15 +22,17 @@ export function bytes(value) {
   return `${at ? size.toFixed(1) : size} ${SIZES[at]}`;
 }
 
-/** A time in the chosen zone; its tooltip has the other zone and the distance from now. */
-export function Time({ ms, distance = false }) {
+/** A time in the chosen zone; its tooltip has the other zone and the distance from now. `full`: with
+ *  all of that beside it. */
+export function Time({ ms, distance, full }) {
   useZone();
   if (ms == null) return html`<span class="none">–</span>`;
   const other = isUtc() ? `${stamp(ms, { utc: false })} ${ZONE}` : `${stamp(ms, { utc: true })} UTC`;
   const at = new Date(Number(ms));
   const iso = Number.isNaN(at.getTime()) ? undefined : at.toISOString();
   return html`<time datetime=${iso} title=${`${other}, ${relative(ms)}`}>${stamp(ms)}${
-    distance && html` <span class="far">${relative(ms)}</span>`}</time>`;
+    (distance || full) && html` <span class="far">${relative(ms)}</span>`}</time>${
+    full && html`<br /><small>${other}<br />${ms} ms</small>`}`;
 }
 
 /** The mark of each state, so that none is told by its colour alone. */
