@@ -62,7 +62,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
 
         Port 0: any free one. It is served until the broker is closed, without authentication: keep
         to a loopback address. Raises OSError if the address cannot be used, ValueError if the port
-        is not from 0 to 65535.
+        is not from 0 to 65535, TypeError if it is no integer or the host no text.
         """
         return self._opened.serve_ui(host, port)
 

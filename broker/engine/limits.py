@@ -111,6 +111,8 @@ class Limits:
     """Topics with their own metrics; the others are summed, so that a scrape stays below 1 MB."""
     connections_max: int = 20_000
     """Open connections of clients, with those of Redis clients; at most half of the descriptors."""
+    live_streams_max: int = 100
+    """Open streams of live reads, such as those of dashboards: each reads again every 2 s."""
     clock_offset_warn_ms: int = 250
     """Offset between the clocks of two nodes: NTP keeps them within some milliseconds, so a larger
     one means that it does not work on one of them."""

@@ -33,6 +33,10 @@ class OpenStreams:
     def __len__(self) -> int:
         return self._count
 
+    def of(self, group: GroupKey) -> int:
+        """The number of streams of a group."""
+        return len(self._streams.get(group, ()))
+
     def add(self, group: GroupKey, stream: OpenStream) -> None:
         """Note a stream that has begun."""
         self._streams.setdefault(group, set()).add(stream)

@@ -26,6 +26,7 @@ from delaylog.broker.embedded.carrying import answer_to
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.waits.driving import LoopDriver
 from delaylog.broker.engine.access.grants import RIGHTS
+from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
 from delaylog.broker.ui.files import UI, answer_of
 from delaylog.broker.web.answering import send_pieces
@@ -45,8 +46,12 @@ class UiThread:
 
     def __init__(self, node: EmbeddedNode, host: str, port: int) -> None:
         """Serve until `close`. Raises OSError if the address cannot be used, ValueError if
-        the port is not from 0 to 65535.
+        the port is not from 0 to 65535, TypeError if it is no integer or the host no text.
         """
+        if type(port) is not int:
+            raise TypeError(f"port is {port!r}: give an integer, such as 0 (any free one)")
+        if type(host) is not str:
+            raise TypeError(f"host is {host!r}: give an address or a name as a str")
         if not 0 <= port <= PORT_MAX:
             raise ValueError(f"port is {port}: give 0 (any free one) to {PORT_MAX}")
         self._node = node
@@ -111,13 +116,14 @@ class UiThread:
             if answer is None and path == SESSION and request.method == "GET":
                 answer = Answer(orjson.dumps(_who()), JSON)
             if path == LIVE and request.method == "GET":
-                live = Live(query, lambda each: carry("GET", each, {}, b""), self._streams)
+                most = self._node.engine.state.limits.live_streams_max
+                live = Live(query, lambda each: carry("GET", each, {}, b""), self._streams, most)
                 return await send_pieces(request, live.answer(), "", log.error)
             if answer is None:
                 answer = await carry(
                     request.method, request.raw_path, request.headers, await request.read()
                 )
-        except Problem as refusal:
+        except EngineError as refusal:
             answer = problem_answer(refusal)
         except web.HTTPRequestEntityTooLarge:
             answer = problem_answer(Problem("too_large", "a request has at most 1 MiB here"))

@@ -98,10 +98,15 @@ class LeanResponse(web.StreamResponse):
 
 def response_of(answer: Answer, request_id: str = "") -> web.Response:
     """An answer as an aiohttp response."""
-    headers = {"Content-Type": answer.kind, **NAMED, **answer.headers}
-    if request_id:
-        headers[HEADER] = request_id
-    return web.Response(body=answer.body, status=answer.status, headers=headers)
+    return web.Response(
+        body=answer.body, status=answer.status, headers=_headers(answer, request_id)
+    )
+
+
+def _headers(answer: Answer | Stream, request_id: str) -> dict[str, str]:
+    """The headers of an answer; a request has no id beside an embedded broker."""
+    named = {HEADER: request_id} if request_id else {}
+    return {"Content-Type": answer.kind, **NAMED, **answer.headers, **named}
 
 
 async def send_pieces(
@@ -115,8 +120,7 @@ async def send_pieces(
     """
     if answer.flow is not None and request.transport is not None:
         _end_unheard(request.transport)
-    headers = {"Content-Type": answer.kind, **NAMED, **answer.headers, HEADER: request_id}
-    response = web.StreamResponse(headers=headers)
+    response = web.StreamResponse(headers=_headers(answer, request_id))
     try:
         async with aclosing(answer.pieces) as pieces:
             async for piece in pieces:

@@ -340,7 +340,9 @@ class HttpFace:
             except Exception as error:
                 return self._refusal(error, inner, path)
 
-        return Live(ctx.query_text, read, self._node.waiters.streams).answer()
+        node = self._node
+        streams_max = node.engine.state.limits.live_streams_max
+        return Live(ctx.query_text, read, node.waiters.streams, streams_max).answer()
 
     async def _carry_camellia(self, ctx: HttpContext, handler: HttpHandler, path: str) -> AnyAnswer:
         role = self._node.role

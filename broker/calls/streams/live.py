@@ -2,7 +2,8 @@
 
 A browser opens at most six connections to a server, so a page has one stream for all that it shows.
 The reads are repeated only while the stream is open, and only when the client has taken the event
-before; what they answer is compared by its hash, so a stream keeps no answers.
+before; what they answer is compared by its hash, so a stream keeps no answers. A client that reads
+nothing costs one answer, and a little more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.streams.events import EVENTS, HEADERS
 from delaylog.broker.calls.streams.frames import end_event
+from delaylog.broker.engine.errors import QuotaRefusal
 from delaylog.broker.host.open_streams import OpenStreams
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ EVERY_SECONDS: Final = 2.0
 """Pause between two rounds of reads; it is the heartbeat too."""
 IDLE_FACTOR: Final = 5
 """Slow reads are repeated less often: a stream pauses this many times as long as they took."""
+EVENT_BYTES: Final = 65_536
+"""An event ends after this size, so that a stream holds one answer and not all of a round."""
 _PLACE: Final = ("", "", "")
 """A live stream belongs to no group."""
 
@@ -41,9 +45,14 @@ class Live:
     """The live reads of one client. All methods belong to the loop's thread."""
 
     def __init__(
-        self, query: str, read: Callable[[str], Awaitable[AnyAnswer]], streams: OpenStreams
+        self,
+        query: str,
+        read: Callable[[str], Awaitable[AnyAnswer]],
+        streams: OpenStreams,
+        streams_max: int,
     ) -> None:
-        """`read` answers a GET of a path with its query, also if it refuses it.
+        """`read` answers a GET of a path with its query, also if it refuses it. `streams_max` live
+        streams may be open at the same time: the first piece of a further one is a QuotaRefusal.
 
         Raises a Problem for a query without reads, or with too many.
         """
@@ -58,6 +67,7 @@ class Live:
             )
         self._read = read
         self._streams = streams
+        self._streams_max = streams_max
         self._told: dict[str, bytes] = {}
         self.ended: asyncio.Future[EngineError] = asyncio.get_running_loop().create_future()
         """Why the broker ends the stream, once it does."""
@@ -73,17 +83,32 @@ class Live:
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         now_s = asyncio.get_running_loop().time
+        if self._streams.of(_PLACE) >= self._streams_max:
+            raise QuotaRefusal(
+                f"{self._streams_max:,} live streams are open, the most that this node has; "
+                "try again when one has ended"
+            )
         self._streams.add(_PLACE, self)
         try:
             while not self.ended.done():
                 began_s = now_s()
-                found = [await self._look(path) for path in (*self._paths,)]
-                yield b"data: {%b}\n\n" % b",".join(each for each in found if each)
+                async for members in self._round():
+                    yield b"data: {%b}\n\n" % b",".join(members)
                 pause_s = max(EVERY_SECONDS, IDLE_FACTOR * (now_s() - began_s))
                 await asyncio.wait((self.ended,), timeout=pause_s)
             yield end_event(self.ended.result())
         finally:
             self._streams.remove(_PLACE, self)
+
+    async def _round(self) -> AsyncGenerator[list[bytes], None]:
+        """The members of each event of a round; of the last one, perhaps none."""
+        members: list[bytes] = []
+        for path in (*self._paths,):
+            if sum(map(len, members)) > EVENT_BYTES:
+                yield members
+                members = []
+            members += filter(None, (await self._look(path),))
+        yield members
 
     async def _look(self, path: str) -> bytes:
         """The member of a read whose answer differs from the last one; null: it is refused."""

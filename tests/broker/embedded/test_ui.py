@@ -70,6 +70,17 @@ def test_changes_and_refusals(open_embedded: Any) -> None:
     assert ask(url, "/v1/clock", None, Host="evil.example")[0] == 421
 
 
+def test_live_reads(open_embedded: Any) -> None:
+    """They are a stream, without the id that a server gives to each request."""
+    broker = open_embedded(clock=ManualClock())
+    url = broker.serve_ui().removesuffix("/ui/")
+    with urllib.request.urlopen(f"{url}/v1/live?read=/v1/clock", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert "X-Request-Id" not in answer.headers
+        assert json.loads(answer.readline().removeprefix(b"data: "))["/v1/clock"]["now_ms"]
+        broker.close()
+
+
 def test_it_ends_with_the_broker(open_embedded: Any) -> None:
     broker = open_embedded()
     url = broker.serve_ui()
@@ -96,6 +107,9 @@ def test_addresses_that_cannot_be_used(open_embedded: Any) -> None:
     for port in (-1, 65_536, 70_000):
         with pytest.raises(ValueError, match=f"port is {port}: give 0 .* to 65535"):
             broker.serve_ui(port=port)
+    for option, value in (("port", "80"), ("port", True), ("port", None), ("host", None)):
+        with pytest.raises(TypeError, match=f"{option} is {value!r}: give an? "):
+            broker.serve_ui(**{option: value})
     for host in ("x" * 70, "no-such-host.invalid"):
         with pytest.raises((OSError, UnicodeError)):
             broker.serve_ui(host=host)

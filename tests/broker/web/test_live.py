@@ -132,7 +132,7 @@ async def test_nothing_is_read_without_a_client(monkeypatch: pytest.MonkeyPatch)
         return Answer(b"%d" % len(asked), JSON, 404 if path == "/no" else 200)
 
     streams = OpenStreams()
-    pieces = Live("read=/a&read=/no", read, streams).answer().pieces
+    pieces = Live("read=/a&read=/no", read, streams, 1).answer().pieces
     await asyncio.sleep(0.05)
     assert (asked, len(streams)) == ([], 0)
     assert await anext(pieces) == b'data: {"/a":1,"/no":null}\n\n'
@@ -149,7 +149,7 @@ async def test_a_node_that_stops_ends_its_streams() -> None:
         return Answer(b"1", JSON)
 
     streams = OpenStreams()
-    pieces = Live("read=/a", read, streams).answer().pieces
+    pieces = Live("read=/a", read, streams, 1).answer().pieces
     await anext(pieces)
     streams.end_all(StopsError("the node stops; connect again"))
     assert (await anext(pieces)).startswith(b"event: end\n")
@@ -187,15 +187,54 @@ async def test_a_stream_ends_with_the_session(
         assert "/v1/clock" in await events.next()
 
 
+async def test_the_number_of_streams_is_bounded(start_broker: Any, assert_problem: Any) -> None:
+    """Beyond the limit 429 with Retry-After; the place of a stream that has ended is free."""
+    broker = start_broker(limits="live_streams_max = 2")
+    async with live(broker.url, "/v1/clock") as one:
+        await one.next()
+        async with live(broker.url, "/v1/clock") as other:
+            await other.next()
+            refused = await asyncio.to_thread(broker.call, "GET", path_of("/v1/clock"))
+            assert "2 live streams are open" in assert_problem(refused, 429, "quota")["detail"]
+            assert refused.headers["Retry-After"] == "1"
+            assert await other.next()
+        await asyncio.to_thread(broker.await_metric, "delaylog_streams", 1)
+        async with live(broker.url, "/v1/clock") as again:
+            assert "/v1/clock" in await again.next()
+
+
+async def test_a_stream_holds_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Purpose: reads of large answers cost no more memory than one. Method: a client that does not
+    take the first event; the reads after it are not made."""
+    monkeypatch.setattr("delaylog.broker.calls.streams.live.EVENT_BYTES", 100)
+    asked: list[str] = []
+
+    async def read(path: str) -> Answer:
+        asked.append(path)
+        return Answer(b"%d" % 10**60, JSON)
+
+    pieces = Live("&".join(f"read=/{n}" for n in range(5)), read, OpenStreams(), 1).answer().pieces
+    first = await anext(pieces)
+    assert asked == ["/0", "/1"]
+    events = [first, await anext(pieces), await anext(pieces)]
+    told = [list(json.loads(each.removeprefix(b"data: "))) for each in events]
+    assert told == [["/0", "/1"], ["/2", "/3"], ["/4"]]
+    await pieces.aclose()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such timeout")
 def test_a_client_that_takes_nothing_is_cut(broker: Any, topic: str) -> None:
-    """Purpose: a slow reader holds one round of answers, and its reads wait for it."""
+    """Purpose: a slow reader holds one answer, and its reads wait for it."""
     path = f"/v1/topics/{topic}"
-    many = [{"body": "x" * 10_000, "delay_ms": 3_600_000}] * 100
-    broker.post(f"{path}/messages", many)
-    reads = [f"{path}/messages?limit={100 - n}" for n in range(READS_MAX)]
+    for n in range(READS_MAX):
+        large = {"id": f"m{n}", "body": "x" * 2_000_000, "delay_ms": 3_600_000}
+        broker.post(f"{path}/messages", large)
+    reads = [f"{path}/messages/m{n}" for n in range(READS_MAX)]
+    before = broker.memory_bytes("VmHWM")
     with broker.connect() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         sock.sendall(f"GET {path_of(*reads)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         broker.await_metric("delaylog_streams", 1)
         broker.await_metric("delaylog_streams", 0)
+    # All of the answers would be 40 MB.
+    assert broker.memory_bytes("VmHWM") - before < 20 << 20
