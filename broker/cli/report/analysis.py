@@ -115,9 +115,8 @@ def _spans(
 
 
 def _absences(rows: Sequence[MinuteRow], window: Window) -> Iterator[Incident]:
-    if not rows or rows[0].minute > window.first:
-        end = rows[0].minute if rows else window.end
-        yield Incident(window.first, end, "the broker was down")
+    if rows and rows[0].minute > window.first:
+        yield Incident(window.first, rows[0].minute, "the broker was down")
     for before, after in pairwise(rows):
         if after.minute > before.minute + 1:
             # A process that stood still, or could not write the file, goes on as the same run.
@@ -128,7 +127,7 @@ def _absences(rows: Sequence[MinuteRow], window: Window) -> Iterator[Incident]:
         if after.leading != before.leading:
             what = "began to lead" if after.leading else "ceased to lead"
             yield Incident(after.minute, after.minute + 1, f"the node {what}")
-    if rows and rows[-1].minute + 1 < window.end:
+    known = rows[-1].minute + 1 if rows else window.first
+    if known < window.end:
         # Whether it is the same run will be in the next row.
-        what = "the broker is down, or writes no figures"
-        yield Incident(rows[-1].minute + 1, window.end, what)
+        yield Incident(known, window.end, "the broker is down, or writes no figures")

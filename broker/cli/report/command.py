@@ -81,17 +81,16 @@ def report_command(args: argparse.Namespace) -> int:
             f"{folder} has no file {FILE!r}: a broker makes it within a minute"
         ) from None
     rows = [row for row in known if row.minute >= first]
-    if not rows:
-        raise UsageError(f"{folder}/{FILE} has no figures of that time: give a longer --since")
-    if rows == known:
+    if rows and rows == known:
         # Before its first row there was no broker.
         first = rows[0].minute
-    window = Window(first, max(end, rows[-1].minute + 1))
+    window = Window(first, max(end, rows[-1].minute + 1 if rows else first + 1))
     text = page(rows, f"delaylog: {folder}", args.late, window)
     # Names of topics and ids of messages are in it, as in the data folder: only its owner reads it.
     fd = os.open(args.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     with open(fd, "w", encoding="utf-8") as file:
         file.write(text)
     members = {"file": args.out, "minutes": len(rows)}
-    say(args, members, f"{args.out}: {len(rows)} minutes")
+    why = "" if rows else ": there are no figures of that time, give a longer --since"
+    say(args, members, f"{args.out}: {len(rows)} minutes{why}")
     return DONE

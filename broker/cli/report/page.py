@@ -1,4 +1,4 @@
-"""The page of `delaylog report`: objective, charts, incidents, and the latest messages."""
+"""The page of `delaylog report`: objective, charts, incidents, and the longest delays."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ def page(rows: Sequence[MinuteRow], title: str, late_ms: int, window: Window) ->
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>",
+        "" if rows else "<p>There are no figures of this time.</p>",
         _summary(rows, late_ms),
         *_charts(rows, late_ms, window),
         "<h2>Incidents</h2>",
         _table(("from (UTC)", "minutes", "what"), map(_incident, found))
         if found
         else "<p>none</p>",
-        "<h2>Latest messages</h2><p>Of each minute, the latest message of the three latest groups."
-        "</p>",
+        "<h2>Longest delays</h2><p>Of the messages that were handed out in a minute, the one that "
+        "was handed out longest after its due time, of each of the three groups with the longest. "
+        "Messages that nobody has taken yet are not among them: they are under Incidents.</p>",
         _latest(rows),
         "</html>",
     ]

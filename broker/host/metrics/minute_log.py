@@ -134,7 +134,7 @@ class MinuteLog:
             out_late=out_late,
             syncs=syncs,
             loop_lags=loop_lags,
-            disk_full=node.refusing_sends,
+            disk_full=node.space.take_refused(),
             disk_free=node.space.measured_bytes(),
             late=_late(state, grown, node.clock.now_ms()),
             untaken=self._untaken(groups, grown) if node.role.leading else [],

@@ -85,6 +85,7 @@ class MinuteRow:
     loop_lags: list[int] = field(default_factory=list)
     """Samples by bucket of `loop_lag.BOUNDS`."""
     disk_full: bool = False
+    """Sends were refused, at any time of the minute."""
     disk_free: int = 0
     """Bytes."""
     late: list[LateMessage] = field(default_factory=list)

@@ -39,8 +39,7 @@ def node(host: Host) -> Any:
         role=SimpleNamespace(leading=True),
         timings=Timings(),
         loop_lag=SimpleNamespace(histogram=Histogram(BOUNDS)),
-        space=SimpleNamespace(measured_bytes=lambda: 5),
-        refusing_sends=False,
+        space=SimpleNamespace(measured_bytes=lambda: 5, take_refused=lambda: False),
         machine=REAL,
     )
 
