@@ -22,12 +22,13 @@ from delaylog.storage.calls.table import ALL
 
 T = TypeVar("T")
 _BASE: Final = "/v1/"
-TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+# Browsers and curl remove `.` and `..` from paths: /v1/ns/../topics/t would be another topic.
+TOPIC_NAME: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
 _NAMES: Final = {
-    "ns": (TOPIC_NAME, "a namespace is [A-Za-z0-9._-]{1,200}", None),
-    "topic": (TOPIC_NAME, "a topic is named [A-Za-z0-9._-]{1,200}", "topic"),
-    "group": (TOPIC_NAME, "a group is named [A-Za-z0-9._-]{1,200}", "group"),
+    "ns": (TOPIC_NAME, "a namespace is [A-Za-z0-9._-]{1,200}, but not . or ..", None),
+    "topic": (TOPIC_NAME, "a topic is named [A-Za-z0-9._-]{1,200}, but not . or ..", "topic"),
+    "group": (TOPIC_NAME, "a group is named [A-Za-z0-9._-]{1,200}, but not . or ..", "group"),
     "claim": (_ID, "a claim is named [A-Za-z0-9._:-]{1,200}", "claim"),
     "principal": (PRINCIPAL_NAME, "a principal is named [A-Za-z0-9._@-]{1,100}", "principal"),
     "transaction": (_ID, "a transaction's id is [A-Za-z0-9._:-]{1,200}", "transaction"),
@@ -95,18 +96,16 @@ def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
             under = place.under.get(raw)
         if under is None:
             name, under = place.name, place.named
-            if raw == "" and name in ("", "topic"):
-                # A slash at the end.
-                under = _Place(place.calls)
-            elif under is None:
+            # A slash at the end names nothing. Browsers and curl make /v1/topics/t/ of
+            # /v1/topics/t/messages/.. and a DELETE of that message must not delete the topic.
+            if under is None or raw == "":
                 raise _nothing(path)
-            else:
-                params[name] = raw
-                known = _NAMES.get(name)
-                if known is not None and not known[0].match(raw):
-                    if name != "topic" or (params.get("ns", "default"), raw) not in topics:
-                        raise Problem("bad_request", known[1], field=known[2])
-                    well_named = False
+            params[name] = raw
+            known = _NAMES.get(name)
+            if known is not None and not known[0].match(raw):
+                if name != "topic" or (params.get("ns", "default"), raw) not in topics:
+                    raise Problem("bad_request", known[1], field=known[2])
+                well_named = False
         place = under
     if not place.calls:
         raise _nothing(path)

@@ -36,6 +36,9 @@ class PrintableName(Name):
             raise self.wrong(
                 f"must have printable characters only and no space at its ends, not {value!a}", item
             )
+        if value in (".", ".."):
+            # Browsers and curl remove such names from paths: a pause would pause the topic.
+            raise self.wrong("must not be . or ..", item)
         return raw
 
 

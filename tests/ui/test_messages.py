@@ -276,3 +276,27 @@ def test_a_running_job_is_stopped(broker: Broker, look: Any, filled: str) -> Non
     (job, *_) = broker.call("GET", "/v1/jobs").json["jobs"]
     assert job["state"] == "cancelled"
     assert job["done"] < 6
+
+
+def test_a_replaced_message_is_shown_with_its_new_body(
+    broker: Broker, look: Any, topic: str
+) -> None:
+    """The body is read once a message, and an id may get another message meanwhile."""
+    sent = {"id": "one", "delay_ms": HOUR, "body": "the old body"}
+    broker.post(f"/v1/topics/{topic}/messages", sent)
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/messages/one")
+    window.press("Show the body").sees("the old body")
+    broker.post(f"/v1/topics/{topic}/messages", {**sent, "body": "the new one", "merge": "replace"})
+    window.sees("the new one")
+
+
+def test_a_message_named_dots_is_not_taken_for_its_topic(
+    broker: Broker, look: Any, topic: str
+) -> None:
+    """Browsers remove `..` from paths, so a cancel of that message would delete the topic."""
+    broker.post(f"/v1/topics/{topic}/messages", {"id": "..", "delay_ms": HOUR, "body": "x"})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/messages").follow("..")
+    window.sees("Use the command delaylog for ...")
+    assert [each for each in window.errors if "delaylog for .." not in each] == []
+    window.errors.clear()
+    assert broker.counts(topic)["waiting"] == 1  # type: ignore[index]

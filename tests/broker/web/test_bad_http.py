@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -90,7 +91,20 @@ def test_unknown_path(broker: Any, assert_problem: Any, path: str) -> None:
     assert_problem(broker.call("POST", path, OK), 404, "unknown")
 
 
-NAMES = ["a%20b", "a%2Fb", "%C3%A9", "%ff", "a%00", "a:b", "x" * 201, "a%0A", "~a", "a,b"]
+NAMES = [
+    "a%20b",
+    "a%2Fb",
+    "%C3%A9",
+    "%ff",
+    "a%00",
+    "a:b",
+    "x" * 201,
+    "a%0A",
+    "~a",
+    "a,b",
+    ".",
+    "%2e.",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,6 +116,23 @@ def test_bad_names(broker: Any, assert_problem: Any, name: str) -> None:
         assert_problem(broker.call("POST", f"{path}/receive", {}), 400, "bad_request")
         assert_problem(broker.call("GET", f"{path}/messages/a"), 400, "bad_request")
         assert_problem(broker.call("GET", f"{path}/stats"), 400, "bad_request")
+
+
+BELOW = ["messages/..", "groups/..", "schedules/..", "groups/x/../.."]
+
+
+@pytest.mark.parametrize("below", BELOW)
+def test_dots_that_a_client_removes_do_not_reach_the_topic(
+    broker: Any, assert_problem: Any, below: str
+) -> None:
+    """Browsers and curl ask for the folder above `..`, with a slash at the end: 404, no change."""
+    topic = f"/v1/topics/dots-{BELOW.index(below)}"
+    broker.call("PUT", topic, {})
+    path = urljoin("http://a/", f"{topic}/{below}").removeprefix("http://a")
+    assert path == f"{topic}/"
+    for method in ("DELETE", "PUT", "PATCH", "GET"):
+        assert_problem(broker.call(method, f"{path}?force=true", {}), 404, "unknown")
+    assert broker.call("GET", topic).status == 200
 
 
 RAW_PATHS = [

@@ -15,7 +15,7 @@ const state = { csrf: null, local: false, calls: [], changed: () => {}, onUnauth
 
 /** The CSRF token of the session; null without a session. */
 export const setCsrf = (csrf) => void (state.csrf = csrf);
-/** Whether this node follows: it answers reads from its own state, and changes nothing. */
+/** Whether this node follows: it only answers reads, from its own state. */
 export const setLocal = (local) => void (state.local = local);
 export const onUnauthorized = (act) => void (state.onUnauthorized = act);
 
@@ -24,12 +24,18 @@ export const calls = () => state.calls;
 export const forgetCalls = () => void (state.calls = []);
 export const onCalls = (act) => void (state.changed = act);
 
-/** The path of a topic, a namespace's topics, or what is below. */
-export const topicPath = (ns, topic, ...rest) =>
-  [ns === "default" ? "/v1" : `/v1/ns/${encodeURIComponent(ns)}`, "topics",
-    ...[topic, ...rest].filter((each) => each != null).map(encodeURIComponent)].join("/");
+/** Browsers remove dots from paths: a call about the message `..` would be about its topic. */
+function part(name) {
+  if (/^\.\.?$/.test(name)) throw new Refusal(400, "", `Use the command delaylog for ${name}.`);
+  return encodeURIComponent(name);
+}
 
-/** A path with its query; members that are null or empty are left out. */
+/** The path of topics, a topic, or what is below. */
+export const topicPath = (ns, topic, ...rest) =>
+  [ns === "default" ? "/v1" : `/v1/ns/${part(ns)}`, "topics",
+    ...[topic, ...rest].filter((each) => each != null).map(part)].join("/");
+
+/** A path with its query, without members that are null or empty. */
 export function withQuery(path, query = {}) {
   const given = Object.entries(query).filter(([, each]) => each != null && each !== "");
   const text = `${new URLSearchParams(given)}`;
@@ -80,7 +86,7 @@ function documentOf(text) {
   }
 }
 
-/** What the page shows live: answers and refusals, by URL. */
+/** Answers and refusals that are shown live, by URL. */
 export const told = new Map();
 
 /** Read. What `useLive` reads, with a signal that has `reads`, is noted there and in `told`. */
@@ -110,7 +116,7 @@ function remember(method, url, body) {
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** The same call as a command line for curl. The token is read from the environment. */
+/** The call as a command line for curl, which reads the token from the environment. */
 export function curlOf({ method, url, body }, needsToken) {
   const words = ["curl"];
   if (method !== "GET" && !(method === "POST" && body)) words.push("-X", method);

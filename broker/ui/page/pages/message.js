@@ -19,8 +19,8 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
   const kept = useRef({}).current;
   const found = useLive(async (signal) => {
     const message = await get(path, { group, body: false }, signal);
-    // A body never changes, and may be large: it is read once.
-    kept.own ??= await get(path, { group });
+    // A body may be large: it is read once a message.
+    if (kept.own?.sent_at_ms !== message.sent_at_ms) kept.own = await get(path, { group });
     const { headers, backoff, body, body_base64 } = kept.own;
     const mark = write([group, message.state, message.attempts, message.deliver_at_ms, message.lease_until_ms, Math.floor(Date.now() / LIFE_MS)]);
     if (mark !== kept.mark) {
