@@ -24,8 +24,21 @@ from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import READ_FORM, Call, Form
 from delaylog.client.errors import ClientError
 
+ANSWER_S: Final = 5.0
+"""How long a broker that is watched may take to answer; meanwhile the screen takes no keys."""
 TEXT_FORM: Final = Form(READ_FORM.content_type, "text/plain")
-METRICS: Final = Call("GET", "/metrics", None, TEXT_FORM, bytes.decode, repeatable=True)
+
+
+def _metrics(wire: bytes) -> str:
+    text = wire.decode()
+    if "\ndelaylog_info{" not in text:
+        raise ValueError("it has no metrics of delaylog; is the address that of a broker?")
+    return text
+
+
+METRICS: Final = Call(
+    "GET", "/metrics", None, TEXT_FORM, _metrics, repeatable=True, limit_s=ANSWER_S
+)
 
 
 def top_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +125,7 @@ async def _live(args: argparse.Namespace, transport: AsyncTransport, before: Scr
             body = table(rows, view, console.height - HEAD_LINES, console.width)
             if view.detail and view.topic is not None:
                 if stats is None or stats["topic"] != view.topic:
-                    stats = await _stats(args, view.topic)
+                    stats = await _stats(args, view.topic, error)
                 body = detail(change, args.namespace, stats)
             live.update(screen(change, body, error), refresh=True)
             key = await keyboard.key(max(next_s - time.monotonic(), 0))
@@ -120,9 +133,14 @@ async def _live(args: argparse.Namespace, transport: AsyncTransport, before: Scr
                 view.press(key)
 
 
-async def _stats(args: argparse.Namespace, topic: str) -> dict[str, Any]:
-    """The counts of a topic; `error` in place of them if it cannot be read."""
-    try:
-        return await call(args, "getStats", topic)
-    except ClientError as error:
-        return {"topic": topic, "counts": {}, "error": str(error)}
+async def _stats(args: argparse.Namespace, topic: str, error: str) -> dict[str, Any]:
+    """The counts of a topic; `error` in place of them if it cannot be read.
+
+    A broker that has just failed to answer, with `error`, is not asked: keys would wait again.
+    """
+    if not error:
+        try:
+            return await call(args, "getStats", topic)
+        except ClientError as failure:
+            error = str(failure)
+    return {"topic": topic, "counts": {}, "error": error}

@@ -6,6 +6,8 @@ Method: the metrics of a sound broker, changed in one place; and the command aga
 from __future__ import annotations
 
 import json
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import pytest
 from delaylog.broker.cli.doctor.broker_checks import CHECKS, NAMED_MAX, Examined, examine
 from delaylog.broker.cli.doctor.machine_checks import CHECKS as MACHINE_CHECKS
 from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
+from delaylog.broker.cli.watching.top import ANSWER_S
+from tests.starts.warm import as_text, run_warm
 
 SOUND = """
 delaylog_info{version="1.0"} 1
@@ -154,3 +158,23 @@ def test_the_machine_of_a_real_broker(broker: Any, run: Any, tmp_path: Path) -> 
     done = run(*words, str(tmp_path / "absent"))
     assert done.returncode == 2
     assert "cannot be measured" in done.stderr
+
+
+def test_a_broker_that_hangs(tmp_path: Path) -> None:
+    """It takes connections and answers nothing, as a stopped one does: that is a finding, soon, and
+    its machine is looked at, which may be the reason.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        began_s = time.monotonic()
+        done = as_text(
+            run_warm("doctor", "broker", "--json", "--url", url, "--folder", str(tmp_path))
+        )
+        took_s = time.monotonic() - began_s
+    assert done.returncode == 1, done.stderr
+    ready, *machine = json.loads(done.stdout)["checks"]
+    assert (ready["check"], ready["mark"]) == ("ready", "fail")
+    assert "no answer in time" in ready["text"]
+    assert [each["check"] for each in machine] == [name for name, _, _ in MACHINE_CHECKS]
+    # The call of the command itself may take as long on a busy machine.
+    assert ANSWER_S <= took_s < 6 * ANSWER_S

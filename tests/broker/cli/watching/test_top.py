@@ -10,6 +10,8 @@ import select
 import struct
 import termios
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 from tests.starts.warm import WarmProcess, as_text, run_warm
@@ -35,6 +37,27 @@ def test_json_lines(broker: Any, topic: str) -> None:
     mine = [line for line in lines if line["topic"] == topic]
     assert len(mine) == 2
     assert mine[0]["leased"] == 1
+
+
+def test_another_server_has_no_topics() -> None:
+    """An empty table would say that a broker has no topics."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{other.server_port}"
+        done = as_text(run_warm("top", "--every", "20ms", "--url", url))
+        other.shutdown()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "it has no metrics of delaylog" in done.stderr
+
+
+class _Other(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"go_goroutines 7\n")
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
 
 
 class Screen:
