@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from delaylog.broker.engine.apply.applying import apply_frame
-from delaylog.broker.engine.apply.send_frames import part_needed
+from delaylog.broker.engine.apply.send_frames import parts_needed
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.log.log_reader import frames_in
 from delaylog.storage.work import Work
@@ -61,8 +61,8 @@ def follow(
         start = state.position
         data = state.log.read(start, min(_FOLLOW_BYTES, upto - start))
         for frame in frames_in(data, start):
-            wanted = part_needed(state, frame)
-            if wanted is not None:
+            wanted = parts_needed(state, frame)
+            if wanted:
                 yield partial(state.staged.load, wanted)
             apply_frame(state, frame)
             yield None

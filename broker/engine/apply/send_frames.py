@@ -98,14 +98,14 @@ def apply_publish(
         state.staged.drop()
 
 
-def part_needed(state: EngineState, frame: Frame) -> int | None:
-    """Position of the part that a PUBLISH frame needs, unless that part is loaded already."""
+def parts_needed(state: EngineState, frame: Frame) -> list[int]:
+    """Positions of the parts to load for a PUBLISH frame; empty if its part is loaded already."""
     if frame.header.kind != FrameKind.PUBLISH:
-        return None
+        return []
     decision = PublishDecision.decode(frame.payload)
     if decision.send is None or state.staged.has(decision.part):
-        return None
-    return decision.part
+        return []
+    return state.transactions.unpublished[decision.transaction].next_parts()
 
 
 def in_batch_order(placed: PlacedRows, refs: Int64Array, n: int) -> tuple[Int64Array, Int64Array]:

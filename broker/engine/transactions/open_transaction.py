@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from delaylog.broker.engine.transactions.parts import PartTable
 from delaylog.storage.log.transaction_frames import (
     RESULTS,
@@ -13,6 +15,10 @@ from delaylog.storage.log.transaction_frames import (
 
 ROW_BYTES: Final = 112 + 32
 """Bytes of a row in its hour besides its record: index entry and state."""
+READ_BYTES_MAX: Final = 1 << 20
+"""Bytes of small parts that are read together: more need as much memory as one large part."""
+READ_PARTS_MAX: Final = 64
+"""Parts that are read together: some 100 us each in a job, which delays the event loop."""
 
 
 @dataclass(slots=True)
@@ -63,6 +69,13 @@ class Unpublished:
     def log_from(self) -> int:
         """Log position of the first part that is still needed."""
         return int(self.parts["position"][self.at])
+
+    def next_parts(self) -> list[int]:
+        """Log positions of the next part and of the small ones behind it, to be read together."""
+        parts = self.parts[self.at : self.at + READ_PARTS_MAX]
+        ends = np.cumsum(parts["bytes"], dtype=np.int64)
+        count = int(np.searchsorted(ends, READ_BYTES_MAX, side="right"))
+        return [int(position) for position in parts["position"][: max(count, 1)]]
 
     @property
     def debt_bytes(self) -> int:

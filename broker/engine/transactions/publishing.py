@@ -1,9 +1,10 @@
 """The publisher creates the rows of committed transactions, slice by slice, on the leader.
 
-A slice appends one PUBLISH frame, whose rows are decided and applied like those of a SEND. The
-frames in the log tell how far publication has got, so a new leader continues with the next row. A
-slice takes about two milliseconds of the loop, whatever its rows cost, and is followed by a pause
-of the same length. At most a few slices are uncommitted.
+A PUBLISH frame has rows of one part, which are decided and applied like those of a SEND. The frames
+in the log tell how far publication has got, so a new leader continues with the next row. A slice
+appends the frame of one range of a part, or those of several small parts. It takes about two
+milliseconds of the loop, whatever its rows cost, and is followed by a pause of the same length. At
+most a few slices are uncommitted.
 """
 
 from __future__ import annotations
@@ -80,12 +81,9 @@ class Publisher:
             if topic is not None and not state.staged.has(one.log_from):
                 if state.short_of_space:
                     return
-                yield partial(state.staged.load, one.log_from)
+                yield partial(state.staged.load, one.next_parts())
                 continue
-            began = timer()
-            self._slice(one, topic, clock())
-            took = timer() - began
-            self._pace(took)
+            took = self._slice(one, clock(), timer)
             ahead.append(state.position)
             # Yield before anything else, so that the host commits the frame now.
             yield min(took, PAUSE_SECONDS_MAX)
@@ -96,10 +94,10 @@ class Publisher:
             if state.hours.pile.size_bytes >= state.limits.tail_bytes_max // 2:
                 yield from self._flush()
 
-    def _pace(self, seconds: float) -> None:
+    def _pace(self, rows: int, seconds: float) -> None:
         """Adapt the number of rows of the next slice to the duration of this one."""
         self.longest_seconds = max(self.longest_seconds, seconds)
-        wanted = int(self._rows * SLICE_SECONDS / max(seconds, 1e-6))
+        wanted = int(rows * SLICE_SECONDS / max(seconds, 1e-6))
         self._rows = min(max(wanted, SLICE_ROWS_MIN), 2 * self._rows, SLICE_ROWS_MAX)
 
     def _topic(self, one: Unpublished) -> Topic | None:
@@ -110,19 +108,38 @@ class Publisher:
         seen = any(group.floor <= one.position for group in topic.groups.values())
         return topic if seen else None
 
-    def _slice(self, one: Unpublished, topic: Topic | None, now_ms: int) -> None:
-        """Publish the next rows of a part, or skip the rest of it."""
+    def _slice(self, one: Unpublished, now_ms: int, timer: Callable[[], float]) -> float:
+        """Publish rows of the parts that are loaded, until rows or time run out.
+
+        Returns the duration in seconds.
+        """
+        began, rows, took = timer(), 0, 0.0
+        while rows < self._rows and took < SLICE_SECONDS and not one.done:
+            topic = self._topic(one)
+            if topic is None:
+                self._skip(one, now_ms)
+            elif self._state.staged.has(one.log_from):
+                rows += self._publish(one, topic, self._rows - rows, now_ms)
+            else:
+                break
+            took = timer() - began
+        if rows:
+            self._pace(rows, took)
+        return took
+
+    def _skip(self, one: Unpublished, now_ms: int) -> None:
+        """Skip the rest of a part: no group sees its rows."""
+        part, first = one.parts[one.at], one.row
+        stop, at_ms = int(part["rows"]), max(one.decided_ms, now_ms - LATE_MS)
+        position, ended = int(part["position"]), (0, 0, 0, 0, stop - first)
+        self._append(PublishDecision(one.number, position, first, stop, at_ms, ended, None), now_ms)
+
+    def _publish(self, one: Unpublished, topic: Topic, rows_max: int, now_ms: int) -> int:
+        """Publish at most `rows_max` next rows of a part; returns their number."""
         state = self._state
         part, first = one.parts[one.at], one.row
-        position, rows = int(part["position"]), int(part["rows"])
+        position, stop = int(part["position"]), min(first + rows_max, int(part["rows"]))
         at_ms = max(one.decided_ms, now_ms - LATE_MS)
-        if topic is None:
-            ended = (0, 0, 0, 0, rows - first)
-            self._append(
-                PublishDecision(one.number, position, first, rows, at_ms, ended, None), now_ms
-            )
-            return
-        stop = min(first + self._rows, rows)
         batch = state.staged.rows(position, first, stop, one.decided_ms)
         merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
         send = decide_send(state, topic, merge, now_ms)
@@ -132,6 +149,7 @@ class Publisher:
         for group, old in merge.replaced:
             # As in a send: the frame of the new messages comes before the one that ends the old.
             end_replaced(state, topic, group, old, now_ms)
+        return batch.n
 
     def _append(
         self, decision: PublishDecision, now_ms: int, batch: MessageBatch | None = None

@@ -1,10 +1,12 @@
-"""Reads staged parts back from the log, and caches the last one while its ranges are published.
+"""Reads staged parts back from the log, and caches those that are published next.
 
-The bytes of a frame never change, so the cache is always valid. Reading and decoding a part may
-block and belongs into a job; taking a range of it does not block.
+The bytes of a frame never change, so the cache is always valid. Reading and decoding parts may
+block and belongs into a job; taking a range of one does not block.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FrameKind
@@ -21,30 +23,34 @@ class StagedParts:
 
     def __init__(self, log: PhysicalLog) -> None:
         self._log = log
-        self._loaded: tuple[int, BatchRanges] | None = None
+        self._loaded: dict[int, BatchRanges] = {}
 
     def has(self, position: int) -> bool:
         """Whether a part is cached."""
-        return self._loaded is not None and self._loaded[0] == position
+        return position in self._loaded
 
-    def load(self, position: int) -> None:
-        """Read the part of the frame at `position`. Any thread. Raises CorruptionError."""
+    def load(self, positions: Sequence[int]) -> None:
+        """Cache the parts of the frames at `positions`, and no others. Any thread.
+
+        Raises CorruptionError.
+        """
+        self._loaded = {position: BatchRanges(self._read(position)) for position in positions}
+
+    def _read(self, position: int) -> MessageBatch:
         frame = self._log.frame_at(position)
         if frame.header.kind != FrameKind.TXN:
             raise CorruptionError("a part is missing", path="log", position=position)
-        batch = decode_send(wire_of(frame.payload), rows_max=_ROWS_MAX)
-        self._loaded = position, BatchRanges(batch)
+        return decode_send(wire_of(frame.payload), rows_max=_ROWS_MAX)
 
     def rows(self, position: int, first: int, stop: int, decided_ms: int) -> MessageBatch:
         """Rows [first, stop) of a part. Delays count from the commit."""
         if not self.has(position):
-            self.load(position)
-        assert self._loaded is not None, "loaded above"
-        batch = self._loaded[1].take(first, stop)
+            self.load([position])
+        batch = self._loaded[position].take(first, stop)
         if batch.delay_ms is not None:
             batch.deliver_at_ms, batch.delay_ms = batch.delay_ms + decided_ms, None
         return batch
 
     def drop(self) -> None:
         """Empty the cache: nothing is being published."""
-        self._loaded = None
+        self._loaded = {}

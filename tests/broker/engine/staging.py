@@ -60,20 +60,23 @@ class Transactions:
     def look(self, name: str) -> Any:
         return deciding.find_transaction(self.engine.state, name)
 
-    def publishing(self, now_ms: int) -> Any:
-        """The publisher's work; its slices seem to take very long, so they stay small."""
-        seconds = itertools.count()
-        return self.engine.publisher.work(lambda: now_ms, lambda: float(next(seconds)))
+    def publishing(self, now_ms: int, frame_s: float = 1.0) -> Any:
+        """The publisher's work, in which each frame seems to take `frame_s`.
+
+        With the default, a slice has one frame and stays small.
+        """
+        frames = itertools.count()
+        return self.engine.publisher.work(lambda: now_ms, lambda: frame_s * next(frames))
 
     def publish(self, now_ms: int) -> None:
         """All of it."""
         self.engine.run_inline(self.publishing(now_ms))
 
-    def slices(self, now_ms: int, count: int) -> None:
-        """So many PUBLISH frames at most."""
+    def slices(self, now_ms: int, count: int, frame_s: float = 1.0) -> None:
+        """At most `count` slices."""
         if count == 0:
             return
-        work, begun = self.publishing(now_ms), self.table.published_rows
+        work, begun = self.publishing(now_ms, frame_s), self.table.published_rows
         seen = 0
         for step in work:
             if callable(step):

@@ -96,7 +96,7 @@ def test_nothing_is_held_of_a_part_when_all_is_published(host: Any) -> None:
     part = int(calls(host).look("x").parts)
     assert part == 2
     host.restart()
-    assert host.engine.state.staged._loaded is None
+    assert not host.engine.state.staged._loaded
 
 
 def test_parts_of_many_topics(host: Any) -> None:

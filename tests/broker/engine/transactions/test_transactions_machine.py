@@ -36,6 +36,8 @@ PARTS = st.integers(0, 2)
 ATTEMPTS = st.integers(0, 1)
 NUMBERS = st.integers(0, 1)
 TTL_MS = 10_000
+FRAME_SECONDS = st.sampled_from([1.0, 0.0008])
+"""What a PUBLISH frame seems to take: with the second, a slice has up to three."""
 
 
 @dataclass
@@ -180,10 +182,10 @@ class TransactionMachine(PowerCuts, RuleBasedStateMachine):
         raise AssertionError(f"{error.__name__} was expected")
 
     @precondition(lambda self: self.txn.table.unpublished)
-    @rule(count=st.integers(1, 4))
-    def publish(self, count: int) -> None:
+    @rule(count=st.integers(1, 4), frame_s=FRAME_SECONDS)
+    def publish(self, count: int, frame_s: float) -> None:
         self.host.sync()
-        self.txn.slices(self.host.now_ms, count)
+        self.txn.slices(self.host.now_ms, count, frame_s)
         self.host.turn()
 
     @rule(ms=st.sampled_from([1, 4_000, 11_000]))
@@ -202,8 +204,8 @@ class TransactionMachine(PowerCuts, RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.host.checkpoint()
 
-    @rule(cut=CUTS)
-    def lose_power(self, cut: Cut) -> None:
+    @rule(cut=CUTS, frame_s=FRAME_SECONDS)
+    def lose_power(self, cut: Cut, frame_s: float) -> None:
         """In the middle of a publication and a checkpoint, with calls in flight."""
         engine = self.host.engine
         now_ms = self.host.now_ms
@@ -219,7 +221,7 @@ class TransactionMachine(PowerCuts, RuleBasedStateMachine):
         self.work_until_the_power_fails(
             cut,
             lambda: [
-                self.txn.publishing(now_ms),
+                self.txn.publishing(now_ms, frame_s),
                 engine.upkeep.checkpoint(lambda: now_ms),
                 engine.housekeeping.flush_work(),
             ],

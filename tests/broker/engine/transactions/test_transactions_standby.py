@@ -24,13 +24,17 @@ def staged(host: Any, name: str, parts: int = 3) -> None:
         txn.stage(name, bodies, host.now_ms, part=part, ids=ids, delay_ms=HOUR)
 
 
-@pytest.mark.parametrize("slices", range(9))
-def test_a_follower_publishes_on(host: Any, member: Member, monkeypatch: Any, slices: int) -> None:
+@pytest.mark.parametrize(
+    ("slices", "frame_s"), [*((count, 1.0) for count in range(9)), (1, 0.0008), (2, 0.0008)]
+)
+def test_a_follower_publishes_on(
+    host: Any, member: Member, monkeypatch: Any, slices: int, frame_s: float
+) -> None:
     """However far the old leader had got: every row once, and the same bytes on both."""
     staged(host, "x")
     Transactions(host.engine).commit("x", host.now_ms, *((part, 0, ROWS) for part in range(3)))
     host.sync()
-    Transactions(host.engine).slices(host.now_ms, slices)
+    Transactions(host.engine).slices(host.now_ms, slices, frame_s)
     member.catch_up(host)
     if slices % 3 == 1:
         work = member.engine.upkeep.checkpoint(lambda: host.now_ms)
