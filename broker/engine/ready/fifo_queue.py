@@ -39,8 +39,10 @@ class FifoQueue:
         """Refs behind the run that a full disk has not taken yet."""
 
     def __len__(self) -> int:
+        if self._run is None:
+            return self._head_count
         behind = sum(len(refs) for refs in self._behind) if self._behind else 0
-        return self._head_count + (len(self._run) if self._run is not None else 0) + behind
+        return self._head_count + len(self._run) + behind
 
     def push(self, refs: Int64Array) -> None:
         """Append refs."""
@@ -111,6 +113,8 @@ class FifoQueue:
         """Up to `count` refs at the front of the part in memory, which stay."""
         if not self._head:
             return []
+        if len(self._head[0]) >= count:
+            return [self._head[0][:count]]
         parts: list[Int64Array] = []
         for refs in self._head:
             if count <= 0:

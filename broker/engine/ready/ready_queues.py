@@ -84,7 +84,10 @@ class ReadyQueues:
         self._stale = 0
 
     def __len__(self) -> int:
-        return len(self._sorted) + sum(len(queue) for queue in self._queues)
+        count = len(self._sorted) if self._filters else 0
+        for queue in self._queues:
+            count += len(queue)
+        return count
 
     @property
     def living(self) -> int:
@@ -174,13 +177,17 @@ class ReadyQueues:
         """Refs that are in memory and stay: up to `count` at the front of a queue in order of
         release, all of an ordered one, and the first parked ones of each key.
         """
+        lot = self._gate.parking.any
+        queues = (*self._queues, self._sorted) if self._filters else self._queues
+        if len(queues) == 1 and not lot.parked and isinstance(queues[0], FifoQueue):
+            # So it is in most groups, and a scrape asks all of them.
+            return queues[0].in_memory(count)
         parts: list[Int64Array] = []
-        for queue in (*self._queues, self._sorted):
+        for queue in queues:
             if isinstance(queue, OrderedQueue):
                 parts += queue.in_memory()
             else:
                 parts += queue.in_memory(count)
-        lot = self._gate.parking.any
         if lot.parked:
             parts.append(lot.first_refs())
         return parts

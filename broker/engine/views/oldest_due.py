@@ -1,4 +1,4 @@
-"""The due time of the oldest ready message of each group: how long somebody has waited for it.
+"""The due time of the oldest ready message of a group, or of many: how long somebody has waited.
 
 Ready refs are looked at where they lie, in memory. Refs of many groups are looked up in one pass,
 since the overhead of a look-up is more than that of a group.
@@ -14,8 +14,8 @@ import numpy as np
 from delaylog.broker.engine.ready.fifo_queue import HEAD_REFS_MAX
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.columns.questions import grouped, some
-from delaylog.storage.layout import HOUR_SHIFT, STATE_ENTRY, STATE_NONE, Int64Array
+from delaylog.storage.columns.questions import distinct, grouped, some
+from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, STATE_ENTRY, STATE_NONE, Int64Array
 
 FRONT_REFS: Final = 1
 """Refs at the front of a queue in order of release: the first one is the oldest, or nearly."""
@@ -23,6 +23,8 @@ SAMPLE_REFS: Final = 1_024
 """Refs of a group whose rows are read at once: a sample if more are of its oldest hour."""
 HOURS_MAX: Final = 8
 """Hours in which only ended messages are found before the search ends."""
+GROUPS_AT_ONCE: Final = 8
+"""Groups whose states are looked up in one pass when the oldest message of many is sought."""
 _NONE: Final = np.iinfo(np.int64).max
 
 
@@ -41,6 +43,57 @@ def oldest_due_ms(state: EngineState, groups: Sequence[Group]) -> list[int | Non
             # What is at the front has ended.
             found[at] = _search(state, group)
     return found
+
+
+class OldestDue:
+    """Seeks the oldest ready message of many groups.
+
+    Rows are read in the oldest hours only, and states for the groups with the oldest rows only.
+    """
+
+    def __init__(self) -> None:
+        self.due_ms: int | None = None
+        """Its due time in Unix ms, of the groups before the last `look`; None if none is ready."""
+        self._groups: list[Group] = []
+        self._fronts: list[Int64Array] = []
+
+    def add(self, group: Group) -> None:
+        """Consider a group at the next `look`, which must see the same state."""
+        front = _ready_refs(group, FRONT_REFS)
+        if len(front):
+            self._groups.append(group)
+            self._fronts.append(front if len(front) == 1 else _oldest_hour(front))
+
+    def look(self, state: EngineState) -> None:
+        """Look into the groups that were added since the last time."""
+        groups, fronts = self._groups, self._fronts
+        if not groups:
+            return
+        self._groups, self._fronts = [], []
+        refs = np.concatenate(fronts)
+        owners = np.repeat(np.arange(len(groups)), [len(front) for front in fronts])
+        hours = refs >> HOUR_SHIFT
+        for hour in distinct(hours).tolist():
+            if self.due_ms is not None and hour * HOUR_MS >= self.due_ms:
+                break
+            here = np.flatnonzero(hours == hour)
+            here = here[state.hours.known(refs[here])]
+            if len(here):
+                due_ms = np.full(len(groups), _NONE)
+                np.minimum.at(due_ms, owners[here], state.hours.rows(refs[here])["deliver_at"])
+                self._look_into(state, groups, due_ms)
+
+    def _look_into(self, state: EngineState, groups: Sequence[Group], due_ms: Int64Array) -> None:
+        """Look into groups, given the due times of their first messages, which may have ended."""
+        order = np.argsort(due_ms, kind="stable")
+        for first in range(0, len(groups), GROUPS_AT_ONCE):
+            at = order[first : first + GROUPS_AT_ONCE]
+            at = at[due_ms[at] < (_NONE if self.due_ms is None else self.due_ms)]
+            for due in oldest_due_ms(state, [groups[each] for each in at.tolist()]):
+                if due is not None and (self.due_ms is None or due < self.due_ms):
+                    self.due_ms = due
+            if len(at) < GROUPS_AT_ONCE:
+                break
 
 
 def _search(state: EngineState, group: Group) -> int | None:
@@ -65,8 +118,8 @@ def _ready_refs(group: Group, front: int) -> Int64Array:
 
 
 def _oldest_hour(refs: Int64Array) -> Int64Array:
-    """The refs of the oldest hour, if there are many: a ref begins with the hour of its row."""
-    if len(refs) > SAMPLE_REFS:
+    """The refs of the oldest hour, at most `SAMPLE_REFS`: a ref begins with the hour of its row."""
+    if len(refs) > 1:
         hours = refs >> HOUR_SHIFT
         refs = refs[hours == hours.min()]
         refs = refs[:: -(-len(refs) // SAMPLE_REFS)]

@@ -10,9 +10,10 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
+from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group, GroupCounts
-from delaylog.broker.engine.views.oldest_due import oldest_due_ms
+from delaylog.broker.engine.views.oldest_due import OldestDue, oldest_due_ms
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.engine.watch.lateness import Lateness
 from delaylog.broker.host.metrics.exposition import MS, Sampled
@@ -22,14 +23,12 @@ OTHER: Final = ("", "other")
 """Labels of the sums. A namespace is never empty, so no topic has these labels."""
 ENDED: Final = ("acked", "expired", "dead", "deleted")
 _GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
-_SLICE: Final = 1_024
+_SLICE: Final = 512
 """Groups whose values are summed between two looks at the clock."""
-_SLICE_OWN: Final = 8
-"""Groups of a topic, or topics, with values of their own."""
+_EFFORT_OWN: Final = 16
+"""What values of its own cost for a topic or a group, in groups that are summed."""
 
 Place = tuple[str, ...]
-_AGES_AT_ONCE: Final = 128
-"""Groups whose oldest messages are looked up in one pass."""
 
 
 class TopicSamples:
@@ -45,79 +44,67 @@ class TopicSamples:
         self._parked = self._locked = 0
 
     def read(self, state: EngineState, now_ms: int) -> Iterator[None]:
-        """Read the values from the engine, in slices."""
+        """Read the values from the engine, in slices. Groups without series of their own are one:
+        the age of its messages leaves out paused topics.
+        """
         series = state.series
-        for at, topic in enumerate(list(series.topics.values())):
-            self._sent.append(((topic.namespace, topic.name), topic.sent))
-            if topic.paused:
-                self._paused.append(((topic.namespace, topic.name), 1))
-            late = series.lateness.get(topic.number)
-            if late is not None:
-                self._copy_lateness((topic.namespace, topic.name), late)
-            for number, group in enumerate(list(topic.groups.values()), 1):
-                if number % _SLICE_OWN == 0:
-                    yield None
+        other_ready, oldest = 0, OldestDue()
+        places: list[Place] = []
+        own: list[Group] = []
+        effort = 0
+        for topic in list(state.by_number.values()):
+            if topic.number in series.topics:
+                effort += _EFFORT_OWN
+                self._add_topic(topic, series.lateness.get(topic.number))
+            for group in list(topic.groups.values()):
+                effort += 1
+                gate, ready = group.made_gate, group.made_ready
+                if gate is not None:
+                    self._parked += gate.parked
+                    self._locked += gate.locked_count
                 if group.counts.sums is None:
+                    effort += _EFFORT_OWN
                     place = (topic.namespace, topic.name, group.name)
                     self._add(place, group.counts, group.ready_count)
-            if at % _SLICE_OWN == _SLICE_OWN - 1:
-                yield None
-        other_ready = read = 0
-        for topic in list(state.by_number.values()):
-            # Ready counts are not summed elsewhere, so each group is visited. The test of
-            # `made_ready` is cheap, and few of many groups have ready messages.
-            for group in list(topic.groups.values()):
-                if group.made_ready is not None and group.counts.sums is not None:
-                    other_ready += group.ready_count
-                if group.made_gate is not None:
-                    self._parked += group.made_gate.parked
-                    self._locked += group.made_gate.locked_count
-                read += 1
-                if read % _SLICE == 0:
+                    if ready is not None:
+                        places.append(place)
+                        own.append(group)
+                elif ready is not None:
+                    other_ready += ready.living
+                    if not topic.paused:
+                        oldest.add(group)
+                if effort >= _SLICE:
+                    oldest.look(state)
+                    self._add_ages(places, oldest_due_ms(state, own), now_ms)
+                    effort, places, own = 0, [], []
                     yield None
+        oldest.look(state)
+        due = [*oldest_due_ms(state, own), oldest.due_ms]
+        self._add_ages([*places, (*OTHER, "other")], due, now_ms)
         if len(self._sent) < len(state.by_number) or series.sent:
             self._sent.append((OTHER, series.sent))
             self._add((*OTHER, "other"), series.counts, other_ready)
             self._copy_lateness(OTHER, series.other_lateness)
-        yield from self._read_ages(state, now_ms)
+
+    def _add_topic(self, topic: Topic, late: Lateness | None) -> None:
+        place = topic.namespace, topic.name
+        self._sent.append((place, topic.sent))
+        if topic.paused:
+            self._paused.append((place, 1))
+        if late is not None:
+            self._copy_lateness(place, late)
+
+    def _add_ages(self, places: list[Place], due: list[int | None], now_ms: int) -> None:
+        self._ages += [
+            (place, max(now_ms - due_ms, 0) / 1000)
+            for place, due_ms in zip(places, due, strict=True)
+            if due_ms is not None
+        ]
 
     def _add(self, place: Place, counts: GroupCounts, ready: int) -> None:
         ended = (getattr(counts, kind) for kind in ENDED)
         values = (counts.living, ready, counts.leased, counts.delivered, *ended)
         self._groups.append((place, values))
-
-    def _read_ages(self, state: EngineState, now_ms: int) -> Iterator[None]:
-        """How old the oldest ready messages are. Groups without series of their own are one."""
-        places: list[Place] = []
-        groups: list[Group] = []
-        oldest_ms: dict[Place, int] = {}
-
-        def look() -> None:
-            for place, due_ms in zip(places, oldest_due_ms(state, groups), strict=True):
-                if due_ms is not None:
-                    oldest_ms[place] = min(due_ms, oldest_ms.get(place, due_ms))
-            places.clear()
-            groups.clear()
-
-        for at, topic in enumerate(list(state.by_number.values())):
-            if at % _AGES_AT_ONCE == 0:
-                yield None
-            for group in list(topic.groups.values()):
-                if group.made_ready is None:
-                    continue
-                if group.counts.sums is None:
-                    places.append((topic.namespace, topic.name, group.name))
-                elif topic.paused:
-                    continue
-                else:
-                    places.append((*OTHER, "other"))
-                groups.append(group)
-                if len(groups) == _AGES_AT_ONCE:
-                    look()
-                    yield None
-        look()
-        for place, due_ms in oldest_ms.items():
-            self._ages.append((place, max(now_ms - due_ms, 0) / 1000))
 
     def _copy_lateness(self, place: Place, late: Lateness) -> None:
         self._ready.append((place, late.ready.copy()))

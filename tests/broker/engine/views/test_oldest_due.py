@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.views import oldest_due as module
-from delaylog.broker.engine.views.oldest_due import FRONT_REFS, oldest_due_ms
+from delaylog.broker.engine.views.oldest_due import FRONT_REFS, OldestDue, oldest_due_ms
 from delaylog.storage.layout import MessageState
 from tests.broker.engine.host import HOUR
 from tests.effort import tries
@@ -107,6 +107,35 @@ def test_a_sample_of_very_many(host: Any, monkeypatch: Any) -> None:
     host.send(200, delay=HOUR, priority=250)
     host.advance(HOUR)
     assert start_ms <= host.now_ms - oldest(host) <= start_ms + 13_000
+
+
+@pytest.mark.parametrize("seed", range(tries(8)))
+def test_of_many_groups(host: Any, seed: int, monkeypatch: Any) -> None:
+    """Purpose: the least of all groups is found however few of them are looked into. Method: topics
+    of several hours and orders, in which first messages have ended, added in random parts."""
+    random = Random(seed)
+    monkeypatch.setattr(module, "GROUPS_AT_ONCE", random.choice((1, 2, 8)))
+    for number in range(20):
+        host.topic_name = f"t{number}"
+        if random.random() < 0.3:
+            host.configure(order="priority")
+        for _ in range(random.randrange(4)):
+            ids = [f"{number}-{host.now_ms}-{n}" for n in range(random.randrange(1, 4))]
+            host.send(len(ids), ids=ids, priority=[random.randrange(3) for _ in ids])
+            host.advance(random.choice((1, 100, HOUR)))
+            if random.random() < 0.6:
+                host.cancel(ids[: random.randrange(len(ids) + 1)])
+    state = host.engine.state
+    groups = [group for topic in state.by_number.values() for group in topic.groups.values()]
+    random.shuffle(groups)
+    oldest, seen = OldestDue(), list[int]()
+    for at, group in enumerate(groups):
+        if group.made_ready is not None:
+            oldest.add(group)
+        seen += [due for due in oldest_due_ms(state, [group]) if due is not None]
+        if random.random() < 0.3 or at == len(groups) - 1:
+            oldest.look(state)
+            assert oldest.due_ms == min(seen, default=None)
 
 
 @pytest.mark.parametrize("seed", range(tries(8)))

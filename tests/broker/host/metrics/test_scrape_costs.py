@@ -45,7 +45,7 @@ def test_a_slice_is_bounded_in_groups_of_one_topic() -> None:
             nonlocal reads
             reads += 1
 
-    topic = SimpleNamespace(groups={str(number): Group() for number in range(GROUPS)})
+    topic = SimpleNamespace(number=1, groups={str(number): Group() for number in range(GROUPS)})
     series = SimpleNamespace(topics={}, lateness={}, sent=0, other_lateness=Lateness())
     counts = dict.fromkeys(("living", "leased", "delivered", "acked", "expired", "dead"), 0)
     series.counts = SimpleNamespace(**counts, deleted=0)
