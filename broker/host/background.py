@@ -1,7 +1,8 @@
 """Background work: generators of slices and I/O jobs, between the requests of one loop.
 
-Slices run on the loop and yield to it after two milliseconds. Jobs run one at a time on an I/O
-thread; jobs that only read run on a second thread. Two works of the same name never run at once.
+Slices run on the loop and yield to it after two milliseconds; between two slices, of whichever
+work, the loop has turns for other calls. Jobs run one at a time on an I/O thread; jobs that only
+read run on a second thread. Two works of the same name never run at once.
 Work that finds no disk space ends, and its caller spawns it again; any other failure ends the node.
 """
 
@@ -19,7 +20,8 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.slices import drive
+from delaylog.broker.host.slices import SLICE_SECONDS, drive
+from delaylog.broker.host.turn_shares import Turnstile
 from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.work import IoJob, ReadJob, Work, until
 
@@ -46,6 +48,7 @@ class Background:
         self._on_fatal = on_fatal
         self._on_end = on_end
         self._now = machine.steady_s
+        self._stile = Turnstile(self._now, gap_s_max=SLICE_SECONDS)
         self._io = machine.worker("delaylog-io")
         self._reads = machine.worker("delaylog-reads")
         self._tasks: dict[asyncio.Task[None], Work] = {}
@@ -138,10 +141,11 @@ class Background:
         raise NotLeadingError(_LEADERSHIP_ENDED)
 
     async def _drive(self, work: Work) -> None:
+        await self._stile.pass_one()
         await drive(
             work,
             now=self._now,
-            pause=partial(asyncio.sleep, 0),
+            pause=self._stile.pass_one,
             committed=self._committed,
             done=partial(self._done, work),
         )
@@ -159,6 +163,7 @@ class Background:
             if self._halting:
                 self._left.append((work, job))
             raise
+        await self._stile.pass_one()
 
     # ------------------------------------------------------------------ ends
 

@@ -57,14 +57,15 @@ async def list_dead_reasons(ctx: Context) -> Answer:
     state = node.engine.state
     topic, group = seen_or_blank(ctx, values)
     told = ctx.caller.may("bodies", ctx.topic_key, group.name)
-    counted = DeadReasons(state, topic, group, told=told)
+    counted = DeadReasons(state, topic, group, limit=values["limit"], told=told)
     await node.run(counted.work())
     await node.durable(state.position)
-    most = counted.most(values["limit"])
-    origins = np.array([origin for _, origin in most], np.int64)
+    origins = np.array([reason.origin for reason in counted.most], np.int64)
     found = find_origins(state, origins, topic, node.clock.now_ms(), group)
     ids = ids_of(state, found)
-    reasons = [members | {"last_id": id_} for (members, _), id_ in zip(most, ids, strict=True)]
+    reasons = [
+        reason.members | {"last_id": id_} for reason, id_ in zip(counted.most, ids, strict=True)
+    ]
     return ctx.answer(
         {
             "topic": topic.name,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 
 import pytest
 
 from delaylog.broker.host import turn_shares
-from delaylog.broker.host.turn_shares import GAP_TURNS, TurnShares
+from delaylog.broker.host.turn_shares import GAP_TURNS, TurnShares, Turnstile
 
 
 class Turns:
@@ -74,3 +75,18 @@ async def test_who_gives_up_takes_no_turn_along(turns_later: int) -> None:
     await asyncio.gather(a, b, c, return_exceptions=True)
     await turns.send("d")
     assert [name for name, _ in turns.passed if name != "b"] == list("acd")
+
+
+async def test_a_gap_of_long_turns_ends_by_time() -> None:
+    """So that callers keep a share of a loop whose other calls take long; alone they do not wait
+    for the first turn, and do for each further one.
+    """
+    now = itertools.count().__next__
+    for gap_s_max, turns_apart in ((2, 3), (math.inf, GAP_TURNS + 2)):
+        turns, stile = Turns(), Turnstile(now, gap_s_max=gap_s_max)
+        passed: list[int] = []
+        for _ in range(3):
+            await stile.pass_one()
+            passed.append(turns.now)
+        assert passed[0] == 0
+        assert passed[2] - passed[1] == turns_apart

@@ -6,6 +6,9 @@ the log, from a checkpoint, and from a checkpoint whose log has been removed.
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,9 +16,10 @@ from hypothesis import strategies as st
 
 from delaylog.broker.engine.deliver import receiving, settling
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.failures import failure_table
+from delaylog.broker.engine.failures import failure_table, grouping
 from delaylog.broker.engine.failures.failure_table import (
     FAILURES_MAX,
+    HOW,
     PART_ROWS,
     TEXT_BYTES_MAX,
     FailureTable,
@@ -126,14 +130,60 @@ def test_counted_by_reason(host):
     host.advance(12_000)
     host.receive(10)
     state, topic = host.engine.state, host.topic
-    counted = DeadReasons(state, topic, topic.default)
+    counted = DeadReasons(state, topic, topic.default, limit=10)
     host.engine.run_inline(counted.work())
-    most = [(each["reason"], each["count"]) for each, _ in counted.most(10)]
-    assert most == [("a", 3), ("b", 1)]
+    assert [(each.text, each.count) for each in counted.most] == [("a", 3), ("b", 1)]
     assert counted.other == topic.default.counts.dead - 4 == 1
-    untold = DeadReasons(state, topic, topic.default, told=False)
+    untold = DeadReasons(state, topic, topic.default, limit=10, told=False)
     host.engine.run_inline(untold.work())
-    assert [(each["reason"], each["count"]) for each, _ in untold.most(10)] == [(None, 4)]
+    assert [each.members["reason"] for each in untold.most] == [None]
+    assert untold.most[0].count == 4
+
+
+@given(st.data())
+def test_grouped_as_plain_counts(data: st.DataObject) -> None:
+    """Reasons and consumers are joined over parts and slices, and only the most frequent stay."""
+    ways, texts = st.integers(0, len(HOW) - 1), st.sampled_from(["", "a", "b", "c"])
+    drawn = data.draw(st.lists(st.tuples(ways, texts, texts), min_size=1, max_size=30))
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failure_table, "PART_ROWS", data.draw(st.sampled_from([2, 5, 64])))
+        patch.setattr(grouping, "_TEXTS", data.draw(st.sampled_from([1, 3, 64])))
+        host = Host(Path(folder))
+        host.configure(max_retry=0)
+        host.send(len(drawn))
+        origins = [take(host) for _ in drawn]
+        for each in origins:
+            nack(host, each, "")
+        state, topic = host.engine.state, host.topic
+        state.failures, plain = FailureTable(), {}
+        for at_ms, (each, (how, reason, consumer)) in enumerate(zip(origins, drawn, strict=True)):
+            columns = {"origin": np.array([each.origin]), "at_ms": at_ms, "how": how}
+            place = {"topic": topic.number, "group": topic.default.number}
+            named = {"reason": reason, "consumer": consumer, "address": ""}
+            state.failures.add(columns | place, 1, named)
+            same = plain.setdefault((HOW[how], reason), [])
+            same.append((at_ms, each.origin, consumer))
+        limit = data.draw(st.integers(1, 12))
+        counted = DeadReasons(state, topic, topic.default, limit=limit)
+        host.engine.run_inline(counted.work())
+        host.close()
+    most = sorted(plain.items(), key=lambda each: (-len(each[1]), each[0]))[:limit]
+    assert [((each.how, each.text), each.members, each.origin) for each in counted.most] == [
+        (
+            key,
+            {
+                "cause": key[0],
+                "reason": key[1] or None,
+                "count": len(same),
+                "consumers": len({consumer for *_, consumer in same if consumer}),
+                "first_ms": same[0][0],
+                "last_ms": same[-1][0],
+            },
+            same[-1][1],
+        )
+        for key, same in most
+    ]
+    assert counted.other == 0
 
 
 def test_tidied(host, monkeypatch):
