@@ -15,6 +15,8 @@ from pyspark_delaylog.errors import JobError
 _OURS: Final = {
     # Times are parsed and printed in UTC, as by the broker.
     "spark.sql.session.timeZone": "UTC",
+    # Spark's default, INT96, has no statistics, and Iceberg refuses it.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
