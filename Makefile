@@ -202,7 +202,7 @@ drills-spark: venv $(SPARK_READY) .venv-spark-3.5/ready  ## those of Spark
 demo: $(DEMO_READY)  ## a year of flights on one day's clock, and a broker killed at noon
 	$(BIN)/python bench/demo/run.py
 
-demo-spark: $(DEMO_SPARK_READY)  ## a year of flights from parquet through Spark and a broker, audited
+demo-spark: $(DEMO_SPARK_READY)  ## a year of flights from parquet through Spark and a broker, audited; ends with a picture
 	tests/spark/get_java.sh
 	$(SPARK)/bin/python bench/demo_spark/run.py
 
@@ -220,5 +220,5 @@ bench-eta: $(CLIENTS_READY)  ## measure Celery workers that hold ETA tasks, on R
 
 clean:  ## remove what was made here
 	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .venv-spark-* $(LANGUAGES) $(UI) .ui-pictures .redis-reference .node build dist src/*.egg-info
-	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf demo-spark.html .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,11 +1,13 @@
 """`make demo-spark`: a year of flights from parquet through Spark and the broker, and an audit.
 
     python bench/demo_spark/run.py [--flights N] [--lead-s 45] [--span-s 10] [--keep]
+                                   [--picture FILE]
 
 Every flight of 2013 becomes a reminder by the job `backfill`: one transaction, loaded twice, and
 the second time adds nothing. Two consumers receive and acknowledge them all, each at its time. Then
 the job `audit` reads the data folder of the running broker. The exit status is 0 only if what was
-in the parquet, what was received and what the files say are the same, each once and none early.
+in the parquet, what was received and what the files say are the same, each once and none early. A
+picture shows the load to come and the lateness.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from consuming import Arrivals, Deadline, consume
 from flights_parquet import FlightsMissing, write_flights
+from picture import DAYS, Year, read_year, write_picture
 
+from delaylog.client import PlainClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import audit, backfill
@@ -34,7 +38,7 @@ from pyspark_delaylog.jobs.session import open_session
 from pyspark_delaylog.segments.folder import read_folder
 
 TOPIC = "departures"
-YEAR_MS = 12 * 31 * 86_400_000
+YEAR_MS = DAYS * 86_400_000
 DRAIN_S = 120.0
 CHECKPOINT_S = 60.0
 VALUE = "to_json(struct(carrier, flight, tailnum, origin, dest, month, day, hour, minute))"
@@ -55,22 +59,30 @@ async def play(options: argparse.Namespace, folder: Path) -> bool:
         words = job_words("audit", str(folder / "data"), str(folder / "audit"))
         with open_session(words) as spark:
             say("spark     " + str(spark.version))
-            arrivals = _load_and_consume(spark, options, broker.url, flights, count)
+            # The lead is for the load: the first job of a session takes as long as a load.
+            spark.read.parquet(str(flights)).count()
+            year = Year(int((time.time() + options.lead_s) * 1000), int(options.span_s * 1000))
+            arrivals, forecast = _load_and_consume(spark, year, broker.url, flights, count)
             await _checkpointed(folder / "data")
             done = audit.run(spark, words)
             lateness = spark.read.parquet(str(folder / "audit" / "lateness"))
             said = lateness.where("hour is null").first()
+            days, minutes = read_year(spark, folder / "data", year, forecast["now_ms"])
+            write_picture(options.picture, year, days, minutes, forecast)
         status = await broker.stop()
         say(f"broker    ended on SIGTERM with status {status}")
+    say(f"picture   {options.picture.resolve()}")
     return judge(flights, arrivals, done, said)
 
 
 def _load_and_consume(
-    spark: Any, options: argparse.Namespace, url: str, flights: Path, count: int
-) -> Arrivals:
-    start_ms = int((time.time() + options.lead_s) * 1000)
-    due = f"{start_ms} + departs_ms * {int(options.span_s * 1000)} div {YEAR_MS}"
+    spark: Any, year: Year, url: str, flights: Path, count: int
+) -> tuple[Arrivals, dict[str, Any]]:
+    """What came, and the forecast after the load."""
+    due = f"{year.start_ms} + departs_ms * {year.span_ms} div {YEAR_MS}"
     words = ["backfill", str(flights), "--endpoint", url, "--topic", TOPIC]
+    # A forecast counts what is published.
+    words += ["--sink-option", "wait=published"]
     words += ["--id", "flight_id", "--value", VALUE, "--deliver-at", due]
     loading = job_words(*words)
     # Spark's calls wait, and belong to the thread that made the session: the others move out.
@@ -84,13 +96,19 @@ def _load_and_consume(
                 f"backfill  {done['rows']:,} rows in {done['seconds']:g} s, {rate:,.0f} a second,"
                 f" transaction {done['transaction']}"
             )
+            with PlainClient(url) as client:
+                forecast = client.forecast(TOPIC)
+            to_come = sum(each["count"] for each in forecast["minutes"])
+            say(f"forecast  {to_come:,} messages within {len(forecast['minutes'])} minutes")
+            if to_come < count:
+                say("          the load outlasted --lead-s: a longer one shows the whole year")
             again = backfill.run(spark, loading)
             say(f"again     {again['rows']:,} rows, {again['loaded_before']:,} were there before")
         finally:
             # However long the load took, its rows are waited for as long.
-            last_s = max(0.0, start_ms / 1000 + options.span_s - time.time())
+            last_s = max(0.0, (year.start_ms + year.span_ms) / 1000 - time.time())
             ends.at_s = time.monotonic() + last_s + DRAIN_S
-        return consuming.result()
+        return consuming.result(), forecast
 
 
 async def _checkpointed(data: Path) -> None:
@@ -147,6 +165,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--lead-s", type=float, default=45.0, help="from the load to the first")
     parser.add_argument("--span-s", type=float, default=10.0, help="how long the year takes")
     parser.add_argument("--keep", action="store_true", help="keep data folder and report")
+    parser.add_argument(
+        "--picture", type=Path, default=Path("demo-spark.html"), metavar="FILE", help="to write"
+    )
     options = parser.parse_args(argv)
     folder = Path(tempfile.mkdtemp(prefix="delaylog-demo-spark-"))
     begun = time.monotonic()

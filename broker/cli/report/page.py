@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import Any, Final
 
 from delaylog.broker.cli.report.analysis import (
@@ -15,6 +14,7 @@ from delaylog.broker.cli.report.analysis import (
     later_than,
     summed,
 )
+from delaylog.broker.cli.report.html_file import document, table
 from delaylog.broker.cli.report.svg import TICKS, line_chart
 from delaylog.broker.cli.watching.scrapes import quantile
 from delaylog.broker.cli.watching.topic_rows import seconds_text
@@ -25,38 +25,23 @@ from delaylog.broker.host.watch.timings import DISK_BOUNDS
 LATE_SHOWN: Final = 25
 POINTS_MAX: Final = 480
 """Points of a line: rows are joined so that a week is as readable as an hour."""
-_STYLE: Final = """
-body{font:15px/1.45 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
-color:#1f2328;background:#fff}h1{font-size:1.5rem}h2{font-size:1.05rem;margin:1.6rem 0 .2rem}
-svg{width:100%;height:auto}polyline{fill:none;stroke-width:1.5}.g{stroke:#8884}
-text{font-size:11px;fill:currentColor}.y{text-anchor:end}.x{text-anchor:middle}
-.legend span{margin-right:1.2rem}.k{width:24px;height:8px}table{border-collapse:collapse;width:100%}
-td,th{text-align:left;padding:.2rem .6rem .2rem 0;border-bottom:1px solid #8884;vertical-align:top}
-.n{text-align:right}@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}}
-"""
 
 
 def page(rows: Sequence[MinuteRow], title: str, late_ms: int, window: Window) -> str:
     """The whole page. `late_ms` = the objective, a bound of lateness."""
     found = incidents(rows, late_ms, window)
     parts = [
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>",
         "" if rows else "<p>There are no figures of this time.</p>",
         _summary(rows, late_ms),
         *_charts(rows, late_ms, window),
         "<h2>Incidents</h2>",
-        _table(("from (UTC)", "minutes", "what"), map(_incident, found))
-        if found
-        else "<p>none</p>",
+        table(("from (UTC)", "minutes", "what"), map(_incident, found)) if found else "<p>none</p>",
         "<h2>Longest delays</h2><p>Of the messages that were handed out in a minute, the one that "
         "was handed out longest after its due time, of each of the three groups with the longest. "
         "Messages that nobody has taken yet are not among them: they are under Incidents.</p>",
         _latest(rows),
-        "</html>",
     ]
-    return "\n".join(parts)
+    return document(title, parts)
 
 
 def _summary(rows: Sequence[MinuteRow], late_ms: int) -> str:
@@ -78,7 +63,7 @@ def _summary(rows: Sequence[MinuteRow], late_ms: int) -> str:
         p50, p99, p999 = (seconds_text(each / 1000) for each in figures)
         facts.append((f"{name} within {late_ms} ms", f"{in_time:.3%} of {total:,}"))
         facts.append((f"{name}: p50, p99, p99.9", f"{p50}, {p99}, {p999}"))
-    return _table(("", ""), facts)
+    return table(("", ""), facts)
 
 
 def _charts(rows: Sequence[MinuteRow], late_ms: int, window: Window) -> Iterable[str]:
@@ -177,10 +162,4 @@ def _latest(rows: Sequence[MinuteRow]) -> str:
         )
         for each in late[:LATE_SHOWN]
     ]
-    return _table(("topic", "group", "message", "late by", "handed out (UTC)", "causes"), cells)
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(cell)}" for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}" for cell in row) for row in rows)
-    return f"<table><tr>{head}{body}</table>"
+    return table(("topic", "group", "message", "late by", "handed out (UTC)", "causes"), cells)
