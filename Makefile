@@ -14,6 +14,7 @@ OLDER_READY := $(OLDER)/ready
 SPARK := .venv-spark
 SPARK_READY := $(SPARK)/ready
 DEMO_SPARK_READY := $(SPARK)/demo-ready
+OTHERS_READY := .venv-spark-3.5/ready .venv-spark-4.1/ready .venv-spark-4.2/ready
 LANGUAGES := .venv-languages
 LANGUAGES_READY := $(LANGUAGES)/ready
 UI := .venv-ui
@@ -195,7 +196,7 @@ nightly drills: venv  ## `test` with ten times the random examples, and the dril
 drills-core: venv  ## the drills that need no Java
 	$(BIN)/pytest -m drill $(APART) tests
 
-drills-spark: venv $(SPARK_READY) .venv-spark-3.5/ready  ## those of Spark
+drills-spark: venv $(SPARK_READY) $(OTHERS_READY)  ## those of Spark, also with PySpark 3.5, 4.1 and 4.2
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m drill tests/client/spark tests/spark
 

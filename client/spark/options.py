@@ -118,7 +118,8 @@ class Taker:
         if text is None:
             raise OptionError(
                 "option endpoint: missing; give the broker's base URL, such as "
-                "http://127.0.0.1:8711, or several, separated by commas"
+                "http://127.0.0.1:8711, or several, separated by commas. In SQL write CREATE "
+                "TEMPORARY VIEW: Spark does not pass on the OPTIONS of a CREATE TABLE"
             )
         found = [part.strip().rstrip("/") for part in text.split(",") if part.strip()]
         for url in found:

@@ -56,7 +56,7 @@ def check_sink_schema(schema: StructType, options: Options) -> None:
         if not fits(field.dataType):
             raise SchemaError(
                 f"column {field.name!r} must be {wanted}, not {field.dataType.simpleString()}; "
-                f"cast it{_CAST.get(field.dataType.typeName(), '') if field.name == due else ''}"
+                + _remedy("deliver_at" if field.name == due else field.name, field.dataType)
             )
     if "value" not in names:
         raise SchemaError("column 'value' (string or binary) is missing: it is the message's body")
@@ -91,6 +91,11 @@ def _case_hint(name: str, known: dict[str, Any]) -> str:
     return f" (in lower case: {same[0]})" if same else ""
 
 
+def _remedy(field: str, given: DataType) -> str:
+    """How to convert a column of the DataFrame to the type of a field."""
+    return _ADVICE.get(field, {}).get(given.typeName(), "cast it")
+
+
 def _is_time(kind: DataType) -> bool:
     return isinstance(kind, TimestampType)
 
@@ -101,8 +106,17 @@ _KNOWN: Final[dict[str, tuple[str, Callable[[DataType], bool]]]] = {
     "topic": ("string", partial(fits, "string")),
     **{name: (kind, partial(fits, kind)) for name, kind in FIELD_TYPES.items()},
 }
-_CAST: Final = {
-    "long": ", for example by timestamp_millis(column)",
-    "timestamp_ntz": ", which reads it in the session's time zone",
-    "string": ", for example by to_timestamp(column)",
+_JSON: Final = "convert it, for example by to_json(column)"
+_EPOCH: Final = "convert it by timestamp_millis(column) or timestamp_seconds(column)"
+_ADVICE: Final[dict[str, dict[str, str]]] = {
+    "value": dict.fromkeys(("struct", "map", "array", "variant"), _JSON),
+    "deliver_at": {
+        "long": _EPOCH,
+        "integer": _EPOCH,
+        "timestamp_ntz": "cast it, which reads it in the session's time zone",
+        "string": "convert it by to_timestamp(column)",
+    },
+    "headers": {"map": "convert it by map_entries(column)"},
+    "tags": {"string": "convert it, for example by split(column, ',')"},
 }
+"""What to do with a column of a Spark type where a cast is impossible or needs a word."""

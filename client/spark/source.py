@@ -35,7 +35,7 @@ class DelaylogSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DelaylogBatchWriter:
         """The batch sink."""
-        self._only_append(overwrite, '.mode("append")')
+        self._only_append(overwrite, '.mode("append"), or INSERT INTO in SQL')
         return DelaylogBatchWriter(self._parsed(), schema)
 
     # Spark names the methods.

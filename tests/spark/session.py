@@ -13,6 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
+WARM = ROOT / "tests" / "spark" / "warm"
+"""Has what Python runs at its start: workers of Spark begin with packages loaded."""
 TRIED_FOUR_TIMES = "local[2,4]"
 """Tasks, which plain `local[2]` would not try again."""
 
@@ -24,7 +26,7 @@ def prepare_environment() -> None:
     os.environ["JAVA_HOME"] = java.stdout.strip()
     # Workers are plain `python3` unless this says otherwise.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(WARM), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 

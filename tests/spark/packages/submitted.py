@@ -72,6 +72,15 @@ def main() -> None:
         name = f"stream.{number}"
         pyspark_delaylog.write_frame(batch, **options, topic="stream", txnAppId=name)
 
+    def read() -> list[str]:
+        found: list[str] = []
+        stream = spark.readStream.format("delaylog").options(**options, topic="ready").load()
+        writing = stream.writeStream.foreachBatch(
+            lambda rows, number: found.extend(row.id for row in rows.collect())
+        ).option("checkpointLocation", f"{folder}/consumer")
+        writing.trigger(availableNow=True).start().awaitTermination()
+        return found
+
     said: dict[str, Any] = {"version": pyspark.__version__}
     try:
         said["register"] = caught(lambda: pyspark_delaylog.register(spark))
@@ -84,6 +93,8 @@ def main() -> None:
         )
         if tuple(map(int, pyspark.__version__.split(".")[:2])) < SINK_SINCE:
             stream(lambda to: to.foreachBatch(write_batch))
+        said["ids"] = []
+        said["read"] = caught(lambda: said["ids"].extend(read()))
         of_folders = spark.read.format("delaylog-segments")
         said["folder"] = caught(lambda: of_folders.load("/nowhere").count())
     finally:

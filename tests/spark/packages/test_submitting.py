@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.client.spark.fake_broker import FakeBroker
 from tests.spark.frames import ids_of
@@ -22,6 +23,8 @@ from tests.spark.packages.environments import (
     installed_apart,
     linked,
 )
+from tests.spark.real.real_broker import RealBroker
+from tests.spark.test_consuming_stream import fill
 
 ROWS = 2_000
 CLUSTER = "local-cluster[2,1,1024]"
@@ -40,7 +43,7 @@ def current(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def by_py_files(
-    python: Environment, master: str, wheel: Path, broker: FakeBroker, folder: Path
+    python: Environment, master: str, wheel: Path, broker: FakeBroker | RealBroker, folder: Path
 ) -> dict[str, Any]:
     """As docs/SPARK.md says: a wheel is a zip file."""
     package = shutil.copy(wheel, folder / "pyspark_delaylog.zip")
@@ -61,7 +64,7 @@ def by_archives(
     return python.submit(*words, cwd=folder, PYTHONPATH=str(packages))
 
 
-def assert_loaded(said: dict[str, Any], broker: FakeBroker, *topics: str) -> None:
+def assert_loaded(said: dict[str, Any], broker: FakeBroker | RealBroker, *topics: str) -> None:
     for topic in topics:
         assert sorted(broker.ids(topic)) == ids_of(0, ROWS), topic
     assert all(place.endswith(" False") for place in said["places"]), "no task had delaylog"
@@ -78,8 +81,11 @@ def assert_two_executors(said: dict[str, Any], place: str) -> None:
 def test_py_files_on_two_executors(
     current: Environment, wheel: Path, broker: FakeBroker, tmp_path: Path
 ) -> None:
+    fill(broker, ROWS)
+    broker.ready["ready"] = broker.ready.pop("t")
     said = by_py_files(current, CLUSTER, wheel, broker, tmp_path)
-    assert (said["register"], said["load"], said["sink"]) == ("", "", "")
+    assert (said["register"], said["load"], said["sink"], said["read"]) == ("", "", "", "")
+    assert sorted(said["ids"]) == ids_of(0, ROWS)
     assert_loaded(said, broker, "batch", "mapped", "stream")
     assert_two_executors(said, "pyspark_delaylog.zip")
 
@@ -92,8 +98,29 @@ def test_archives_on_two_executors_with_the_oldest_pyspark(
     assert said["version"].startswith("4.0.")
     assert (said["register"], said["load"]) == ("", "")
     assert "the streaming sink needs PySpark 4.1 or newer, this is 4.0." in said["sink"]
+    assert "the consuming stream needs PySpark 4.2 or newer, this is 4.0." in said["read"]
     assert_loaded(said, broker, "batch", "mapped", "stream")
     assert_two_executors(said, "unpacked")
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("version", ["4.1", "4.2"])
+def test_versions_between(wheel: Path, real: RealBroker, tmp_path: Path, version: str) -> None:
+    """Batch loads and both streams, with a real broker; 4.1 cannot consume."""
+    ready = [{"id": each, "body": "body", "delay_ms": 0} for each in ids_of(0, ROWS)]
+    sent = requests.post(f"{real.url}/v1/topics/ready/messages", json=ready, timeout=30)
+    assert sent.status_code == 200, sent.text
+    said = by_py_files(beside(f".venv-spark-{version}"), "local[2]", wheel, real, tmp_path)
+    assert said["version"].startswith(f"{version}.")
+    assert (said["register"], said["load"], said["sink"]) == ("", "", "")
+    if version == "4.1":
+        assert "the consuming stream needs PySpark 4.2 or newer, this is 4.1." in said["read"]
+    else:
+        assert (said["read"], sorted(said["ids"])) == ("", ids_of(0, ROWS))
+        assert real.counts("ready") == {"acked": ROWS}
+    for load in ("batch", "mapped"):
+        real.settled(load)
+    assert_loaded(said, real, "batch", "mapped", "stream")
 
 
 @pytest.mark.drill

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -80,8 +79,7 @@ class RealBroker(BrokerView):
 
     def __init__(self, folder: Path, *options: str) -> None:
         super().__init__("")
-        program = (sys.executable, "-P", "-m", "delaylog.broker")
-        self._broker = Broker(folder, *options, program=program)
+        self._broker = Broker(folder, *options)
 
     def __enter__(self) -> Self:
         self.start()

@@ -58,27 +58,33 @@ def test_a_name_that_was_used_warns_or_fails(spark: SparkSession, real: RealBrok
     real.assert_holds(ids_of(0, ROWS))
 
 
+FIELDS = """
+    SELECT 'full' AS id, X'00ff' AS value, timestamp_millis(1900000000000) AS deliver_at,
+        cast('k' AS varchar(5)) AS key, array('red', 'blue') AS tags,
+        map_entries(map('kind', 'a', 'empty', '')) AS headers, 3Y AS priority,
+        86400000 AS ttl_ms, 4S AS max_retry, 'replace' AS merge,
+        named_struct('first_ms', 500, 'factor', 1.5BD) AS backoff
+    UNION ALL
+    SELECT 'nulls', X'', now(), null, null, null, null, null, null, null, null
+"""
+
+
 def test_every_field_of_a_message_arrives(spark: SparkSession, real: RealBroker) -> None:
-    pair = f.struct(f.lit("kind").alias("key"), f.lit("a").cast("binary").alias("value"))
-    frame = messages(spark, 0, 1).select(
-        "*",
-        f.lit("k").alias("key"),
-        f.array(f.lit("red"), f.lit("blue")).alias("tags"),
-        f.array(pair).alias("headers"),
-        f.lit(3).alias("priority"),
-        f.lit(86_400_000).alias("ttl_ms"),
-        f.lit(4).alias("max_retry"),
-        f.lit("replace").alias("merge"),
-        f.struct(f.lit(500).alias("first_ms"), f.lit(1.5).alias("factor")).alias("backoff"),
-    )
+    """From the types that SQL gives; nulls leave a field to the topic."""
+    frame = spark.sql(FIELDS)
     for _ in range(2):
         sink(frame, real, wait="published").save()
-    assert last().results["replaced"] == 1, "the row's own merge mode, not the topic's"
-    found = real.get("/v1/topics/t/messages/m00000000")
-    assert (found["key"], found["tags"], found["headers"]) == ("k", ["red", "blue"], {"kind": "a"})
+    assert last().results == {**last().results, "replaced": 1, "kept": 1}, "by the row's own mode"
+    found = real.get("/v1/topics/t/messages/full")
+    assert (found["key"], found["tags"]) == ("k", ["red", "blue"])
+    assert found["headers"] == {"kind": "a", "empty": ""}
     assert (found["priority"], found["max_retry"]) == (3, 4)
+    assert found["deliver_at_ms"] == 1_900_000_000_000
     assert found["expires_at_ms"] - found["deliver_at_ms"] == 86_400_000
     assert found["backoff"] == {"first_ms": 500, "factor": 1.5}
+    bare = real.get("/v1/topics/t/messages/nulls")
+    absent = ("key", "tags", "headers", "priority", "backoff", "expires_at_ms")
+    assert not any(bare.get(name) for name in absent), bare
 
 
 def test_streams_have_results_and_report_what_is_ready(
