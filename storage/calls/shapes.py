@@ -134,7 +134,7 @@ NEW_DELAY_MS: Final = Int(
 CANCEL_FORCE: Final = Flag("force", "Cancel leased messages and dead letters too.")
 FILTER_STATE: Final = Choice(
     "state",
-    "Its state; absent: any that can be changed.",
+    "Its state; absent: dead with cause or reason, otherwise any that can be changed.",
     ("waiting", "ready", "leased", "dead"),
 )
 FAILED_GROUP: Final = Text(

@@ -64,8 +64,9 @@ async def control_many(ctx: Context) -> Answer:
         raise Problem("bad_request", "give ids, or a filter", field="ids")
     _check_time(action, due)
     if filtered is not None:
-        _check_filter(action, filtered, force=force)
         wanted = _filter(ctx, filtered)
+        named = filtered.get("state") is not None
+        _check_filter(action, wanted, named=named, force=force)
         return await _begin(ctx, JobSpec(action, wanted, rate, due, force))
     if rate is not None:
         raise Problem("bad_request", "a rate requires a filter", field="rate")
@@ -106,20 +107,31 @@ def _named(grouped: GroupedResult) -> list[dict[str, Any]]:
 # --------------------------------------------------------------------------- by filter
 
 
-def _check_filter(action: str, members: dict[str, Any], *, force: bool) -> None:
-    word = members.get("state")
-    letters = action == "cancel" and word == "dead"
+def _check_filter(action: str, wanted: MessageFilter, *, named: bool, force: bool) -> None:
+    """Raise Problem if the action is not for messages of the state; `named` = in the request."""
+    state, why = wanted.state, ""
+    if state is None:
+        return
+    if not named:
+        why = ", and a filter with cause or reason means those unless it names a state"
+    dead = state is MessageState.DEAD
+    letters = action == "cancel" and dead
     if letters and not force:
-        detail = "cancelling dead messages removes them from the dead letters: it needs force"
+        detail = f"cancelling dead messages removes them from the dead letters: it needs force{why}"
         raise Problem("bad_request", detail, field="state")
-    if word is not None and not letters and (word == "dead") != (action == "replay"):
-        raise Problem("bad_request", f"{action} is not for {word} messages", field="state")
+    if not letters and dead != (action == "replay"):
+        detail = f"{action} is not for {state.name.lower()} messages{why}"
+        raise Problem("bad_request", detail, field="state")
 
 
 def _filter(ctx: Context, members: dict[str, Any]) -> MessageFilter:
-    """The filter of a job or a count, if its caller may see what it names."""
-    word = members.get("state")
-    group, reason = (members.get(name) for name in ("group", "reason"))
+    """The filter of a job or a count, if its caller may see what it names.
+
+    What failed for a reason is asked for to deal with dead letters: they are meant without a state.
+    """
+    word, group, cause, reason = (members.get(n) for n in ("state", "group", "cause", "reason"))
+    if word is None and not (cause is None and reason is None):
+        word = "dead"
     name = None if group is None else named_in(the_topic(ctx), named_group(group)).name
     if reason is not None:
         ctx.caller.check("bodies", ctx.topic_key, name)
@@ -130,7 +142,7 @@ def _filter(ctx: Context, members: dict[str, Any]) -> MessageFilter:
         members.get("tag"),
         members.get("key"),
         name,
-        members.get("cause"),
+        cause,
         None if reason is None else reason.decode(),
     )
 

@@ -209,7 +209,7 @@ def test_reasons_need_the_right_to_bodies(secured: Secured) -> None:
 def test_the_reason_of_a_job_needs_the_right_bodies(secured: Secured) -> None:
     """The filter of a job may name what a failure said."""
     secured.call("PUT", "/v1/topics/jobbed", {})
-    body = {"filter": {"reason": "secret-reason", "cause": "nack"}}
+    body = {"filter": {"state": "waiting", "reason": "secret-reason", "cause": "nack"}}
     begun = secured.call("POST", "/v1/topics/jobbed/messages:cancel", body).json
     assert begun["filter"] == body["filter"]
     for grant, shown in (("read:jobbed", False), ("read,bodies:jobbed", True)):

@@ -158,6 +158,37 @@ def test_jobs_of_one_group_and_reason(
         assert "".join(sorted(each["id"] for each in listed["messages"])) == replayed.get(group, "")
 
 
+@pytest.mark.parametrize("failure", [{"reason": "ink"}, {"cause": "rejected"}], ids=str)
+def test_a_failure_without_a_state_means_dead_letters(
+    broker: Any, failed: str, assert_problem: Any, failure: dict[str, str]
+) -> None:
+    """Purpose: who asks by reason deals with dead letters. Method: a message in retry has failed
+    for the same reason; counts and replays find the letters, other actions are refused.
+    """
+    path = f"/v1/topics/{failed}"
+    broker.post(f"{path}/messages", {"body": "x", "id": "e", "max_retry": 1})
+    wanted = {"group": "default", "wait_ms": 20_000, "ids": ["e"]}
+    (got,) = broker.post(f"{path}/receive", wanted)["messages"]
+    back = {"receipts": [got["receipt"]], "reason": "ink", "delay_ms": HOUR}
+    broker.post(f"{path}/nack", back)
+    query = {"group": "default", **failure}
+    dead = counted(broker, failed, urlencode({**query, "state": "dead"}))["matched"]
+    assert counted(broker, failed, urlencode(query))["matched"] == dead > 0
+    in_retry = int("reason" in failure)
+    waiting = urlencode({**query, "state": "waiting"})
+    assert counted(broker, failed, waiting)["matched"] == in_retry
+    for action, more in (("cancel", {}), ("reschedule", {"delay_ms": HOUR})):
+        body = {"filter": query, **more}
+        refused = broker.call("POST", f"{path}/messages:{action}", body)
+        problem = assert_problem(refused, 400, "bad_request")
+        assert "unless it names a state" in problem["detail"]
+        body["filter"] = {**query, "state": "waiting"}
+        job = finished(broker, begin(broker, failed, action, body))
+        assert job["matched"] == (in_retry if action == "cancel" else 0)
+    job = finished(broker, begin(broker, failed, "replay", {"filter": query, "delay_ms": HOUR}))
+    assert (job["filter"], job["done"]) == ({**query, "state": "dead"}, dead)
+
+
 @pytest.mark.parametrize(
     ("member", "value", "status"), [("group", "none", 404), ("cause", "acked", 400)]
 )
