@@ -72,6 +72,11 @@ def quiet(at_s: float) -> Samples:
     return out | {
         of("delaylog_ready_messages", "a", **group): 0.0,
         of("delaylog_cluster_follower_lag_bytes", "a", node="2"): 1_000.0,
+        of("delaylog_cluster_follower_lag_seconds_count", "a", node="2"): 50 * at_s,
+        of("delaylog_cluster_follower_lag_seconds_bucket", "a", node="2", le="5.0"): 50 * at_s,
+        # This node led once.
+        of("delaylog_cluster_follower_lag_seconds_count", "b", node="2"): 9.0,
+        of("delaylog_cluster_follower_lag_seconds_bucket", "b", node="2", le="5.0"): 8.0,
         of("delaylog_ready_lateness_seconds_count", "a", **topic): done,
         of("delaylog_ready_lateness_seconds_bucket", "a", **topic, le="0.1"): done,
     }
@@ -168,6 +173,14 @@ TROUBLES: Final[dict[str, tuple[Trouble, set[str]]]] = {
     "a follower behind": (
         sets("delaylog_cluster_follower_lag_bytes", GIB),
         {"DelaylogFollowerBehind"},
+    ),
+    "a follower that is late": (
+        adds("delaylog_cluster_follower_lag_seconds_bucket", 0.0, -40),
+        {"DelaylogFollowerLate"},
+    ),
+    "a follower that is late at times": (
+        adds("delaylog_cluster_follower_lag_seconds_bucket", 0.0, -10),
+        set(),
     ),
     "a wrong clock": (
         sets("delaylog_cluster_own_clock_offset_seconds", -2.0, "c"),

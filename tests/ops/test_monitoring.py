@@ -11,6 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
+from delaylog.broker.cluster.watch.follower_lag import BOUNDS as FOLLOWER_BOUNDS
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.table import METRICS
@@ -39,6 +40,7 @@ BOUNDS_S: Final = {
     "delaylog_lateness_seconds": LATE_BOUNDS_S,
     "delaylog_loop_lag_seconds": LOOP_BOUNDS,
     "delaylog_fsync_seconds": DISK_BOUNDS,
+    "delaylog_cluster_follower_lag_seconds": FOLLOWER_BOUNDS,
 }
 REPLICATED: Final = {
     "delivered_total",
