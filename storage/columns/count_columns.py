@@ -65,6 +65,11 @@ class CountColumns(Mapping[int, int]):
         hours = np.array(self._hours, np.uint32)
         return hours.astype(np.int64), np.array(self._counts, np.uint32).astype(np.int64)
 
+    def append_to(self, hours: array[int], counts: array[int]) -> None:
+        """Append the pairs to two columns of 32 bits, which join those of many tables."""
+        hours += self._hours
+        counts += self._counts
+
     def add(self, counts: Mapping[int, int], times: int) -> None:
         """Add the counts of some hours, multiplied by `times`; no sum may fall below zero."""
         if len(counts) < MERGE_MIN:

@@ -67,12 +67,7 @@ class TextColumn:
             return [raw[i * step : (i + 1) * step] for i in range(n)]
         ends = np.cumsum(self.size.astype(np.int64)).tolist()
         raw = bytes(self.block)
-        start = 0
-        out = []
-        for end in ends:
-            out.append(raw[start:end])
-            start = end
-        return out
+        return [raw[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @dataclass(slots=True)
@@ -96,6 +91,16 @@ class MessageBatch:
     wire: Block = b""
     id_hashes: npt.NDArray[np.uint64] | None = None
     """A cache, filled when they are first needed."""
+    _tag_values: list[bytes] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def tag_values(self) -> list[bytes]:
+        """The tags of each message, joined by newlines. They are made once: the checks, the masks
+        of the rows and the index of tags read them.
+        """
+        if self._tag_values is None:
+            self._tag_values = self.tags.values(self.n)
+        return self._tag_values
 
     @property
     def shape(self) -> tuple[object, ...]:

@@ -240,9 +240,7 @@ def _fill_text(rows: RowArray, batch: MessageBatch, id_hash: IdHash) -> None:
         rows["key_hash"] = hash_column(batch.key, n)
     if not batch.tags.empty:
         rows["tags_size"] = batch.tags.size
-        rows["tag_mask"] = np.fromiter(
-            (tags_mask(v) for v in batch.tags.values(n)), dtype=np.uint64, count=n
-        )
+        rows["tag_mask"] = np.fromiter(map(tags_mask, batch.tag_values), np.uint64, n)
     if not batch.headers.empty:
         rows["headers_size"] = batch.headers.size
 

@@ -70,19 +70,28 @@ def _members(failures: list[Failure], told: bool) -> dict[str, Any]:
 
 
 def trace_members(
-    state: EngineState, topic: Topic, group: Group, trace: Trace, *, name: str, told: bool
-) -> dict[str, Any]:
-    """The steps of a message, whether none is missing, and why it had to wait. `told` = whether
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    traces: Sequence[Trace],
+    *,
+    name: str,
+    told: bool,
+) -> list[dict[str, Any]]:
+    """The steps of each message, whether none is missing, and why it had to wait. `told` = whether
     with the reasons of nacks.
     """
-    holders = [wait.origin for wait in trace.waits if wait.origin]
+    holders = list({wait.origin for trace in traces for wait in trace.waits if wait.origin})
     found = find_origins(state, np.array(holders, np.int64), topic, group=group)
     ids = dict(zip(holders, ids_of(state, found), strict=True))
-    waits = [
-        wait.members() | ({"held_by": ids[wait.origin]} if wait.origin else {})
-        for wait in trace.waits
-    ]
-    steps = trace.steps
-    if not told:
-        steps = [{key: step[key] for key in step if key != "reason"} for step in steps]
-    return {name: steps, f"{name}_complete": trace.complete, "waits": waits}
+    out: list[dict[str, Any]] = []
+    for trace in traces:
+        waits = [
+            wait.members() | ({"held_by": ids[wait.origin]} if wait.origin else {})
+            for wait in trace.waits
+        ]
+        steps = trace.steps
+        if not told:
+            steps = [{key: step[key] for key in step if key != "reason"} for step in steps]
+        out.append({name: steps, f"{name}_complete": trace.complete, "waits": waits})
+    return out

@@ -54,8 +54,8 @@ async def get_message(ctx: Context) -> Answer:
     members |= failures_of(state, topic, group, [found], told=told)[0]
     await ctx.node.durable(state.position)
     if values["life"]:
-        (trace,) = await traces_of(ctx, topic, group, [found])
-        members |= trace_members(state, topic, group, trace, name="life", told=told)
+        traces = await traces_of(ctx, topic, group, [found])
+        members |= trace_members(state, topic, group, traces, name="life", told=told)[0]
     return ctx.answer(members)
 
 

@@ -44,8 +44,9 @@ async def list_dead(ctx: Context) -> Answer:
         members |= failed
     if values["history"] and messages:
         traces = await traces_of(ctx, topic, group, page.messages)
-        for members, trace in zip(messages, traces, strict=True):
-            members |= trace_members(state, topic, group, trace, name="history", told=told)
+        steps = trace_members(state, topic, group, traces, name="history", told=told)
+        for members, said in zip(messages, steps, strict=True):
+            members |= said
     return ctx.answer({"messages": messages, "cursor": page.cursor, "now_ms": now_ms})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from heapq import nlargest, nsmallest
+from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ CONSUMERS_MAX: Final = 100
 _BY_NAME: Final = TOPIC_SORTS[0]
 _STEP: Final = 1_000
 """Topics that are searched or sorted in one turn: about 1 ms."""
+_DESCRIBED: Final = 250
+"""Topics that are described in one turn: about 1 ms."""
 _FIRST: Final = ListQuery(frozenset({MessageState.WAITING, MessageState.READY}), limit=1)
 
 
@@ -97,7 +99,8 @@ async def list_topics(ctx: Context) -> Answer:
         else:
             sized = ((-group_counts(topics[namespace, name].default)[sort], name) for name in found)
             behind = [each for each in sized if place is None or each > place]
-            most = nsmallest(limit + 1, [*most, *behind])
+            # `most` is in order, which sorting makes use of.
+            most = sorted([*most, *behind])[: limit + 1]
         if cursor is not None and len(names) < limit:
             # Many topics that are not wanted, or are only sorted, lie between two others.
             await ctx.node.pause()
@@ -109,7 +112,12 @@ async def list_topics(ctx: Context) -> Answer:
     else:
         names = [name for _, name in most[:limit]]
         cursor = f"{-most[limit - 1][0]}.{names[-1]}" if len(most) > limit else None
-    page = [_describe(topics[namespace, name]) for name in names if (namespace, name) in topics]
+    page: list[dict[str, Any]] = []
+    for first in range(0, len(names), _DESCRIBED):
+        if first:
+            await ctx.node.pause()
+        some = ((namespace, name) for name in names[first : first + _DESCRIBED])
+        page += [_describe(topics[key]) for key in some if key in topics]
     return ctx.answer({"topics": page, "cursor": cursor})
 
 

@@ -52,6 +52,7 @@ HOW: Final = ("nack", "lease_expired", "rejected")
 """
 NACK, LEASE_EXPIRED, REJECTED = range(len(HOW))
 _TEXTS: Final = ("consumer", "address", "reason")
+_LOW: Final = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,31 @@ class FailurePart:
         return number
 
 
+class Wanted:
+    """The messages of a group whose failures are looked for."""
+
+    def __init__(self, topic: int, group: int, origins: Int64Array) -> None:
+        self._topic, self._group = topic, group
+        self._order = np.argsort(origins)
+        self._origins = origins[self._order]
+        self._known = np.zeros(_LOW + 1, np.bool_)
+        self._known[origins & _LOW] = True
+
+    def among(self, part: FailurePart) -> tuple[Int64Array, Int64Array]:
+        """(places of the failures in a part, the places of their messages in `origins`)."""
+        rows = part.rows
+        # Most rows are of other messages, which the low bits tell in a tenth of the time of a
+        # search, and in less time than a comparison of topics and groups.
+        at = np.flatnonzero(self._known[rows["origin"] & _LOW])
+        if len(at) == 0:
+            return at, at
+        failed = rows["origin"][at]
+        slot = np.minimum(np.searchsorted(self._origins, failed), len(self._origins) - 1)
+        mine = self._origins[slot] == failed
+        mine &= (rows["topic"][at] == self._topic) & (rows["group"][at] == self._group)
+        return at[mine], self._order[slot[mine]]
+
+
 class FailureTable:
     """All failed attempts of a node's messages that are kept, oldest first."""
 
@@ -186,9 +212,9 @@ class FailureTable:
     def of(self, topic: int, group: int, origins: Int64Array) -> dict[int, list[Failure]]:
         """The failures of each of these messages that has some, oldest first."""
         out: dict[int, list[Failure]] = {}
+        wanted = Wanted(topic, group, origins)
         for part in self._parts:
-            at = np.flatnonzero(part.of(topic, group))
-            at = at[np.isin(part.rows["origin"][at], origins)]
+            at, _ = wanted.among(part)
             for row in take_rows(part.rows, at):
                 failure = Failure(
                     int(row["attempt"]),

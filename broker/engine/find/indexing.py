@@ -20,13 +20,13 @@ def index_sent(
     """Add the rows of a batch, which were given these refs."""
     if len(refs) <= FEW and placed.order is None:
         key_hash = [] if batch.key.empty else placed.rows["key_hash"].tolist()
-        few = [] if batch.tags.empty else list(batch.tags.values(batch.n))
+        few = [] if batch.tags.empty else batch.tag_values
         state.texts.put_few(*entries_of_few(topic, key_hash, few, refs.tolist()))
         return
     if not batch.key.empty:
         state.texts.put(*entries_of_keys(topic, placed.rows["key_hash"], refs))
     if not batch.tags.empty and len(refs):
-        tags = list(batch.tags.values(batch.n))
+        tags = batch.tag_values
         if placed.order is not None:
             tags = [tags[row] for row in placed.order.tolist()]
         state.texts.put(*entries_of_tags(topic, tags, refs))

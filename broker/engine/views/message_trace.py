@@ -195,6 +195,7 @@ class Traces:
             self._finish(trace)
             yield from self._explain(trace)
             self.traces.append(trace)
+            yield None
 
     # ------------------------------------------------------------------ frames
 
