@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
+import orjson
 import pytest
 
 from delaylog.broker.calls.answer import Answer
@@ -142,6 +143,26 @@ async def test_nothing_is_read_without_a_client(monkeypatch: pytest.MonkeyPatch)
     await pieces.aclose()
     await asyncio.sleep(0.05)
     assert (asked, len(streams)) == (["/a", "/no", "/a"], 0)
+
+
+async def test_a_later_time_alone_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Except of the clock and the overview. In a text, the words that hold a time stay words."""
+    monkeypatch.setattr("delaylog.broker.calls.streams.live.EVERY_SECONDS", 0.0)
+    reads = ("/v1/clock", "/v1/overview?minutes=60", "/v1/topics/t/stats")
+    answer: dict[str, Any] = {}
+
+    async def read(_: str) -> Answer:
+        return Answer(orjson.dumps(answer), JSON)
+
+    query = urlencode([("read", each) for each in reads])
+    pieces = Live(query, read, OpenStreams()).answer().pieces
+    told: list[list[str]] = []
+    for said in ("a", "a", "b", '"now_ms":1', '"now_ms":2', '"now_ms":2'):
+        answer = {"said": said, "now_ms": len(told), "more": 1}
+        told.append(list(orjson.loads((await anext(pieces))[6:])))
+    await pieces.aclose()
+    timed, every = [*reads[:2]], [*reads]
+    assert told == [every, timed, every, every, every, timed]
 
 
 async def test_a_node_that_stops_ends_its_streams() -> None:

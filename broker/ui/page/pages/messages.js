@@ -1,7 +1,7 @@
 // The messages of a topic: by id, or by state, due time, tag and key. A page at a time, whatever the
 // number of messages; bodies are not read.
 import {
-  change, counted, Failure, Field, get, go, html, link, Loaded, noteNow, number, Pager, parseTime,
+  change, counted, Failure, Field, get, go, html, link, Loaded, number, Pager, parseTime,
   State, STATES, Table, timed, TopicHead, topicPath, useApp, useLive, useState,
 } from "../parts/all.js";
 import { Bulk } from "./bulk.js";
@@ -25,11 +25,8 @@ export function Messages({ names: { ns, topic }, query }) {
     wrong = error;
   }
   const path = topicPath(ns, topic, "messages");
-  const found = useLive(async (signal) => {
-    const page = await fill(path, { ...filter, group, cursor }, LIMIT, signal);
-    if (page.now_ms) noteNow(page.now_ms);
-    return page;
-  }, [path, JSON.stringify(query)]);
+  const found = useLive((signal) => fill(path, { ...filter, group, cursor }, LIMIT, signal),
+    [path, JSON.stringify(query)]);
   const bulk = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${query} onClose=${close} />`);
   const mayChange = !follows && session.may("change", ns, topic);
   return html`<${TopicHead} ns=${ns} topic=${topic} at=${["messages"]} group=${group} />
@@ -97,7 +94,7 @@ function Search({ ns, topic, query }) {
  * One page of at most `limit` messages behind a cursor. An empty page with a cursor means that the
  * broker has searched for 50 ms and found nothing yet.
  * @param {(message: any) => boolean} [wanted] chooses among the messages; all, if absent
- * @returns {Promise<{messages: any[], cursor: string | null, now_ms: any, whole: boolean}>}
+ * @returns {Promise<{messages: any[], cursor: string | null, whole: boolean}>}
  *   `whole`: false if it gave up before the page was full; the cursor goes on from there
  */
 export async function fill(path, query, limit, signal, wanted) {
@@ -108,7 +105,7 @@ export async function fill(path, query, limit, signal, wanted) {
     messages.push(...(wanted ? page.messages.filter(wanted) : page.messages));
     cursor = page.cursor;
     if (cursor === null || messages.length >= limit) {
-      return { messages, cursor, now_ms: page.now_ms, whole: true };
+      return { messages, cursor, whole: true };
     }
   }
   return { messages, cursor, whole: false };

@@ -1,6 +1,6 @@
 // One topic: its states, rates, consumers, groups, settings, and its load to come.
 import {
-  counted, Counts, Facts, get, html, link, Loaded, noteNow, number, relative, Table, Tag, Time,
+  brokerNow, counted, Counts, Facts, get, html, link, Loaded, number, relative, Table, Tag, Time,
   TopicHead, topicPath, useApp, useLive, write,
 } from "../parts/all.js";
 import { Slots } from "../parts/forecast.js";
@@ -14,7 +14,6 @@ export function Topic({ names: { ns, topic }, query: { group = "" } }) {
     const [about, stats, groups] = await Promise.all([
       get(path, {}, signal), get(`${path}/stats`, { group, delay_buckets: false }, signal),
       get(`${path}/groups`, {}, signal)]);
-    noteNow(stats.now_ms);
     return { about, stats, groups: groups.groups };
   }, [ns, topic, group]);
   const forecast = useLive(
@@ -49,8 +48,8 @@ export function Topic({ names: { ns, topic }, query: { group = "" } }) {
 }
 
 function Now({ stats }) {
-  const { oldest_due_ms: oldest, now_ms: now, rates } = stats;
-  const overdue = oldest != null && oldest < now;
+  const { oldest_due_ms: oldest, rates } = stats;
+  const overdue = oldest != null && oldest < brokerNow();
   return html`<${Facts} of=${[
     ["First due", oldest == null ? "nothing waits" : html`<${Time} ms=${oldest} /> <${Tag} tone=${overdue ? "warn" : ""}>${
       overdue ? `overdue: ${relative(oldest)}` : relative(oldest)}</${Tag}>`],

@@ -4,7 +4,7 @@ export { parse, write } from "../core/json.js";
 export { useLive } from "../core/live.js";
 export { change, go, link } from "../core/router.js";
 export { useApp } from "../core/session.js";
-export { length, noteNow, parseTime, relative, stamp, ZONE } from "../core/time.js";
+export { brokerNow, length, noteNow, parseTime, relative, stamp, ZONE } from "../core/time.js";
 export { html, useEffect, useRef, useState } from "../core/view.js";
 export { Ask, Choice, Dialog, Field } from "./dialog.js";
 export { Failure, Loaded } from "./failure.js";
