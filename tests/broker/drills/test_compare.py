@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from delaylog.storage.checkpoint import write_checkpoint
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import hour_of_name
+from tests.broker.engine.host import Host
 
 HOUR = "2026-11-21T20Z"
 
@@ -51,6 +53,23 @@ def test_a_byte_is_named(folders: dict[int, Path]) -> None:
 def test_a_missing_file_is_a_difference(folders: dict[int, Path]) -> None:
     (folders[1] / "hours" / HOUR / "state").unlink()
     assert len(compare(folders).wrong) == 2
+
+
+def test_what_only_the_log_has_is_not_compared(folders: dict[int, Path], tmp_path: Path) -> None:
+    """Purpose: a leader that lost its majority while it stopped has saved no last checkpoint; its
+    states of before are no difference. With one, they are."""
+    one = Host(tmp_path / "engine")
+    one.send(1)
+    one.sync()
+    shutil.copytree(one.folder, folders[2], dirs_exist_ok=True)
+    (folders[2] / "hours" / HOUR / "state").write_bytes(b"\0" * 100)
+    found = compare(folders)
+    assert (found.hours, found.unsaved, found.wrong) == (1, [2], [])
+    members = {"hours": {hour_of_name(HOUR): []}}
+    write_checkpoint(OsFileSystem(), str(folders[2]), members, one.engine.state.log.end_position)
+    one.close()
+    found = compare(folders)
+    assert (found.unsaved, len(found.wrong)) == ([], 2)
 
 
 def test_an_hour_that_a_node_has_removed_is_none(folders: dict[int, Path]) -> None:

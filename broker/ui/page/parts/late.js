@@ -17,11 +17,14 @@ const WORDS = {
 /** A cause, by its name in the API and in words. */
 export const Cause = ({ of }) => html`<${Tag} tone="warn">${of.replaceAll("_", " ")}</${Tag}> ${WORDS[of]}`;
 
-/** The cause of the longest wait in a time, in a word or two; nothing if none is known. */
-export const longest = (waits = [], from, until) => waits
-  .filter(({ from_ms: begin, until_ms: end }) => begin < until && end > from)
-  .reduce((most, each) => (most && most.until_ms - most.from_ms >= each.until_ms - each.from_ms ? most : each), null)
-  ?.cause.replaceAll("_", " ");
+/** The cause that held longest of all in a time, in a word or two; nothing if none is known. */
+export function longest(waits = [], from, until) {
+  const totals = {};
+  for (const { from_ms: begin, until_ms: end, cause } of waits) {
+    if (begin < until && end > from) totals[cause] = (totals[cause] ?? 0) + end - begin;
+  }
+  return Object.keys(totals).sort((one, other) => totals[other] - totals[one])[0]?.replaceAll("_", " ");
+}
 
 /** The waits of a message between ready and handed out, if the broker tells them; `since`: it is
  *  ready from then until now. */
