@@ -336,6 +336,7 @@ class HttpFace:
                 inner.about(route.call, route.topic_key, route.params)
                 if route.call.streams:
                     raise Problem("bad_request", "a stream is no read", field="read")
+                inner.caller.take_call(self._node.clock.now_ms())
                 return await self._carry(inner, route.handler, path_qs)
             except Exception as error:
                 return self._refusal(error, inner, path)
