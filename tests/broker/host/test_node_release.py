@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.engine.dispatch.dispatching import RELEASE_MAX
-from tests.broker.host.running_node import RunningNode, make_engine
+from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.open_streams import GroupKey
+from delaylog.broker.host.slices import SLICE_SECONDS
+from delaylog.storage.work import Work
+from tests.broker.host.running_node import RunningNode, make_engine, running
 
 
 async def test_what_was_synced_a_moment_ago_counts_for_who_does_not_wait(tmp_path: Path) -> None:
@@ -53,3 +58,43 @@ async def test_older_messages_of_other_topics_do_not_hide_what_is_due(
     node.log_commits.stop()
     node.background.shutdown()
     it.engine.close()
+
+
+async def test_a_delivery_waits_for_few_slices_of_background_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four works never end. Without a gap behind each slice, each of them would have a slice in
+    each turn that a delivery takes. The least of many deliveries is what no busy machine disturbs.
+    """
+    slices, ended = 0, False
+    at_release: list[int] = []
+    waited_for: list[int] = []
+
+    def endless() -> Work:
+        nonlocal slices
+        while not ended:
+            slices += 1
+            until_s = REAL.steady_s() + SLICE_SECONDS
+            while REAL.steady_s() < until_s:
+                pass
+            yield None
+
+    async with running(tmp_path) as it:
+        node = it.node
+        wake = node.waiters.wake_all
+
+        def wake_all(group: GroupKey, count: int) -> None:
+            at_release.append(slices)
+            wake(group, count)
+
+        monkeypatch.setattr(node.waiters, "wake_all", wake_all)
+        for number in range(4):
+            node.spawn(f"endless {number}", endless)
+        for _ in range(10):
+            asks = long_poll(node, ("default", "t"), ReceiveCall(1, wait_ms=9_000))
+            waits = asyncio.create_task(asks)
+            it.send(delay_ms=100)
+            assert await waits is not None
+            waited_for.append(slices - at_release[-1])
+        ended = True
+    assert min(waited_for) <= 1, waited_for
