@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 import pyspark_delaylog.jobs.main
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import backfill
+from pyspark_delaylog.jobs.progress import rows_read
 from tests.programs import run_program
 from tests.spark.frames import FIRST_DUE_MS, ids_of
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_jobs import run
+from tests.waiting import await_that
 
 PROGRAMS = Path(sys.executable).parent
 SUBMIT = [str(PROGRAMS / "spark-submit"), "--master", "local[2,4]"]
@@ -109,13 +111,15 @@ def test_json_is_loaded_once(spark: SparkSession, real: RealBroker, tmp_path: Pa
 def test_all_columns_and_options_of_a_load(
     spark: SparkSession, real: RealBroker, tmp_path: Path
 ) -> None:
-    """Each of them that other tests do not have."""
+    """Each of them that other tests do not have. A null leaves a column of the input out."""
     path = tmp_path / "rows"
-    path.write_text("n;to\n1;a\n2;b\n3;a\n4;a\n")
+    path.write_text("n;to;merge\n1;a;x\n2;b;x\n3;a;x\n4;a;x\n")
     words = [path, "--endpoint", real.url, "--format", "csv", "--reader-option", "sep=;"]
     words += ["--where", "n < 4", "--delay-ms", "60000", "--namespace", "n"]
     words += ["--id", "concat('m', n)", "--key", "concat('k', n)", "--priority", "n * 2"]
     words += ["--headers", "array(struct('h' as key, cast(to as binary) as value))"]
+    words += ["--tags", "array('x', to)", "--ttl-ms", "'90000'", "--max-retry", "n + 1"]
+    words += ["--backoff", "named_struct('first_ms', 5L)", "--merge", "null"]
     words += ["--sink-option", "compression=lz4", "--sink-option", "batchSize=1"]
     with pytest.raises(Exception, match="option topic"):
         run(spark, backfill, *words)
@@ -124,7 +128,10 @@ def test_all_columns_and_options_of_a_load(
     assert real.settled("first")["parts"] == 3, "a request for each row"
     message = real.get("/v1/ns/n/topics/a/messages/m2")
     assert (message["key"], message["priority"], message["headers"]) == ("k2", 4, {"h": "b"})
-    assert json.loads(message["body"]) == {"n": 2, "to": "b"}
+    assert (message["tags"], message["max_retry"]) == (["x", "b"], 3)
+    assert message["expires_at_ms"] - message["deliver_at_ms"] == 90_000
+    assert message["backoff"] == {"first_ms": 5}
+    assert json.loads(message["body"]) == {"n": 2, "to": "b", "merge": "x"}
 
 
 def test_what_a_direct_load_sent_is_counted(
@@ -134,7 +141,9 @@ def test_what_a_direct_load_sent_is_counted(
     write_json(path, 0, 50)
     words = [path, "--endpoint", real.url, "--topic", "t", "--sink-option", "delivery=direct"]
     for _ in range(2):
+        shown = rows_read(spark)
         assert only(run(spark, backfill, *words)) == (50, 0)
+        await_that(lambda read=shown: read() == 50)
     real.assert_holds(ids_of(0, 50))
 
 

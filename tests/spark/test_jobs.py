@@ -13,9 +13,11 @@ from delaylog.storage.layout import hour_name
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs import archive, audit
 from pyspark_delaylog.jobs.main import make_parser
+from pyspark_delaylog.jobs.progress import rows_read
 from pyspark_delaylog.segments.errors import SegmentError
 from tests.broker.engine.host import HOUR, START_MS, Host
 from tests.spark.real.real_broker import RealBroker
+from tests.waiting import await_that
 
 START_HOUR = START_MS // HOUR
 KEEP_MS = 1_000 * HOUR
@@ -48,7 +50,9 @@ def test_an_audit_counts_what_there_is(spark: Any, host: Host, tmp_path: Path) -
     host.nack(dead)
     host.checkpoint()
     out = tmp_path / "out"
+    shown = rows_read(spark)
     done = run(spark, audit, host.folder, out, "--bodies")
+    await_that(lambda: shown() == 1_050)
     assert done["states"] == {"acked": 900, "dead": 60, "ready": 40, "waiting": 50}
     assert done["rows"] == 1_050
     assert json.loads((out / "summary.json").read_text()) == done

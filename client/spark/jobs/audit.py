@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark_delaylog.jobs.progress import progress
+from pyspark_delaylog.jobs.progress import progress, rows_read
 from pyspark_delaylog.segments.folder import read_folder
 
 HELP: Final = "counts, lateness, retries and dead letters of a data folder or backup"
@@ -67,7 +67,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     options = segment_options(args, **{k: v for k, v in chosen.items() if v is not None})
     output = Path(args.output).resolve()
     begun = time.monotonic()
-    with progress(spark, "audit"):
+    with progress(spark, "audit", rows_read(spark)):
         cells = scan(spark, options).cache()
         try:
             summary = _summary(cells)

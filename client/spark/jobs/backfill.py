@@ -16,13 +16,18 @@ from functools import partial
 from typing import Any, Final
 
 from pyspark_delaylog.errors import JobError
+from pyspark_delaylog.fields.table import FIELD_TYPES
 from pyspark_delaylog.jobs.connecting import add_connection_arguments, connection_options
-from pyspark_delaylog.jobs.progress import progress
+from pyspark_delaylog.jobs.progress import progress, rows_read
 from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
 _FORMATS: Final = ("parquet", "csv", "json")
-_COLUMNS: Final = ("value", "deliver_at", "id", "key", "topic", "priority", "headers")
+_COLUMNS: Final = ("value", "deliver_at", "topic", *FIELD_TYPES)
+_SCALARS: Final = frozenset({"string", "int", "bigint", "double"})
+"""Types to which a column is cast. An array or a struct must have its type already."""
+_NAMED: Final = ("value", "deliver_at", "id", "key", "topic", "priority", "headers")
+"""Columns that are part of a load's name even if they are not given, as in version 0.1.0."""
 _READING: Final = {
     "csv": {
         "header": "true",
@@ -48,10 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in (
         ("value", "the body (default: the column value, or the row as JSON)"),
         ("deliver-at", "due time: a timestamp, its text, or Unix milliseconds"),
-        ("id", "your own id"),
-        ("key", "ordering key"),
-        ("priority", "an int"),
-        ("headers", "array<struct<key string, value binary>>"),
+        *((name.replace("_", "-"), kind) for name, kind in FIELD_TYPES.items()),
     ):
         parser.add_argument(f"--{name}", metavar="SQL", help=what)
     parser.add_argument("--delay-ms", type=int, metavar="MS", help="due after this time from now")
@@ -85,7 +87,8 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     before = _committed_rows(options)
     rows = 0
     if before is None:
-        with progress(spark, "backfill", partial(_rows_so_far, options)):
+        so_far = partial(_rows_so_far, options) if options.staged else rows_read(spark)
+        with progress(spark, "backfill", so_far):
             rows = _load(messages, sink, options)
     return {
         "job": "backfill",
@@ -118,7 +121,7 @@ def _committed_rows(options: Options) -> int | None:
 
 
 def _rows_so_far(options: Options) -> int | None:
-    """The rows that tasks have staged, those of failed attempts too; None if delivery is direct."""
+    """The rows that tasks have staged, those of failed attempts too."""
     found = _last_run(options)
     return None if found is None else int(found["rows"])
 
@@ -184,12 +187,13 @@ def map_columns(frame: Any, args: argparse.Namespace) -> Any:
         )
     found = frame.select(*(column.alias(name) for name, column in columns.items()))
     kinds = dict(found.dtypes)
-    for name, cast in (("deliver_at", _as_time), ("value", _as_bytes), ("priority", _as_int)):
+    for name, cast in (("deliver_at", _as_time), ("value", _as_bytes)):
         if name in kinds:
             found = found.withColumn(name, cast(found[name], kinds[name]))
-    for name in ("id", "key", "topic"):
-        if name in kinds and kinds[name] != "string":
-            found = found.withColumn(name, found[name].cast("string"))
+    for name, kind in (("topic", "string"), *FIELD_TYPES.items()):
+        # A null without a type takes any.
+        if name in kinds and kinds[name] != kind and (kind in _SCALARS or kinds[name] == "void"):
+            found = found.withColumn(name, found[name].cast(kind))
     return found
 
 
@@ -205,10 +209,6 @@ def _as_bytes(column: Any, kind: str) -> Any:
     return column if kind in ("string", "binary") else column.cast("string")
 
 
-def _as_int(column: Any, kind: str) -> Any:  # noqa: ARG001 (one signature)
-    return column.cast("int")
-
-
 def transaction_name(spark: Any, frame: Any, args: argparse.Namespace) -> str:
     """The name of the load: equal for equal files, topic and arguments."""
     jvm, conf = spark._jvm, spark._jsc.hadoopConfiguration()
@@ -219,7 +219,14 @@ def transaction_name(spark: Any, frame: Any, args: argparse.Namespace) -> str:
         files.append([name, status.getLen(), status.getModificationTime()])
     if not files:
         raise JobError("the input contains no files")
-    words = {name: getattr(args, name) for name in (*_COLUMNS, "namespace", "delay_ms", "where")}
+    return name_of(files, args)
+
+
+def name_of(files: list[list[Any]], args: argparse.Namespace) -> str:
+    """The name of the load of files, each as [URL, size, modification time]."""
+    words = {name: getattr(args, name) for name in (*_NAMED, "namespace", "delay_ms", "where")}
+    given = {name: getattr(args, name) for name in FIELD_TYPES}
+    words |= {name: said for name, said in given.items() if said is not None}
     options = [args.format, sorted(args.reader_option)]
     text = json.dumps([files, words, options], sort_keys=True)
     return "backfill-" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

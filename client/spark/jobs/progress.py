@@ -43,6 +43,24 @@ def progress(
         thread.join()
 
 
+def rows_read(spark: Any) -> Callable[[], int | None]:
+    """A function that returns the rows that the largest stage of later jobs has read so far.
+
+    Spark adds those of a task at its end, and at heartbeats (every 10 s by default).
+    """
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+
+    def rows() -> int | None:
+        store = spark._jsc.sc().statusStore()
+        jobs = map(tracker.getJobInfo, set(tracker.getJobIdsForGroup(None)) - before)
+        stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+        # Not the sum: later stages read the results of the first one again.
+        return max((store.lastStageAttempt(each).inputRecords() for each in stages), default=None)
+
+    return rows
+
+
 def line(job: str, rows: int | None, total: int | None, seconds: float, tasks: Tasks) -> str:
     """What is done after `seconds`."""
     words = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 from delaylog.broker.host.process.folder_lock import retention_suspended
 from pyspark_delaylog.errors import JobError, OptionError
+from pyspark_delaylog.fields.table import FIELD_TYPES
 from pyspark_delaylog.jobs import backfill
 from pyspark_delaylog.jobs import main as jobs_main
 from pyspark_delaylog.jobs.archive import MANIFEST, read_manifest, write_manifest
 from pyspark_delaylog.jobs.audit import segment_options
+from pyspark_delaylog.jobs.backfill import name_of
 from pyspark_delaylog.jobs.connecting import connection_options
 from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.main import JOBS, main, make_parser
@@ -26,6 +29,27 @@ def test_each_job_says_what_it_does(job: str, capsys: pytest.CaptureFixture[str]
         make_parser().parse_args([job, "--help"])
     assert ended.value.code == 0
     assert "Spark:" in capsys.readouterr().out
+
+
+def test_a_load_can_give_every_field_of_a_message() -> None:
+    words = ["in", "--endpoint", "http://h", "--topic", "t"]
+    said = {f"--{name.replace('_', '-')}": f"c_{name}" for name in FIELD_TYPES}
+    args = make_parser().parse_args(["backfill", *words, *itertools.chain(*said.items())])
+    assert {name: getattr(args, name) for name in FIELD_TYPES} == {
+        name: f"c_{name}" for name in FIELD_TYPES
+    }
+    page = (Path(__file__).parents[4] / "docs" / "SPARK_FOLDERS.md").read_text()
+    assert [option for option in said if f"`{option}`" not in page] == []
+
+
+def test_the_name_of_a_load_is_that_of_earlier_versions() -> None:
+    """Otherwise a load that version 0.1.0 has committed would be added again; new fields count."""
+    words = ["a.json", "--endpoint", "http://h:1", "--topic", "t", "--id", "n", "--delay-ms", "5"]
+    files = [["file:/a.json", 7, 8]]
+    plain = make_parser().parse_args(["backfill", *words])
+    assert name_of(files, plain) == "backfill-7464878a3a0e050e2520e344315b94c9"
+    tagged = make_parser().parse_args(["backfill", *words, "--tags", "array('a')"])
+    assert name_of(files, tagged) != name_of(files, plain)
 
 
 def test_without_java_it_is_said_how_to_get_it(

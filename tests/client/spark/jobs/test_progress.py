@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyspark_delaylog.jobs import progress as module
-from pyspark_delaylog.jobs.progress import bar, line, progress
+from pyspark_delaylog.jobs.progress import bar, line, progress, rows_read
 from tests.waiting import await_that
 
 
@@ -68,6 +68,25 @@ def test_lines_elsewhere_and_a_wiped_bar_on_a_terminal() -> None:
         await_that(terminal.getvalue)
     assert "\r\x1b[K[#########" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K"), "the terminal is left clean"
+
+
+def test_rows_read_are_those_of_the_largest_stage_of_later_jobs() -> None:
+    """Jobs from before are not part of it, and what has ended meanwhile may be unknown."""
+    jobs = {1: [10]}
+    records = {10: 900, 20: 40, 21: 700, 30: 7}
+    tracker = SimpleNamespace(
+        getJobIdsForGroup=lambda group: list(jobs),
+        getJobInfo=lambda job: SimpleNamespace(stageIds=jobs[job]) if jobs[job] else None,
+    )
+    store = SimpleNamespace(
+        lastStageAttempt=lambda stage: SimpleNamespace(inputRecords=lambda: records[stage])
+    )
+    jvm = SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store))
+    context = SimpleNamespace(statusTracker=lambda: tracker)
+    rows = rows_read(SimpleNamespace(sparkContext=context, _jsc=jvm))
+    assert rows() is None
+    jobs |= {2: [20, 21], 3: [30], 4: []}
+    assert rows() == 700
 
 
 def test_what_cannot_be_found_out_fails_nothing() -> None:
