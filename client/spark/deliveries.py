@@ -151,15 +151,8 @@ class StagedDelivery:
             # The load is committed: it must not fail because its counts cannot be read.
             log.warning("transaction %s is committed, but its counts are unknown: %s", name, error)
             found = {"rows": sum(each.rows for each in staged), "published": 0}
-        done = found["published"] == found["rows"]
-        return replace(
-            _sums(name, state, staged),
-            rows=found["rows"],
-            published=found["published"],
-            results=found.get("results", {}),
-            committed_at_ms=found.get("decided_at_ms"),
-            published_at_ms=time.time_ns() // 1_000_000 if done and state != "already" else None,
-        )
+        result = replace(_sums(name, state, staged), connection=self._options.connection)
+        return result.counted(found, time.time_ns() // 1_000_000)
 
     def abort(self, transaction: str | None, messages: Messages) -> None:
         """Abort the load. A failure is only logged, so that it does not hide the original error."""

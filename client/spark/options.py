@@ -257,6 +257,19 @@ class Options:
         """Whether a load waits for its publication: whether it is partial shows only then."""
         return self.wait_published or self.fail_on_partial
 
+    @property
+    def connection(self) -> dict[str, str]:
+        """The options with which another process reaches the broker, except the token."""
+        given = {
+            "endpoint": ",".join(self.endpoints),
+            "tokenFile": self.token_file,
+            "caFile": self.ca_file,
+            "clientCert": self.client_cert,
+            "clientKey": self.client_key,
+            "insecurePlainToken": "true" if self.insecure_plain_token else None,
+        }
+        return {name: text for name, text in given.items() if text is not None}
+
     def credentials(self) -> Credentials:
         """The token and TLS files as this process finds them. OptionError if they are wrong."""
         try:

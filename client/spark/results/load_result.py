@@ -1,12 +1,14 @@
 """LoadResult: what one load, or one micro-batch of a stream, has added.
 
-Counts are those of published rows, so they are complete once `published` equals `rows`.
+The rows and the bytes are known at the commit. Which rows are new messages is known once they are
+published, so the other counts are those of published rows: `complete` says whether that is all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 LACKING = {
     "kept": "kept, since a message with the same id lives",
@@ -41,6 +43,36 @@ class LoadResult:
     """When the driver saw that all rows are published, in Unix ms by its own clock."""
     batch: int | None = None
     """The number of the micro-batch of a stream."""
+    connection: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options with which `refresh` reaches the broker, except the token."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are published, so that the counts stay as they are."""
+        return self.published >= self.rows
+
+    def refresh(self, *, wait: bool = False, **options: str) -> LoadResult:
+        """The result of the same load by now; with `wait`, once all rows are published.
+
+        `options` are those of the sink, beside those of the load: `token`, if the load has one.
+        Raises BrokerError, and TransactionError if the publication stalls.
+        """
+        from pyspark_delaylog.results.refreshing import refreshed
+
+        return self if self.complete else refreshed(self, wait=wait, options=options)
+
+    def counted(self, found: Mapping[str, Any], now_ms: int) -> LoadResult:
+        """The result with the counts of its transaction, as the broker has described it."""
+        counted = replace(
+            self,
+            rows=found["rows"],
+            published=found["published"],
+            results=found.get("results", {}),
+            committed_at_ms=found.get("decided_at_ms"),
+        )
+        if counted.complete and self.state != "already":
+            return replace(counted, published_at_ms=now_ms)
+        return counted
 
     @property
     def added(self) -> int:
@@ -66,8 +98,11 @@ class LoadResult:
         """One line for a person."""
         name = self.name if self.batch is None else f"{self.name} (batch {self.batch})"
         said = [f"{self.added:,} of {self.rows:,} rows added"]
-        if self.published < self.rows and self.state == "committed":
-            said = [f"{self.rows:,} rows committed, {self.published:,} of them published so far"]
+        if not self.complete and self.state == "committed":
+            said = [
+                f"{self.rows:,} rows committed, {self.published:,} of them published so far",
+                "last_result().refresh(wait=True) gives the counts of all",
+            ]
         if self.shortfall:
             said.append(self.shortfall)
         if self.put_aside:

@@ -76,6 +76,8 @@ class FakeBroker(MisbehavingServer):
         self.members: list[dict[str, Any]] = []
         self.kept = 0
         """How many rows of a transaction count as kept when a test asks for its state."""
+        self.unpublished = 0
+        """How many committed rows of a transaction are not published yet."""
         self.discarded = 0
         self.deduplicated = 0
 
@@ -162,7 +164,7 @@ class FakeBroker(MisbehavingServer):
 
     def _state(self, identity: str) -> dict[str, Any]:
         found = self._found(identity)
-        done = found.rows if found.state == "committed" else 0
+        done = found.rows - self.unpublished if found.state == "committed" else 0
         kept = min(self.kept, done)
         return {
             "transaction": identity,

@@ -10,11 +10,13 @@ from pyspark.sql import functions as f
 
 from pyspark_delaylog import last_result
 from pyspark_delaylog.results.load_result import LoadResult
+from pyspark_delaylog.results.publication import SMALL_ROWS_MAX
 from tests.spark.frames import ids_of, messages
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink
 
 ROWS = 1_000
+LARGE = SMALL_ROWS_MAX + 1
 
 
 def last() -> LoadResult:
@@ -30,6 +32,15 @@ def test_counts_and_publication_are_known_after_save(spark: SparkSession, real: 
     assert found.published == ROWS == sum(real.counts("t").values())
     assert found.committed_at_ms == real.transaction("load")["decided_at_ms"]
     assert found.committed_at_ms <= (found.published_at_ms or 0)
+
+
+def test_a_large_load_gets_its_counts_later(spark: SparkSession, real: RealBroker) -> None:
+    """`save()` does not wait for the publication of more than 50,000 rows."""
+    sink(messages(spark, 0, LARGE), real, txnAppId="load").save()
+    found = last()
+    assert (found.rows, found.name) == (LARGE, "load")
+    found = found.refresh(wait=True)
+    assert (found.complete, found.added, found.results["created"]) == (True, LARGE, LARGE)
 
 
 @pytest.mark.parametrize("delivery", ["staged", "direct"])

@@ -26,7 +26,8 @@ KEPT = {"created": 10, "replaced": 2, "kept": 985, "rejected": 3}
         (
             LoadResult("n", "committed", 1_000, published=7, results={"created": 7}),
             7,
-            "n: 1,000 rows committed, 7 of them published so far",
+            "n: 1,000 rows committed, 7 of them published so far; "
+            "last_result().refresh(wait=True) gives the counts of all",
         ),
         (
             LoadResult("n", "already", 5, published=5, results={"created": 5}),
