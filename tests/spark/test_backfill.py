@@ -127,6 +127,7 @@ def test_all_columns_and_options_of_a_load(
     assert (only(done), done["transaction"]) == ((3, 0), "first")
     assert real.settled("first")["parts"] == 3, "a request for each row"
     message = real.get("/v1/ns/n/topics/a/messages/m2")
+    assert abs(message["deliver_at_ms"] - message["sent_at_ms"] - 60_000) < 30_000
     assert (message["key"], message["priority"], message["headers"]) == ("k2", 4, {"h": "b"})
     assert (message["tags"], message["max_retry"]) == (["x", "b"], 3)
     assert message["expires_at_ms"] - message["deliver_at_ms"] == 90_000

@@ -104,6 +104,21 @@ def test_an_audit_of_some_topics_groups_and_hours(spark: Any, host: Host, tmp_pa
     assert (letters.count(), "value" in letters.columns) == (0, False), "no --bodies"
 
 
+def test_an_audit_of_damage_fails_or_counts_it(spark: Any, host: Host, tmp_path: Path) -> None:
+    host.send(10, delay=HOUR)
+    host.send(5, delay=2 * HOUR)
+    host.checkpoint()
+    path = host.folder / "hours" / hour_name(START_HOUR + 1) / "delay.index"
+    raw = bytearray(path.read_bytes())
+    raw[200] ^= 1
+    path.write_bytes(raw)
+    out = tmp_path / "out"
+    with pytest.raises(Exception, match=r"delay\.index at byte 0"):
+        run(spark, audit, host.folder, out)
+    done = run(spark, audit, host.folder, out, "--on-corrupt", "skip")
+    assert done["states"] == {"damaged": 10, "waiting": 5}
+
+
 def test_an_audit_of_nothing_says_so(spark: Any, host: Host, tmp_path: Path) -> None:
     done = run(spark, audit, host.folder, tmp_path / "out")
     assert done["rows"] == 0
@@ -198,6 +213,25 @@ def test_an_archive_that_was_cut_off_goes_on(
     assert (done["hours"], done["rows"]) == (2, 40)
     assert spark.read.parquet(str(out)).count() == 40
     assert not (out / "_staging").exists()
+
+
+def test_the_sums_of_an_hour_show_every_difference(spark: Any) -> None:
+    """A row that is lost, doubled, swapped for another one, or has one other value."""
+    schema = f"{archive.HOUR_COLUMN} string, ref bigint, value binary"
+
+    def sums(*rows: tuple[int, bytes | None]) -> Any:
+        return archive.sums_of(spark.createDataFrame([("h", *row) for row in rows], schema))
+
+    whole = sums((1, b"a"), (2, b"b"), (3, None))
+    assert sums((3, None), (1, b"a"), (2, b"b")) == whole, "in any order"
+    others = [
+        sums((1, b"a"), (2, b"b")),
+        sums((1, b"a"), (2, b"b"), (3, None), (3, None)),
+        sums((1, b"a"), (1, b"a"), (3, None)),
+        sums((1, b"b"), (2, b"a"), (3, None)),
+        sums((1, b"a"), (2, b"b"), (3, b"")),
+    ]
+    assert [other for other in others if other == whole] == []
 
 
 def test_an_archive_that_differs_is_not_taken(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -49,6 +50,25 @@ def first(count: int, fault: Fault) -> object:
         return fault if left[0] >= 0 else None
 
     return meet
+
+
+@pytest.mark.usefixtures("pauses")
+def test_a_broker_that_does_not_answer_in_time_is_asked_again_and_given_up(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    over = threading.Event()
+
+    def rest(call: Call) -> Fault | None:
+        assert over.wait(60)
+        return None
+
+    broker.fault = rest
+    http = BrokerHttp(options_of(requestTimeoutMs=200, retries=1))
+    try:
+        with pytest.raises(UnreachableError, match=r"after 2 tries.*timed out.*requestTimeoutMs"):
+            http.json("GET", "/v1/clock")
+    finally:
+        over.set()
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 507])

@@ -52,8 +52,8 @@ def test_failed_tasks_count_for_nothing(spark: SparkSession, real: RealBroker) -
 def test_of_a_direct_load_that_fails_some_rows_stay_and_none_comes_twice(
     spark: SparkSession, real: RealBroker, partitions: int
 ) -> None:
-    """Each attempt at a task sends two batches. Run again as it was, chunks are recognized by their
-    name and bytes; with its rows placed otherwise, each row by its id."""
+    """Each attempt at a task sends two batches. Run again, each row is recognized by its id, also
+    with its rows placed otherwise."""
     spark.dataSource.register(FaultySource)
     options = {"delivery": "direct", "txnAppId": "load"}
     failing = sink(messages(spark, 0, ROWS, 2), real, FaultySource.name(), **options)
@@ -65,6 +65,23 @@ def test_of_a_direct_load_that_fails_some_rows_stay_and_none_comes_twice(
     assert set(there) < set(ids_of(0, ROWS))
     sink(messages(spark, 0, ROWS, partitions), real, **options).save()
     real.assert_holds(ids_of(0, ROWS))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_direct_load_without_ids_that_runs_again_adds_nothing_twice(
+    spark: SparkSession, real: RealBroker
+) -> None:
+    """Nothing but the name and the bytes of a request tells that it is repeated."""
+    spark.dataSource.register(FaultySource)
+    frame = messages(spark, 0, ROWS, 2).drop("id")
+    options = {"delivery": "direct", "txnAppId": "load"}
+    failing = sink(frame, real, FaultySource.name(), **options)
+    with pytest.raises(Exception, match="fails on purpose"):
+        failing.option(FAIL_ATTEMPTS, "9").save()
+    assert 1_000 <= sum(real.counts("t").values()) <= 2 * 1_000
+    for _ in range(2):
+        sink(frame, real, **options).save()
+        assert sum(real.counts("t").values()) == ROWS
 
 
 def test_messages_are_consumed_once_each_and_those_of_a_failed_batch_again(
