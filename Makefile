@@ -184,10 +184,10 @@ pictures: $(UI_READY)  ## make the pictures of the dashboard in docs/pictures ag
 	for each in overview-light topic-dark message-light; do \
 	  cp .ui-pictures/$$each.png docs/pictures/; done
 
-# One process, since one session of Spark serves all its tests.
+# Two processes with a session of Spark each: much of the time is waiting for brokers and triggers.
 test-spark: venv $(DEMO_SPARK_READY) .venv-spark-4.0/ready  ## the Spark sinks, streams and jobs, in a Spark of this machine
 	tests/spark/get_java.sh
-	$(SPARK)/bin/pytest -m 'not drill' tests/client/spark tests/spark
+	$(SPARK)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not drill' tests/client/spark tests/spark
 
 nightly drills: venv  ## `test` with ten times the random examples, and the drills: kill loops and the like
 	DELAYLOG_EFFORT=5 $(MAKE) --no-print-directory test
