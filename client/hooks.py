@@ -24,17 +24,23 @@ logger = logging.getLogger(__name__)
 class Hooks:
     """Base class whose methods do nothing. `n` is a number of messages, `seconds` a duration."""
 
+    def on_client(self, urls: Sequence[str]) -> None:
+        """A client of the brokers at these URLs was created; of an embedded broker none is told."""
+
     def on_sent(self, topic: str, n: int, seconds: float) -> None:
         """A batch of sends was answered, `seconds` after its first message was queued."""
 
     def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
         """A batch of sends failed and is retried, in a cluster possibly on another node."""
 
-    def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
-        """Sends failed permanently; their callers get the error."""
+    def on_send_failed(self, topic: str, n: int, error: Exception, seconds: float) -> None:
+        """Sends failed permanently, `seconds` after the first was queued; callers get the error."""
 
     def on_received(self, topic: str, n: int) -> None:
         """A worker received messages."""
+
+    def on_receive(self, topic: str, messages: Sequence[LeasedMessage], seconds: float) -> None:
+        """A receive of a worker was answered with messages; `seconds` include its wait for some."""
 
     def on_handled(self, message: LeasedMessage, seconds: float) -> None:
         """A handler returned. For a batch: called per message, with the time of the whole batch."""

@@ -108,7 +108,7 @@ class EmbeddedCalls:
             sent = await hot.send_rows(self.node, key, rows, wait=wait)
         except Exception as error:
             if self._on_send_failed:
-                self._on_send_failed(key[1], len(rows), error)
+                self._on_send_failed(key[1], len(rows), error, time.monotonic() - began_s)
             raise
         if self._on_sent:
             accepted = sum(each.result != "rejected" for each in sent)

@@ -35,7 +35,7 @@ from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.calls.places import Places
 from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.errors import ClientError, NotReached, in_time
-from delaylog.client.hooks import Hooks, as_one
+from delaylog.client.hooks import Hooks, as_one, overridden
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes, TimeLimit
 from delaylog.client.message import LeasedMessage
 from delaylog.client.models import Settled
@@ -125,6 +125,8 @@ class Client(
             )
             for shard in self._topology.shards
         )
+        if called is not None and (on_client := overridden(called, "on_client")):
+            on_client([url for each in self._topology.shards for url in (each.url, *each.members)])
         self._receiver = Receiver(self._links, self._topology)
         self._begin_sending(self._links, Outbox(limits, Producers(producer), called), codec)
         self._fetched = {}

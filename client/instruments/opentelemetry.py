@@ -9,15 +9,16 @@ links to its send, unless the delay was short.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Final
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 
 from delaylog.client.hooks import Hooks
 from delaylog.client.message import LeasedMessage
@@ -29,10 +30,16 @@ SENT_HEADER: Final = "delaylog-sent-ms"
 """Header of a message that was sent inside a trace: when, in Unix milliseconds."""
 DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """Seconds: the buckets that the conventions ask for."""
+_KEEPS: Final = frozenset({"begin", "extend"})
+"""Verbs of settling calls that do not end the lease."""
+_Attributes: TypeAlias = dict[str, str | int]
 
 
 class OpenTelemetryHooks(Hooks):
     """The spans and metrics. A provider that is None is the one that the program has set.
+
+    They name the server if all clients that have this object know one address only: which node of
+    a cluster answers is not known here.
 
     A delivery that begins less than `parent_if_under_s` seconds after its send is a child of the
     span of the send; all others link to it. 0 links always, infinity never.
@@ -47,6 +54,8 @@ class OpenTelemetryHooks(Hooks):
     ) -> None:
         release = version("delaylog")
         self._parent_if_under_ms = parent_if_under_s * 1000
+        self._urls: set[str] = set()
+        self._server: dict[str, str | int] = {}
         self._tracer = trace.get_tracer("delaylog", release, tracer_provider, SCHEMA)
         meter = metrics.get_meter("delaylog", release, meter_provider, SCHEMA)
         self._sent = meter.create_counter(
@@ -68,34 +77,72 @@ class OpenTelemetryHooks(Hooks):
             explicit_bucket_boundaries_advisory=DURATION_BOUNDS,
         )
 
-    # ------------------------------------------------------------------ metrics
+    def on_client(self, urls: Sequence[str]) -> None:
+        """Name the server from now on, if there is only one address."""
+        self._urls.update(urls)
+        self._server = {}
+        if len(self._urls) == 1:
+            url = urlsplit(next(iter(self._urls)))
+            self._server["server.address"] = url.hostname or ""
+            self._server["server.port"] = url.port or (443 if url.scheme == "https" else 80)
+
+    # ------------------------------------------------------------------ metrics and spans of calls
 
     def on_sent(self, topic: str, n: int, seconds: float) -> None:
         """Count the messages, and the time of their request."""
-        self._sent.add(n, _operation("send", "send", topic))
-        self._operation_s.record(seconds, _operation("send", "send", topic))
+        attributes = self._operation("send", "send", topic)
+        self._sent.add(n, attributes)
+        self._operation_s.record(seconds, attributes)
 
-    def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
-        """Count the messages, with the class of the error."""
-        self._sent.add(n, _operation("send", "send", topic) | _error(error))
+    def on_send_failed(self, topic: str, n: int, error: Exception, seconds: float) -> None:
+        """Count the messages and the time, with the class of the error."""
+        attributes = self._operation("send", "send", topic) | _error(error)
+        self._sent.add(n, attributes)
+        self._operation_s.record(seconds, attributes)
 
-    def on_received(self, topic: str, n: int) -> None:
-        """Count the messages."""
-        self._consumed.add(n, _operation("receive", "receive", topic))
+    def on_receive(self, topic: str, messages: Sequence[LeasedMessage], seconds: float) -> None:
+        """Count the messages and the time of the call; a span links to the send of each message."""
+        attributes = self._operation("receive", "receive", topic)
+        self._consumed.add(len(messages), attributes)
+        self._operation_s.record(seconds, attributes)
+        made = (_creation(_sent_with(dict(each.headers))) for each in messages if each.headers)
+        self._span_of_call(
+            attributes, len(messages), seconds, [Link(c) for c in made if c.is_valid]
+        )
 
-    def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:  # noqa: ARG002
-        """Count the time of the call."""
-        self._operation_s.record(seconds, _operation(verb, "settle", topic))
+    def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
+        """Count the time of the call; a span, unless the messages stay under lease."""
+        attributes = self._operation(verb, "settle", topic)
+        self._operation_s.record(seconds, attributes)
+        if verb not in _KEEPS:
+            self._span_of_call(attributes, n, seconds)
+
+    def _span_of_call(
+        self, attributes: _Attributes, n: int, seconds: float, links: Sequence[Link] = ()
+    ) -> None:
+        """A span of a call of a worker that has just been answered: a trace of its own."""
+        name = (
+            f"{attributes['messaging.operation.name']} {attributes['messaging.destination.name']}"
+        )
+        ended_ns = time.time_ns()
+        self._tracer.start_span(
+            name,
+            Context(),
+            SpanKind.CLIENT,
+            {**attributes, "messaging.batch.message_count": n},
+            links,
+            start_time=ended_ns - int(seconds * 1e9),
+        ).end(ended_ns)
 
     def on_handled(self, message: LeasedMessage, seconds: float) -> None:
         """Count the time of the handler."""
-        self._process_s.record(seconds, _operation("process", "process", message.topic))
+        self._process_s.record(seconds, self._operation("process", "process", message.topic))
 
     def on_handler_error(
         self, message: LeasedMessage, error: BaseException, seconds: float
     ) -> None:
         """Count the time of the handler, with the class of its exception."""
-        attributes = _operation("process", "process", message.topic)
+        attributes = self._operation("process", "process", message.topic)
         self._process_s.record(seconds, attributes | _error(error))
 
     # ------------------------------------------------------------------ spans
@@ -108,7 +155,7 @@ class OpenTelemetryHooks(Hooks):
         with self._tracer.start_as_current_span(
             f"create {topic}",
             kind=SpanKind.PRODUCER,
-            attributes=_operation("create", "create", topic),
+            attributes=self._operation("create", "create", topic),
         ):
             propagate.inject(headers)
         return headers
@@ -117,11 +164,11 @@ class OpenTelemetryHooks(Hooks):
     def handling(self, message: LeasedMessage) -> Iterator[None]:
         """A span; an exception of the handler is recorded in it, and is its error."""
         headers = dict(message.headers)
-        sent = propagate.extract(headers, Context())
-        creation = trace.get_current_span(sent).get_span_context()
+        sent = _sent_with(headers)
+        creation = _creation(sent)
         is_child = self._is_prompt(headers.get(SENT_HEADER))
-        attributes: dict[str, str | int] = {
-            **_operation("process", "process", message.topic),
+        attributes: _Attributes = {
+            **self._operation("process", "process", message.topic),
             "messaging.message.id": message.id,
             "messaging.message.body.size": len(message.body),
             "delaylog.attempts": message.attempts,
@@ -149,6 +196,16 @@ class OpenTelemetryHooks(Hooks):
                 span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
                 raise
 
+    def _operation(self, name: str, kind: str, topic: str) -> _Attributes:
+        """The attributes that spans and metrics of an operation share."""
+        return {
+            "messaging.system": "delaylog",
+            "messaging.operation.name": name,
+            "messaging.operation.type": kind,
+            "messaging.destination.name": topic,
+            **self._server,
+        }
+
     def _is_prompt(self, sent_ms: str | None) -> bool:
         """Whether a message is handled soon after its send; unknown counts as later."""
         if sent_ms is None or not sent_ms.isdecimal():
@@ -160,15 +217,15 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _operation(name: str, kind: str, topic: str) -> dict[str, str | int]:
-    """The attributes that spans and metrics of an operation share."""
-    return {
-        "messaging.system": "delaylog",
-        "messaging.operation.name": name,
-        "messaging.operation.type": kind,
-        "messaging.destination.name": topic,
-    }
+def _sent_with(headers: dict[str, str]) -> Context:
+    """The context that a message was sent with."""
+    return propagate.extract(headers, Context())
 
 
-def _error(error: BaseException) -> dict[str, str | int]:
+def _creation(sent: Context) -> SpanContext:
+    """The span that says that the message was made; not valid if there is none."""
+    return trace.get_current_span(sent).get_span_context()
+
+
+def _error(error: BaseException) -> _Attributes:
     return {"error.type": type(error).__qualname__}

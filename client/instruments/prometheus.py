@@ -47,7 +47,13 @@ class PrometheusHooks(Hooks):
         """Count the request."""
         self._retried.labels(topic).inc()
 
-    def on_send_failed(self, topic: str, n: int, error: Exception) -> None:  # noqa: ARG002
+    def on_send_failed(
+        self,
+        topic: str,
+        n: int,
+        error: Exception,  # noqa: ARG002
+        seconds: float,  # noqa: ARG002
+    ) -> None:
         """Count the messages."""
         self._failed.labels(topic).inc(n)
 

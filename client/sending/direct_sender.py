@@ -98,7 +98,8 @@ class DirectSender:
             left_s = lane.left_s(self._clock())
             if left_s is not None and left_s <= 0:
                 verdict = lane.expire()
-                outbox.failed(lane.topic, verdict.rows_failed, NotReached("no time was left"))
+                late = NotReached("no time was left")
+                outbox.failed(batch, verdict.rows_failed, late, self._clock())
                 continue
             shard, post = places[0]
             error: Exception | None
@@ -127,7 +128,7 @@ class DirectSender:
             unreached = 0
             verdict = lane.failed(error, self._clock())
             if verdict.rows_failed:
-                outbox.failed(lane.topic, verdict.rows_failed, error)
+                outbox.failed(batch, verdict.rows_failed, error, self._clock())
             else:
                 outbox.retried(lane.topic, n, error)
             if verdict.pause_s:

@@ -152,9 +152,10 @@ class LaneSet:
             if batch.free and self._moved(lane, batch):
                 self._outbox.retried(lane.topic, n, error)
                 return 0.0
-        verdict = lane.failed(error, self._clock())
+        now_s = self._clock()
+        verdict = lane.failed(error, now_s)
         if verdict.rows_failed:
-            self._outbox.failed(lane.topic, verdict.rows_failed, error)
+            self._outbox.failed(batch, verdict.rows_failed, error, now_s)
             self._progress(batch)
         else:
             self._outbox.retried(lane.topic, n, error)
@@ -167,14 +168,15 @@ class LaneSet:
             return False
         batch = attempt.batch
         verdict = lane.expire()
-        self._outbox.failed(lane.topic, verdict.rows_failed, NotReached("no time was left"))
+        error = NotReached("no time was left")
+        self._outbox.failed(batch, verdict.rows_failed, error, self._clock())
         self._progress(batch)
         return True
 
     def give_up(self, lane: Lane, error: Exception, *, in_flight: bool) -> None:
         """Fail all waiting messages of a lane; `in_flight`: one of its requests is in progress."""
         for batch, rows in lane.give_up(error, in_flight=in_flight):
-            self._outbox.failed(lane.topic, rows, error)
+            self._outbox.failed(batch, rows, error, self._clock())
             self._progress(batch)
 
     def _begin_batch(self, key: _Key, kind: Kind, *, free: bool) -> tuple[Lane, Batch]:

@@ -140,10 +140,11 @@ class Outbox:
         if self.hooks is not None:
             self._tell(self.hooks.on_send_retry, topic, n, error)
 
-    def failed(self, topic: str, n: int, error: Exception) -> None:
-        """Report that `n` rows have failed."""
+    def failed(self, batch: Batch, n: int, error: Exception, now_s: float) -> None:
+        """Report that `n` rows of a batch have failed."""
         if self.hooks is not None:
-            self._tell(self.hooks.on_send_failed, topic, n, error)
+            seconds = now_s - batch.opened_at_s
+            self._tell(self.hooks.on_send_failed, batch.topic, n, error, seconds)
 
     def ended(self, batch: Batch) -> None:
         """Record that all rows of a batch have an outcome."""

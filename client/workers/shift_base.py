@@ -55,6 +55,7 @@ class ShiftBase:
         self._around = overridden(hooks, "handling") is not None
         self._on_handled = overridden(hooks, "on_handled")
         self._on_handler_error = overridden(hooks, "on_handler_error")
+        self._on_receive = overridden(hooks, "on_receive")
         self._on_settled = overridden(hooks, "on_settled")
 
     @property
@@ -103,6 +104,10 @@ class ShiftBase:
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             self.ended_by = error
             self._end.set()
+
+    def _report_receive(self, messages: Sequence[LeasedMessage], seconds: float) -> None:
+        if self._on_receive and messages:
+            self._on_receive(self._consumer.topic, messages, seconds)
 
     def _report_settled(self, verb: str, n: int, seconds: float) -> None:
         if self._on_settled:

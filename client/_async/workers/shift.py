@@ -280,6 +280,7 @@ class AsyncShift(AsyncCalls):
                 continue
             outages.answered()
             self.startup.answered(number)
+            self._report_receive(messages, clock() - asked_at_s)
             self._desk.take_in(number, messages, clock(), begin)
             if not messages and clock() - asked_at_s < EMPTY_S:
                 await asyncio.sleep(EMPTY_S)

@@ -258,6 +258,7 @@ class ThreadShift(Calls):
                 self._stopping.wait(wait_after(FETCHING, failures, random.random(), error))
                 continue
             outages.answered()
+            self._report_receive(messages, clock() - asked_at_s)
             with self._lock:
                 self.startup.answered(number)
                 desk.take_in(number, messages, clock(), begin)

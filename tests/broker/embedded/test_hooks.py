@@ -24,7 +24,8 @@ class Noting(Hooks):
         assert seconds >= 0
         self.heard.append(f"sent {n} to {topic}")
 
-    def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
+    def on_send_failed(self, topic: str, n: int, error: Exception, seconds: float) -> None:
+        assert seconds >= 0
         self.heard.append(f"failed {n}: {type(error).__name__}")
 
     def outgoing_headers(self, topic: str) -> Mapping[str, str]:

@@ -241,7 +241,8 @@ async def test_hooks_hear_of_all_and_one_that_fails_changes_nothing() -> None:
         def on_send_retry(self, topic: str, n: int, error: Exception) -> None:
             heard.append(("retry", topic, n, type(error)))
 
-        def on_send_failed(self, topic: str, n: int, error: Exception) -> None:
+        def on_send_failed(self, topic: str, n: int, error: Exception, seconds: float) -> None:
+            assert 0 <= seconds < 60
             heard.append(("failed", topic, n, type(error)))
 
         def outgoing_headers(self, topic: str) -> dict[str, str] | None:
