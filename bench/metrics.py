@@ -1,14 +1,17 @@
 """What metrics cost: counting lateness beside the calls that it is counted in, and a scrape.
 
 The cost of counting is measured in two ways. One is the processor time of the observing functions
-alone, over that which a broker needs for the same messages. The other is a broker beside one that
-counts nothing, in turns: it needs a quiet machine, since one run varies by more than the cost.
+alone, over that which a broker needs for the same messages. The other is a broker that counts in
+some turns and not in others: two brokers that do the same differ by more than the cost, since their
+memory does. How much two turns that both count differ is told as noise.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -37,25 +40,33 @@ BULK: Final = "application/vnd.delaylog.batch"
 BULK_ROWS: Final = 10_000
 BULKS: Final = 40
 SINGLES: Final = 4_000
-PAIRS: Final = 15
+TURNS: Final = 15
+"""Silent turns, each between two that count; a turn is a fifth of the messages above."""
 LEASED: Final = {"wait_ms": 1_000, "lease_ms": 3_600_000}
 """How messages are received: none comes back while others are measured."""
-"""Turns of the two brokers, each a fifth of the messages above."""
-UNCOUNTED: Final = """
+SWITCHING: Final = """
+import signal
 import sys
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.engine.watch.lateness import Lateness
 from delaylog.broker.host.watch.timings import Timings
-for kind, name in (
+COUNTING = (
     (Histogram, "note"), (Histogram, "note_late"), (Histogram, "wants_example"),
     (Lateness, "note_handed_out"), (Timings, "note_request"), (Timings, "note_trace"),
-):
-    assert callable(getattr(kind, name))
-    setattr(kind, name, lambda *_, **__: None)
+)
+methods = {(kind, name): vars(kind)[name] for kind, name in COUNTING}
+nothing = lambda *_, **__: None
+counts = True
+def switch(*_):
+    global counts
+    counts = not counts
+    for (kind, name), method in methods.items():
+        setattr(kind, name, method if counts else nothing)
+signal.signal(signal.SIGUSR1, switch)
 from delaylog.broker.cli.main import main
 sys.exit(main())
 """
-"""A broker that counts nothing."""
+"""A broker that counts, or counts nothing, by turns."""
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0"
 
 
@@ -68,6 +79,7 @@ def measure(brokers: Brokers) -> Table:
             Column("broker us", "broker_us", "{:.3f}".format),
             Column("counting us", "counting_us", "{:.3f}".format),
             Column("share", "share", "{:.2%}".format),
+            Column("noise", "noise", "{:.2%}".format),
             Column("rate without", "rate_ratio", "{:.3f}".format),
             Column("KiB", "kib", whole),
             Column("ms", "scrape_ms", milliseconds),
@@ -75,7 +87,8 @@ def measure(brokers: Brokers) -> Table:
         ],
         notes=[
             "us: processor time a message. The scrapes are medians. `in turns`: the median of "
-            f"{PAIRS} turns beside a broker that counts nothing; `rate without`: its rate by ours."
+            f"{TURNS} turns in which a broker counts nothing, each between two in which it does; "
+            "`rate without`: its rate then by that with; `noise`: how much those two differ."
         ],
     )
     with brokers.folder() as folder, brokers.on(folder) as broker:
@@ -104,21 +117,32 @@ def measure(brokers: Brokers) -> Table:
 
 
 def _in_turns(brokers: Brokers, run: Callable[[int, int], int]) -> dict[str, Any]:
-    """What a message costs a broker, and one that counts nothing."""
-    uncounted = Brokers([sys.executable, "-P", "-c", UNCOUNTED], brokers.data_root)
-    turns: list[tuple[float, float, float]] = []
+    """What a message costs a broker while it counts, and while it counts nothing."""
+    switching = Brokers([sys.executable, "-P", "-c", SWITCHING], brokers.data_root)
+    turns: list[tuple[float, ...]] = []
     messages = 0
-    with brokers.fresh() as counting, uncounted.fresh() as silent:
-        for _ in range(PAIRS):
-            ours, its = _turn(counting, run), _turn(silent, run)
-            turns.append((ours[0], ours[0] / its[0], ours[1] / its[1]))
-            messages += ours[2]
-    broker_us, ratio, rate_ratio = (median(list(each)) for each in zip(*turns, strict=True))
+    with switching.fresh() as broker:
+        _turn(broker, run)
+        for _ in range(TURNS):
+            first = _turn(broker, run)
+            os.kill(broker.process_id, signal.SIGUSR1)
+            silent = _turn(broker, run)
+            os.kill(broker.process_id, signal.SIGUSR1)
+            last = _turn(broker, run)
+            ours_us, ours_passed_us = (
+                (a + b) / 2 for a, b in zip(first[:2], last[:2], strict=True)
+            )
+            turns.append(
+                (ours_us, ours_us / silent[0], ours_passed_us / silent[1], first[0] / last[0])
+            )
+            messages += first[2] + last[2]
+    broker_us, ratio, rate_ratio, noise = (median(list(each)) for each in zip(*turns, strict=True))
     return {
         "messages": messages,
         "broker_us": broker_us,
         "counting_us": broker_us * (1 - 1 / ratio),
         "share": ratio - 1,
+        "noise": abs(noise - 1),
         "rate_ratio": rate_ratio,
     }
 
