@@ -122,7 +122,8 @@ class Background:
         if self._halting:
             work.close()
             raise NotLeadingError(_LEADERSHIP_ENDED)
-        steps = self._until_halted(work)
+        # Counted now: the first slice may have to wait for its turn.
+        steps = self._until_halted(work, self._halts)
         try:
             await self._drive(steps)
         finally:
@@ -130,8 +131,7 @@ class Background:
             # that refers to it is freed, and its files may be closed by then.
             steps.close()
 
-    def _until_halted(self, work: Work) -> Work:
-        halts = self._halts
+    def _until_halted(self, work: Work, halts: int) -> Work:
         try:
             if (yield from until(lambda: self._halts != halts, work)):
                 return

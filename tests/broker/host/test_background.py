@@ -200,6 +200,19 @@ async def test_what_somebody_waits_for_goes_no_further(it: Run) -> None:
     assert it.seen == ["job ended", "closed"]
 
 
+async def test_what_waits_for_its_turn_does_not_begin_after_a_halt(it: Run) -> None:
+    """A slice leaves turns to other calls, and the next work would begin in the midst of a halt."""
+    works = [it.work(it.begun.set), it.work(lambda: it.seen.append("second"))]
+    asked = [asyncio.ensure_future(it.background.run(each)) for each in works]
+    await asyncio.sleep(0)
+    async with it.background.halted():
+        await asyncio.sleep(0.02)
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in ended] == [NotLeadingError] * 2
+    assert it.begun.is_set()
+    assert it.seen == ["closed"], "of the first one"
+
+
 async def test_nothing_begins_before_it_may_go_on(it: Run) -> None:
     """What is asked for between the halt and the exchange would work for what was dropped."""
     async with it.background.halted():
