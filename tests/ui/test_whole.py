@@ -168,6 +168,19 @@ def test_a_broker_that_is_gone_and_comes_back(
     window.errors = [each for each in window.errors if "net::ERR" not in each]
 
 
+def test_a_page_without_a_stream_asks_again(
+    start_broker: Callable[..., Broker], look: Any, topic: str
+) -> None:
+    """While as many streams are open as the broker allows, here none."""
+    broker = start_broker(limits="live_streams_max = 0")
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    window: Looking = look(broker.url)
+    window.refused = {429}
+    window.at(f"/topics/default/{topic}").sees("Settings")
+    broker.post(f"/v1/topics/{topic}/pause", {})
+    expect(window.page.get_by_role("button", name="Resume", exact=True)).to_be_visible()
+
+
 def test_lateness_is_drawn_over_time(broker: Broker, look: Any) -> None:
     """From the minutes that the broker has kept, at once; a minute without figures is a gap."""
     about = broker.call("GET", "/v1/overview").json

@@ -35,6 +35,7 @@ export function Overview() {
     <${Loaded} of=${found}>${(about) => html`
       <dl class="counts">${["waiting", "ready", "leased", "dead"].map((state) => html`<div key=${state}>
         <dt><${State} of=${state} /></dt><dd>${number(about.counts[state])}</dd></div>`)}</dl>
+      <p class="quiet">As default groups see it. The page of a topic has its other groups.</p>
       <${Facts} of=${[
         ["Topics", session.maySomewhere("read") ? html`<a href=${link(["topics"])}>${number(about.topics)}</a> in ${about.namespaces.map((ns) => html`
           <a key=${ns} href=${link(["topics"], { ns: ns === "default" ? "" : ns })}>${ns}</a> `)}` : number(about.topics)],
