@@ -17,7 +17,7 @@ from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer, AnyAnswer, Duplex, Stream
 from delaylog.broker.calls.context import BufferedContext, Context
-from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.streams.live import LIVE, Live
@@ -339,6 +339,10 @@ class HttpFace:
                 inner.caller.take_call(self._node.clock.now_ms())
                 return await self._carry(inner, route.handler, path_qs)
             except Exception as error:
+                problem = problem_of(error)
+                if problem is not None and problem.code == "unknown":
+                    # It is read again and again, until it exists: that is no fault to be counted.
+                    return problem_answer(problem)
                 return self._refusal(error, inner, path)
 
         node = self._node

@@ -174,3 +174,20 @@ def test_the_page_follows_what_happens(broker: Broker, look: Any, topic: str) ->
     assert asked == []
     window.page.evaluate(hide, False)
     expect(waiting).to_have_text("3")
+
+
+def test_a_topic_that_is_deleted_and_created_again_while_its_page_is_open(
+    broker: Broker, look: Any, topic: str
+) -> None:
+    """Its old numbers go with it, and the page shows the new one without being loaded again."""
+    path = f"/v1/topics/{topic}"
+    broker.post(f"{path}/messages", {"body": "x", "delay_ms": 3_600_000})
+    window: Looking = look(broker.url)
+    window.refused.add(404)
+    window.at(f"/topics/default/{topic}").sees("Send a message")
+    broker.call("DELETE", f"{path}?force=true")
+    window.sees("there is no topic")
+    expect(window.page.get_by_role("heading", name="States")).to_have_count(0)
+    broker.call("PUT", path, {})
+    window.sees("Send a message")
+    expect(window.page.get_by_role("alert")).to_have_count(0)

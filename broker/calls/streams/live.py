@@ -126,8 +126,8 @@ class Live:
             return b""
         body = answer.body if isinstance(answer, Answer) and status == 200 else b"null"
         self._paths.remove(path)
-        # What is refused stays refused; the rest of a stream goes on.
-        if not 400 <= status < 500:
+        # What is refused stays refused, but what does not exist may be created.
+        if status == 404 or not 400 <= status < 500:
             self._paths.append(path)
         compared = body if path.startswith(_TIMED) else _NOW.sub(b"", body)
         digest = blake2b(compared, digest_size=16).digest()

@@ -91,6 +91,28 @@ async def test_an_event_has_the_answers_that_differ(broker: Any, topic: str) -> 
         assert await events.next() == {}
 
 
+async def test_what_is_created_again_is_told(broker: Any, topic: str) -> None:
+    """A topic may be deleted and created while its page is open. What is missing counts as no
+    problem, however often it is looked for.
+    """
+
+    def problems() -> list[bytes]:
+        lines = broker.call("GET", "/metrics").body.splitlines()
+        return [each for each in lines if b'code="unknown"' in each]
+
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {})
+    before = problems()
+    async with live(broker.url, path) as events:
+        assert (await events.next())[path]["topic"] == topic
+        broker.call("DELETE", path)
+        assert await events.news() == {path: None}
+        assert await events.next() == {}
+        broker.call("PUT", path, {})
+        assert (await events.news())[path]["topic"] == topic
+    assert problems() == before
+
+
 async def test_a_refused_read_is_null_and_not_repeated(broker: Any, topic: str) -> None:
     """So is a stream; the other reads go on."""
     path = f"/v1/topics/{topic}"
@@ -130,7 +152,7 @@ async def test_nothing_is_read_without_a_client(monkeypatch: pytest.MonkeyPatch)
 
     async def read(path: str) -> Answer:
         asked.append(path)
-        return Answer(b"%d" % len(asked), JSON, 404 if path == "/no" else 200)
+        return Answer(b"%d" % len(asked), JSON, 403 if path == "/no" else 200)
 
     streams = OpenStreams()
     pieces = Live("read=/a&read=/no", read, streams, 1).answer().pieces

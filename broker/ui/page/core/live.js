@@ -12,7 +12,7 @@ const state = { on: true, changed: () => {}, shown: new Set(), key: "", stream: 
 
 export const isLive = () => state.on;
 
-/** Stop or start. Starting reads at once; a page that was stopped stays as it was read. */
+/** Stop, or start, which reads at once. */
 export function setLive(on) {
   state.on = on;
   state.changed(on);
@@ -89,7 +89,7 @@ export function useLive(ask, deps) {
         const data = await ask(signal);
         if (!signal.aborted) setFound({ data, error: null });
       } catch (error) {
-        if (!signal.aborted) setFound((old) => ({ data: old.data, error }));
+        if (!signal.aborted) setFound((old) => ({ data: error.status === 404 ? null : old.data, error }));
       }
       asking = false;
       mine.reads = signal.reads;
