@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, count
-from delaylog.broker.cli.connection import call
+from delaylog.broker.cli.connection import route_of
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import plain_text, time_text
+from delaylog.broker.cli.watching.top import ANSWER_S
 from delaylog.broker.cli.watching.topic_rows import seconds_text
+from delaylog.client._async.transport import AsyncTransport
+from delaylog.client.calls.places import Places
+from delaylog.client.calls.requests import request
+from delaylog.client.errors import AnswerLost, NotReached, NotReady
 
 WAIT_MS: Final = 10_000
+RETRY_S: Final = 1.0
 
 
 def tail_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,12 +34,35 @@ def tail_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def tail_command(args: argparse.Namespace) -> int:
     """`delaylog tail`."""
+    route, options = route_of(args)
+    options["timeout_s"] = ANSWER_S
+    transport = AsyncTransport(route, **options)
+    try:
+        await _tail(args, transport)
+    finally:
+        await transport.close()
+    return DONE
+
+
+async def _tail(args: argparse.Namespace, transport: AsyncTransport) -> None:
     after: int | None = None
-    left = args.count
+    left, lost = args.count, False
     while left is None or left > 0:
         # The first call only begins: a message that is handed out from then on is not missed.
         wait_ms = 0 if after is None else WAIT_MS
-        answer = await call(args, "getTail", args.topic, after=after, wait_ms=wait_ms)
+        place = Places(args.namespace), args.topic
+        try:
+            answer = await transport.carry(request("getTail", *place, after=after, wait_ms=wait_ms))
+        except (AnswerLost, NotReached, NotReady) as error:
+            # A restart, or another leader, ends no tail. The first call tells of a wrong address.
+            if after is None:
+                raise
+            if not lost:
+                print(f"{error}; trying again", file=sys.stderr)
+            lost = True
+            await asyncio.sleep(RETRY_S)
+            continue
+        lost = False
         if after is not None and not answer["complete"]:
             print("some hand-outs were missed", file=sys.stderr)
         after = answer["next"]
@@ -40,7 +70,6 @@ async def tail_command(args: argparse.Namespace) -> int:
         for each in found:
             emit(each) if args.json else print(_line(each), flush=True)
         left = None if left is None else left - len(found)
-    return DONE
 
 
 def _line(each: dict[str, Any]) -> str:

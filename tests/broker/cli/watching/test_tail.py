@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from typing import Any
 
+import pytest
+
+from delaylog.broker.cli.parser import make_parser
+from delaylog.broker.cli.watching import tail as tail_module
+from delaylog.client.errors import AnswerLost, NotReached
 from tests.starts.warm import as_text, run_warm
 from tests.waiting import await_that
 
@@ -67,6 +73,53 @@ def test_the_verb(broker: Any, topic: str) -> None:
     assert [line.split()[1] for line in plain.stdout.splitlines()] == ["a", "b", "c"]
     assert "attempt 1  group default" in plain.stdout
     assert [json.loads(line)["id"] for line in lines.stdout.splitlines()] == ["a", "b", "c"]
+
+
+class Restarting:
+    """A transport to a broker that is restarted after the first answer."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self._left: list[dict[str, Any] | Exception] = [
+            {"messages": [], "next": 5, "complete": True},
+            AnswerLost("the connection was closed"),
+            NotReached("Connection refused"),
+            {"messages": [MESSAGE], "next": 900, "complete": False},
+        ]
+
+    async def carry(self, _: object) -> dict[str, Any]:
+        result: dict[str, Any] | Exception = self._left.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+MESSAGE = {
+    "id": "a",
+    "handed_out_ms": 2_000,
+    "deliver_at_ms": 1_000,
+    "attempts": 1,
+    "group": "default",
+    "consumer": None,
+}
+
+
+def test_a_restart_ends_no_tail(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says once that it tries again, and that something was missed."""
+    monkeypatch.setattr(tail_module, "AsyncTransport", Restarting)
+    monkeypatch.setattr(tail_module, "RETRY_S", 0.0)
+    words = ["tail", "t", "--count", "1"]
+    assert asyncio.run(tail_module.tail_command(make_parser("tail").parse_args(words))) == 0
+    told = capsys.readouterr()
+    assert told.out.split()[1:3] == ["a", "late"]
+    assert told.err.splitlines() == [
+        "the connection was closed; trying again",
+        "some hand-outs were missed",
+    ]
 
 
 def count_of(broker: Any) -> float:
