@@ -92,6 +92,13 @@ def test_other_topics_do_not_exist(shop: Secured, look: Any) -> None:
     window.at("/topics/default/mails").sees("You lack a right for this")
 
 
+def test_who_administers_one_topic_sees_no_list_of_all_targets(shop: Secured, look: Any) -> None:
+    """It needs the right on the whole broker: the link led to a refusal."""
+    for grant, links in (("admin:orders", 0), ("admin", 1)):
+        window = enter(look, shop, shop.token(grant), "/topics").sees("orders")
+        expect(window.page.get_by_role("link", name="Push", exact=True)).to_have_count(links)
+
+
 def test_a_revoked_token_ends_the_session(shop: Secured, look: Any) -> None:
     shop.principal("leaving", "viewer")
     token = shop.call("POST", "/v1/principals/leaving/rotate", {}).json["token"]

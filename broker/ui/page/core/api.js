@@ -19,7 +19,7 @@ export const setCsrf = (csrf) => void (state.csrf = csrf);
 export const setLocal = (local) => void (state.local = local);
 export const onUnauthorized = (act) => void (state.onUnauthorized = act);
 
-/** The calls since the page was opened, the newest first. */
+/** The calls of the page, newest first. */
 export const calls = () => state.calls;
 export const forgetCalls = () => void (state.calls = []);
 export const onCalls = (act) => void (state.changed = act);

@@ -1,4 +1,4 @@
-// What is around each page: the menu, the broker's clock, the switches, and the calls of the page.
+// What is around each page: menu, clock, switches, calls.
 import { html, useEffect, useState } from "../core/view.js";
 import { calls, curlOf, onCalls } from "../core/api.js";
 import { setLive, useIsLive } from "../core/live.js";
@@ -6,12 +6,13 @@ import { isUtc, setUtc, stamp, useZone, ZONE } from "../core/time.js";
 import { Copy } from "./values.js";
 
 export function Menu({ pages, at, session }) {
-  const shown = pages.filter(({ menu, right }) => menu && (!right || session.maySomewhere(right)));
+  // Targets are of the whole broker.
+  const may = (right) => (right === "admin" ? session.may(right, "", "") : session.maySomewhere(right));
+  const shown = pages.filter(({ menu, right }) => menu && (!right || may(right)));
   return html`<nav aria-label="Pages" class="menu">${shown.map(({ path, menu }) => html`
     <a key=${path} href=${`#${path}`} aria-current=${at === path ? "page" : undefined}>${menu}</a>`)}</nav>`;
 }
 
-/** The broker's clock, and whether it is the wall's. */
 export function Clock({ clock }) {
   const utc = useZone();
   return html`<button type="button" class="clock" onClick=${() => setUtc(!isUtc())} title="Switch the zone of all times (z)">
@@ -24,7 +25,7 @@ export function Live() {
     <span aria-hidden="true">${on ? "●" : "‖"}</span> ${on ? "Live" : "Paused"}</button>`;
 }
 
-/** The calls that this page has made, each as a command line. */
+/** The calls of this page, each as a command line. */
 export function Calls({ needsToken }) {
   const [list, setList] = useState(calls());
   useEffect(() => {
