@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from heapq import nsmallest
 from typing import Any, Final
 
 from delaylog.broker.calls.answer import Answer
@@ -16,7 +17,7 @@ from delaylog.broker.calls.named_groups import named_in
 from delaylog.broker.calls.places import permit_group, the_topic
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.commands import drop_target, put_target, the_target
-from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Target
+from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, GroupKey, Health, Target
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 from delaylog.broker.push.addresses import refused_literal
 from delaylog.broker.push.signing import make_secret, parse_secret, shown
@@ -26,6 +27,8 @@ from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.shape import Shape
 
 SECRET_BYTES: Final = 32
+_STEP: Final = 500
+"""Targets that are looked at in one turn: about 1 ms."""
 _PLAIN: Final = ("mode", "timeout_ms", "concurrency", "per_second")
 
 
@@ -42,15 +45,29 @@ async def list_targets(ctx: Context) -> Answer:
 
 async def list_all_targets(ctx: Context) -> Answer:
     """GET /v1/targets: those of all topics, those that fail first."""
-    limit, state = ctx.query_values()["limit"], ctx.node.engine.state
-    shown = []
-    for number, group_number in list(state.targets.targets):
-        topic = state.by_number.get(number)
-        group = None if topic is None else topic.groups.get(group_number)
-        if topic is not None and group is not None:
-            shown.append(_shown(ctx, topic, group))
-    shown.sort(key=lambda each: (each["state"] == "closed", each["topic"], each["group"]))
-    return ctx.answer({"targets": shown[:limit]})
+    limit, node = ctx.query_values()["limit"], ctx.node
+    now_ms, table = node.clock.now_ms(), node.engine.state.targets
+    found: list[tuple[bool, str, str, GroupKey]] = []
+    for at, key in enumerate(list(table.targets), 1):
+        if at % _STEP == 0:
+            await node.pause()
+        place = _named(ctx, key)
+        if place is not None:
+            health = node.push_health(key) or table.healths.get(key, WELL)
+            found.append((health.state(now_ms) == "closed", place[0].name, place[1].name, key))
+    # One may have been dropped during a pause.
+    first = [_named(ctx, key) for *_, key in nsmallest(limit, found)]
+    return ctx.answer({"targets": [_shown(ctx, *place) for place in first if place is not None]})
+
+
+def _named(ctx: Context, key: GroupKey) -> tuple[Topic, Group] | None:
+    """The topic and the group of a target; None if there is no such target."""
+    state = ctx.node.engine.state
+    topic = state.by_number.get(key[0])
+    group = None if topic is None else topic.groups.get(key[1])
+    if topic is None or group is None or key not in state.targets.targets:
+        return None
+    return topic, group
 
 
 async def get_target(ctx: Context) -> Answer:
