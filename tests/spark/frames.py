@@ -30,3 +30,9 @@ def parquet(spark: SparkSession, folder: Path, rows: int, files: int) -> str:
     messages(spark, 0, rows, files).write.parquet(target)
     assert len(list(Path(target).glob("*.parquet"))) == files
     return target
+
+
+def stored(spark: SparkSession, data_dir: Path) -> DataFrame:
+    """What has not ended in the folder of a broker that was stopped, with bodies."""
+    kind = spark.read.format("delaylog-segments").options(includeBody=True)
+    return kind.load(str(data_dir)).where("state in ('waiting', 'ready')")

@@ -25,7 +25,7 @@ from tests.spark.session import ROOT, prepare_environment
 from tests.spark.speculating import LOAD, ROWS
 from tests.waiting import await_that
 
-START_S = 60
+START_S = 180
 DEPLOY = "org.apache.spark.deploy"
 
 
@@ -44,7 +44,7 @@ def test_the_slower_of_two_attempts_counts_for_nothing(real: RealBroker, tmp_pat
             log = stack.enter_context(daemon(tmp_path, host, "worker.Worker", words))
             wait_for(log, "Successfully registered with master")
         command = [sys.executable, "-m", "tests.spark.speculating", master, real.url, str(tmp_path)]
-        found = run_program(*command, cwd=ROOT, timeout=240)
+        found = run_program(*command, cwd=ROOT, timeout=600)
     assert found.returncode == 0, found.stdout + found.stderr[-5_000:]
     load = real.settled(LOAD)
     assert load["rows"] == ROWS

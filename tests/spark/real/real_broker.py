@@ -80,6 +80,7 @@ class RealBroker(BrokerView):
     def __init__(self, folder: Path, *options: str) -> None:
         super().__init__("")
         self._broker = Broker(folder, *options)
+        self.data_dir = self._broker.data_dir
 
     def __enter__(self) -> Self:
         self.start()
@@ -92,6 +93,10 @@ class RealBroker(BrokerView):
         """At the same place as before."""
         self._broker.start()
         self.url = self._broker.url
+
+    def stop(self) -> None:
+        """By SIGTERM: a last checkpoint has all that it knows."""
+        assert self._broker.stop() == 0
 
     def kill(self) -> None:
         """As a crash does: nothing is flushed."""
