@@ -17,14 +17,15 @@ from tests.spark.real.real_broker import RealBroker
 from tests.spark.test_batch_sink import sink
 from tests.spark.test_stream_sink import committed_batches, run
 
-ROWS = 12_000
+ROWS = 60_000
+"""More than a load waits for: `save()` returns when the commit is answered."""
 
 
 @pytest.mark.parametrize("moment", ["before it", "behind it", "after the load"])
 def test_a_broker_that_is_killed_around_the_commit_has_the_load_once(
     spark: SparkSession, real: RealBroker, moment: str
 ) -> None:
-    """Before it: all is staged. Behind it: the answer is lost too. After: the load has ended."""
+    """Before it: all is staged. Behind it: the answer is lost too. After: while it publishes."""
     killed: list[str] = []
 
     def crash(call: Call, when: str) -> None:
