@@ -53,6 +53,8 @@ from delaylog.storage.messages.shape import Shape
 
 PAGE_BYTES: Final = 4 << 20
 """A page of a list ends before its messages have more than this size, unless it is one message."""
+_TOPICS_STEP: Final = 500
+"""Topics whose rights are looked up in one turn: about 1 ms."""
 _BODIES: Final = ("body", "body_base64")
 _CURSOR_DIGITS: Final = 20
 """A cursor is the number of a schedule."""
@@ -84,7 +86,12 @@ async def list_all_schedules(ctx: Context) -> Answer:
     limit, state = ctx.query_values()["limit"], ctx.node.engine.state
     may, readable = ctx.caller.permissions, None
     if not may.may_everywhere("read"):
-        named = [each.number for key, each in state.topics.items() if may.may("read", key)]
+        named = []
+        for at, (key, each) in enumerate(list(state.topics.items()), 1):
+            if at % _TOPICS_STEP == 0:
+                await ctx.node.pause()
+            if may.may("read", key):
+                named.append(each.number)
         readable = np.array(named, np.int64)
     found = []
     for number in state.schedules.soonest(limit, readable):
