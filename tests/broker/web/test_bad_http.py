@@ -8,7 +8,6 @@ import json
 import socket
 import time
 from typing import Any
-from urllib.parse import urljoin
 
 import pytest
 
@@ -116,23 +115,6 @@ def test_bad_names(broker: Any, assert_problem: Any, name: str) -> None:
         assert_problem(broker.call("POST", f"{path}/receive", {}), 400, "bad_request")
         assert_problem(broker.call("GET", f"{path}/messages/a"), 400, "bad_request")
         assert_problem(broker.call("GET", f"{path}/stats"), 400, "bad_request")
-
-
-BELOW = ["messages/..", "groups/..", "schedules/..", "groups/x/../.."]
-
-
-@pytest.mark.parametrize("below", BELOW)
-def test_dots_that_a_client_removes_do_not_reach_the_topic(
-    broker: Any, assert_problem: Any, below: str
-) -> None:
-    """Browsers and curl ask for the folder above `..`, with a slash at the end: 404, no change."""
-    topic = f"/v1/topics/dots-{BELOW.index(below)}"
-    broker.call("PUT", topic, {})
-    path = urljoin("http://a/", f"{topic}/{below}").removeprefix("http://a")
-    assert path == f"{topic}/"
-    for method in ("DELETE", "PUT", "PATCH", "GET"):
-        assert_problem(broker.call(method, f"{path}?force=true", {}), 404, "unknown")
-    assert broker.call("GET", topic).status == 200
 
 
 RAW_PATHS = [
