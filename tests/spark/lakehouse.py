@@ -72,6 +72,20 @@ def read(way: str, lake: Path, spark: Any) -> Found:
     return Counter(tuple(row[name] for name in columns) for row in table.to_pylist())
 
 
+def partitions(way: str, lake: Path) -> int:
+    """How many there are: by day, and topic but for Iceberg."""
+    if way == "parquet":
+        return len(list(lake.glob("day=*/topic=*")))
+    if way == "delta":
+        from deltalake import DeltaTable
+
+        return len(DeltaTable(str(lake)).partitions())
+    catalog = catalog_of(lake)
+    count: int = catalog.load_table(ICEBERG_TABLE).inspect.partitions().num_rows
+    catalog.close()
+    return count
+
+
 def _die(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -24,7 +24,7 @@ from delaylog.storage.layout import hour_name
 from pyspark_delaylog.jobs.main import main
 from tests.broker.engine.host import HOUR, START_MS, Host, Message
 from tests.programs import run_program
-from tests.spark.lakehouse import Found, load, read, recipes
+from tests.spark.lakehouse import Found, load, partitions, read, recipes
 from tests.spark.real.real_broker import RealBroker
 from tests.spark.session import ROOT
 
@@ -143,6 +143,7 @@ def test_every_message_is_in_the_table_once(
         load(way, names, archive, lake, spark)
         found = read(way, lake, spark)
         assert found == rows_of(3, dead={})
+    assert partitions(way, lake) == (2 if way == "iceberg" else 2 * len(TOPICS))
     for topic, count in archived.acked.items():
         assert sum(n for key, n in found.items() if key[0] == topic) == count == 3 * ROWS
 
