@@ -19,6 +19,8 @@ from pyspark.sql import functions as f
 import pyspark_delaylog
 
 SINK_SINCE = (4, 1)
+READ_TRIES = 10
+"""Spark gives the Python of a stream 10 s to start, which it may exceed on a busy machine."""
 
 
 def messages(spark: SparkSession, rows: int) -> DataFrame:
@@ -94,7 +96,10 @@ def main() -> None:
         if tuple(map(int, pyspark.__version__.split(".")[:2])) < SINK_SINCE:
             stream(lambda to: to.foreachBatch(write_batch))
         said["ids"] = []
-        said["read"] = caught(lambda: said["ids"].extend(read()))
+        for _ in range(READ_TRIES):
+            said["read"] = caught(lambda: said["ids"].extend(read()))
+            if "failed to connect back" not in said["read"]:
+                break
         of_folders = spark.read.format("delaylog-segments")
         said["folder"] = caught(lambda: of_folders.load("/nowhere").count())
     finally:
