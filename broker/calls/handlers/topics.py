@@ -21,6 +21,7 @@ from delaylog.broker.engine.views.counting import WaitingCounts
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
+from delaylog.broker.engine.views.oldest_due import oldest_due_ms
 from delaylog.broker.engine.views.overview import Overview
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.recent_minutes import recent_lateness
@@ -214,12 +215,22 @@ async def overview(ctx: Context) -> Answer:
     """GET /v1/overview."""
     node, values = ctx.node, ctx.query_values()
     state, now_ms = node.engine.state, node.clock.now_ms()
-    found = Overview(state, now_ms, minutes=values["minutes"], hours=values["hours"])
+    found = Overview(
+        state,
+        now_ms,
+        minutes=values["minutes"],
+        hours=values["hours"],
+        shown=lambda topic: ctx.caller.may("read", (topic.namespace, topic.name)),
+    )
     await node.run(found.work())
     late: list[dict[str, Any]] = []
     reading = ReadJob(lambda: late.extend(recent_lateness(node.engine.folder, now_ms)))
     await node.run(_job(reading))
-    behind = [(ready, topic) for ready, topic in found.behind if _may_read(ctx, topic)]
+    # Topics and groups may have been dropped since they were summed up.
+    behind = [
+        each for each in found.behind if state.group(each[1].number, each[2].number) is each[2]
+    ]
+    oldest = oldest_due_ms(state, [group for _, _, group in behind])
     return ctx.answer(
         {
             "now_ms": now_ms,
@@ -236,10 +247,11 @@ async def overview(ctx: Context) -> Answer:
                 {
                     "namespace": topic.namespace,
                     "topic": topic.name,
+                    "group": group.name,
                     "ready": ready,
-                    "oldest_due_ms": await _oldest_due_ms(ctx, topic, topic.default),
+                    "oldest_due_ms": due_ms,
                 }
-                for ready, topic in behind
+                for (ready, topic, group), due_ms in zip(behind, oldest, strict=True)
             ],
             "minutes": found.minutes,
             "hours": found.hours,
@@ -255,11 +267,6 @@ async def overview(ctx: Context) -> Answer:
 
 def _job(job: ReadJob) -> Work:
     yield job
-
-
-def _may_read(ctx: Context, topic: Topic) -> bool:
-    key = topic.namespace, topic.name
-    return key in ctx.node.engine.state.topics and ctx.caller.may("read", key)
 
 
 def _consumers(ctx: Context, topic: Topic, group: Group) -> list[dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""Overview: sums over all topics, the load to come, and the topics with the most ready messages.
+"""Overview: sums over all topics, the load to come, and the groups with the most ready messages.
+
+Sums and load are those of default groups: a message counts once, however many groups see it.
 
 Hours are counted from the numbers per topic and hour, minutes and seconds from the heads of the
 hours' chains. No row is read, so the cost follows from the number of topics and not of messages.
@@ -9,6 +11,7 @@ included, which a warning of a busy second can bear.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from heapq import nlargest
 from operator import itemgetter
 from typing import Final
@@ -18,6 +21,7 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.counting import MINUTE_MS
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.layout import HOUR_MS, HOUR_SECONDS, Int64Array
@@ -25,17 +29,27 @@ from delaylog.storage.messages.rows import seconds_of
 from delaylog.storage.work import ReadJob, Work
 
 BUSIEST_SECONDS: Final = 5
-BEHIND_TOPICS: Final = 10
-_TOPICS: Final = 200
-"""Topics that are summed up in one slice: less than 1 ms."""
+BEHIND_GROUPS: Final = 10
+_GROUPS: Final = 200
+"""Groups in one slice, at least those of one topic: less than 1 ms."""
 _MINUTE_SECONDS: Final = 60
 
 
 class Overview:
-    """What `work` has summed up, as default groups see it."""
+    """What `work` has summed up, as default groups see it, but for `behind`."""
 
-    def __init__(self, state: EngineState, now_ms: int, *, minutes: int, hours: int) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        now_ms: int,
+        *,
+        minutes: int,
+        hours: int,
+        shown: Callable[[Topic], bool] = lambda _: True,
+    ) -> None:
+        """`shown` says which topics `behind` may name."""
         self._state = state
+        self._shown = shown
         self._now_ms = now_ms
         self._first_hour = now_ms // HOUR_MS
         self._first_minute_ms = now_ms - now_ms % MINUTE_MS
@@ -47,8 +61,8 @@ class Overview:
         """A second."""
         self.later = 0
         """Messages due after the last of the hours."""
-        self.behind: list[tuple[int, Topic]] = []
-        """The topics with the most ready messages, and how many each has; the most first."""
+        self.behind: list[tuple[int, Topic, Group]] = []
+        """The groups with the most ready messages, and how many each has; the most first."""
         self.living = self.ready = self.leased = self.dead = 0
 
     @property
@@ -77,15 +91,17 @@ class Overview:
 
     def work(self) -> Work:
         """Sum up; background work in slices."""
-        every = list(self._state.by_number.values())
-        for first in range(0, len(every), _TOPICS):
-            hours, counts = array("I"), array("I")
-            for topic in every[first : first + _TOPICS]:
-                self._add(topic)
-                topic.default.hours.append_to(hours, counts)
-            self._add_hours(np.frombuffer(hours, np.uint32), np.frombuffer(counts, np.uint32))
-            self.behind = nlargest(BEHIND_TOPICS, self.behind, key=itemgetter(0))
-            yield None
+        hours, counts, groups = array("I"), array("I"), 0
+        for topic in list(self._state.by_number.values()):
+            self._add(topic)
+            topic.default.hours.append_to(hours, counts)
+            groups += len(topic.groups) or 1
+            if groups >= _GROUPS:
+                self._sum_up(hours, counts)
+                yield None
+                hours, counts, groups = array("I"), array("I"), 0
+        self._sum_up(hours, counts)
+        yield None
         ends_ms = self._first_minute_ms + 1_000 * len(self._seconds)
         for hour in range(self._first_hour, -(-ends_ms // HOUR_MS)):
             yield from self._count(hour)
@@ -104,10 +120,19 @@ class Overview:
             self.delivered += group.delivered_rate.per_second(now_ms, counts.delivered)
         if counts.acked:
             self.acked += group.acked_rate.per_second(now_ms, counts.acked)
-        ready = min(group.ready_count, max(counts.living - counts.leased, 0))
-        self.ready += ready
-        if ready:
-            self.behind.append((ready, topic))
+        for group in topic.groups.values():
+            if group.made_ready is None:
+                continue
+            counts = group.counts
+            ready = min(group.ready_count, max(counts.living - counts.leased, 0))
+            if group is topic.default:
+                self.ready += ready
+            if ready and self._shown(topic):
+                self.behind.append((ready, topic, group))
+
+    def _sum_up(self, hours: array[int], counts: array[int]) -> None:
+        self._add_hours(np.frombuffer(hours, np.uint32), np.frombuffer(counts, np.uint32))
+        self.behind = nlargest(BEHIND_GROUPS, self.behind, key=itemgetter(0))
 
     def _add_hours(self, hours: npt.NDArray[np.uint32], counts: npt.NDArray[np.uint32]) -> None:
         """Add messages by hour; those of the present hour are counted from its rows."""

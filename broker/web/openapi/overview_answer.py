@@ -23,7 +23,7 @@ OVERVIEW: Final[Schema] = object_of(
     counts=object_of(**each(COUNT, "waiting", "ready", "leased", "dead")),
     rates=object_of(**each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
     behind=list_of(
-        object_of(namespace=TEXT, topic=TEXT, ready=COUNT, oldest_due_ms=INT_OR_NULL),
+        object_of(namespace=TEXT, topic=TEXT, group=TEXT, ready=COUNT, oldest_due_ms=INT_OR_NULL),
     ),
     **each(list_of(object_of(from_ms=INT, count=COUNT)), "minutes", "hours", "seconds"),
     lateness=object_of(

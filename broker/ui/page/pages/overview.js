@@ -35,7 +35,7 @@ export function Overview() {
     <${Loaded} of=${found}>${(about) => html`
       <dl class="counts">${["waiting", "ready", "leased", "dead"].map((state) => html`<div key=${state}>
         <dt><${State} of=${state} /></dt><dd>${number(about.counts[state])}</dd></div>`)}</dl>
-      <p class="quiet">As default groups see it. The page of a topic has its other groups.</p>
+      <p class="quiet">As default groups see it.</p>
       <${Facts} of=${[
         ["Topics", session.maySomewhere("read") ? html`<a href=${link(["topics"])}>${number(about.topics)}</a> in ${about.namespaces.map((ns) => html`
           <a key=${ns} href=${link(["topics"], { ns: ns === "default" ? "" : ns })}>${ns}</a> `)}` : number(about.topics)],
@@ -43,9 +43,10 @@ export function Overview() {
         ["Jobs that run", html`<a href=${link(["jobs"])}>${number(about.jobs_running)}</a>`],
       ]} />
       <section aria-labelledby="behind"><h2 id="behind">Most ready messages</h2>
-        <${Table} caption="Topics with the most ready messages" rows=${about.behind} keyOf=${({ namespace, topic }) => `${namespace}/${topic}`}
+        <${Table} caption="Groups with the most ready messages" rows=${about.behind} keyOf=${({ namespace, topic, group }) => `${namespace}/${topic}/${group}`}
           empty="No message waits for a consumer." columns=${[
             { title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic])}>${topic}</a>${namespace !== "default" && ` in ${namespace}`}` },
+            { title: "Group", cell: ({ namespace, topic, group }) => html`<a href=${link(["topics", namespace, topic], { group })}>${group}</a>` },
             counted("Ready", "ready"),
             timed("Oldest due", "oldest_due_ms")]} /></section>
       <section aria-labelledby="rates"><h2 id="rates">Messages a second</h2>

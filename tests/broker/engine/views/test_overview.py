@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.views.overview import BEHIND_TOPICS, BUSIEST_SECONDS, Overview
+from delaylog.broker.engine.views.overview import _GROUPS, BEHIND_GROUPS, BUSIEST_SECONDS, Overview
 
 MINUTE, HOUR = 60_000, 3_600_000
 
 
-def overview(host: Any, minutes: int = 120, hours: int = 48) -> Overview:
+def overview(host: Any, minutes: int = 120, hours: int = 48, **how: Any) -> Overview:
     """The finished overview."""
-    found = Overview(host.engine.state, host.now_ms, minutes=minutes, hours=hours)
+    found = Overview(host.engine.state, host.now_ms, minutes=minutes, hours=hours, **how)
     for step in found.work():
         if callable(step):
             step()
@@ -55,15 +55,56 @@ def test_the_load_to_come(host: Any, where: str) -> None:
     assert (found.topics, found.living, found.ready) == (1, len(delays), 0)
 
 
+def most_ready(found: Overview) -> list[tuple[int, str, str]]:
+    return [(ready, topic.name, group.name) for ready, topic, group in found.behind]
+
+
 def test_topics_that_are_behind_come_first(host: Any) -> None:
-    for k in range(BEHIND_TOPICS + 3):
+    for k in range(BEHIND_GROUPS + 3):
         host.topic_name = f"t{k}"
         host.send(k + 1, delay=[10] * (k + 1))
     host.advance(1_000)
     found = overview(host)
-    most = [(k + 1, f"t{k}") for k in range(BEHIND_TOPICS + 2, 2, -1)]
-    assert [(ready, topic.name) for ready, topic in found.behind] == most
-    assert found.ready == sum(range(1, BEHIND_TOPICS + 4))
+    most = [(k + 1, f"t{k}", "default") for k in range(BEHIND_GROUPS + 2, 2, -1)]
+    assert most_ready(found) == most
+    assert found.ready == sum(range(1, BEHIND_GROUPS + 4))
+
+
+def test_each_group_that_is_behind_is_named(host: Any) -> None:
+    """Also of a topic whose default group has nothing ready; sums count each message once."""
+    host.send(1, delay=[10])
+    host.put_group("audit")
+    host.put_group("idle")
+    host.send(6, delay=[10] * 6)
+    host.advance(1_000)
+    host.ack(host.receive(7, group="idle"))
+    host.ack(host.receive(7))
+    found = overview(host)
+    assert most_ready(found) == [(6, host.topic_name, "audit")]
+    assert found.ready == 0
+    host.drop_group("audit")
+    assert overview(host).behind == []
+
+
+def test_topics_that_are_not_shown_take_no_place(host: Any) -> None:
+    for k in range(BEHIND_GROUPS + 3):
+        host.topic_name = f"t{k}"
+        host.send(k + 1, delay=[10] * (k + 1))
+    host.advance(1_000)
+    found = overview(host, shown=lambda topic: topic.name == "t0")
+    assert most_ready(found) == [(1, "t0", "default")]
+
+
+def test_many_groups_are_summed_up_in_slices(host: Any) -> None:
+    """A topic with many groups ends a slice: 200 of them would be 100 ms otherwise."""
+    for k in range(3):
+        host.topic_name = f"t{k}"
+        host.send(1, delay=[HOUR])
+        for number in range(_GROUPS):
+            host.put_group(f"g{number}")
+    work = Overview(host.engine.state, host.now_ms, minutes=0, hours=0)
+    assert len(list(work.work())) == 4
+    assert work.topics == 3
 
 
 def test_nothing_is_there(host: Any) -> None:
