@@ -77,11 +77,13 @@ class OldestDue:
             if self.due_ms is not None and hour * HOUR_MS >= self.due_ms:
                 break
             here = np.flatnonzero(hours == hour)
-            here = here[state.hours.known(refs[here])]
-            if len(here):
-                due_ms = np.full(len(groups), _NONE)
-                np.minimum.at(due_ms, owners[here], state.hours.rows(refs[here])["deliver_at"])
-                self._look_into(state, groups, due_ms)
+            known = state.hours.known(refs[here])
+            due_ms = np.full(len(groups), _NONE)
+            # Of a row that was removed only the hour is known; others may be ready behind it.
+            due_ms[owners[here[~known]]] = hour * HOUR_MS
+            here = here[known]
+            np.minimum.at(due_ms, owners[here], state.hours.rows(refs[here])["deliver_at"])
+            self._look_into(state, groups, due_ms)
 
     def _look_into(self, state: EngineState, groups: Sequence[Group], due_ms: Int64Array) -> None:
         """Look into groups, given the due times of their first messages, which may have ended."""

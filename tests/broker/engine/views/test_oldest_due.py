@@ -138,6 +138,27 @@ def test_of_many_groups(host: Any, seed: int, monkeypatch: Any) -> None:
             assert oldest.due_ms == min(seen, default=None)
 
 
+def test_behind_a_row_that_was_removed(host: Any) -> None:
+    """The ref of an ended message stays in front when the folder of its hour has gone."""
+    host.configure(ended_keep_ms=0)
+    host.send(1, ids=["gone"])
+    host.advance(10)
+    host.cancel(["gone"])
+    host.advance(2 * HOUR)
+    host.send(1)
+    host.advance(300)
+    for _ in range(3):
+        host.checkpoint()
+    state, group = host.engine.state, host.topic.default
+    (front,) = group.ready.in_memory(1)
+    assert not state.hours.known(front).any()
+    sought = OldestDue()
+    sought.add(group)
+    sought.look(state)
+    assert sought.due_ms is not None
+    assert host.now_ms - sought.due_ms == oldest(host) == 300
+
+
 @pytest.mark.parametrize("seed", range(tries(8)))
 def test_as_a_list_tells(host: Any, seed: int, monkeypatch: Any) -> None:
     """Against the states of all messages, after random sends, receives, failures and cancels.
