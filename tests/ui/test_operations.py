@@ -131,6 +131,21 @@ def test_one_is_replayed_at_a_time(broker: Broker, look: Any, dead: str) -> None
     assert states(broker, dead) == ["dead", "waiting", "dead", "dead"]
 
 
+def test_what_ends_in_all_groups_says_so(broker: Broker, look: Any, dead: str) -> None:
+    """Removing the dead letter of one group ends the message in the others, whatever its state."""
+    path = f"/v1/topics/{dead}"
+    broker.call("PUT", f"{path}/groups/mail", {})
+    broker.post(f"{path}/messages", {"body": "x", "id": "two", "delay_ms": 0})
+    asked = {"group": "mail", "wait_ms": 20_000}
+    (got,) = broker.post(f"{path}/receive", asked)["messages"]
+    broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "group": "mail"})
+    window: Looking = look(broker.url).at(f"/topics/default/{dead}/messages/two?group=mail")
+    window.press("Replay").sees("in all groups where it is dead").press("Close").press("Remove")
+    window.sees("It ends in all groups, also where it is leased or dead").confirm("Remove it")
+    window.sees("deleted")
+    assert broker.call("GET", f"{path}/messages/two").json["state"] == "deleted"
+
+
 @pytest.mark.parametrize(
     ("button", "verb", "state"),
     [("Replay all…", "Replay 4", "ready"), ("Remove all…", "Cancel 4", "deleted")],

@@ -229,6 +229,26 @@ def test_a_malformed_link_is_no_failure(broker: Broker, look: Any, place: str) -
     expect(window.page.get_by_role("heading", name="Topics")).to_be_visible()
 
 
+def test_a_group_that_is_behind_is_on_the_overview(broker: Broker, look: Any, topic: str) -> None:
+    """Also one of a topic whose default group has nothing to do; its link leads to the group."""
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    broker.call("PUT", f"/v1/topics/{topic}/groups/audit", {})
+    broker.post(f"/v1/topics/{topic}/messages", [{"body": "x", "delay_ms": 0}] * 300)
+    broker.post(f"/v1/topics/{topic}/receive", {"max": 300, "wait_ms": 20_000})
+    (behind,) = (
+        each
+        for each in broker.call("GET", "/v1/overview").json["behind"]
+        if each["topic"] == topic and each["group"] == "audit"
+    )
+    assert behind["ready"] == 300
+    window: Looking = look(broker.url).at("/").sees("Most ready messages")
+    rows = window.page.get_by_role("region", name="Groups with the most").locator("tbody tr")
+    mine = rows.filter(has=window.page.get_by_role("link", name=topic, exact=True))
+    expect(mine).to_contain_text(f"{topic}audit300")
+    mine.get_by_role("link", name="audit").click()
+    window.page.wait_for_url(f"**/topics/default/{topic}?group=audit")
+
+
 def test_the_load_to_come_names_the_busiest(broker: Broker, look: Any, topic: str) -> None:
     """By the overview, for all topics: a second of 20 messages stands out."""
     rows = [{"body": "x", "delay_ms": 20 * 60_000 + n * 7_000} for n in range(5)]

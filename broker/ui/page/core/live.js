@@ -78,10 +78,12 @@ export function useLive(ask, deps) {
     const ended = new AbortController();
     const { signal } = ended;
     let asking = false;
+    let missed = false;
     const mine = { reads: [], look };
     setFound({ data: null, error: null });
 
     async function look() {
+      missed = asking;
       if (asking) return;
       asking = true;
       signal.reads = new Set();
@@ -93,7 +95,10 @@ export function useLive(ask, deps) {
       }
       asking = false;
       mine.reads = signal.reads;
-      if (!signal.aborted) follow();
+      if (signal.aborted) return;
+      follow();
+      // An event tells of a change once.
+      if (missed) look();
     }
 
     again.current = () => {

@@ -40,7 +40,8 @@ export function Bulk({ ns, topic, action, query, onClose }) {
   const [rate, setRate] = useState("");
   const [due, setDue] = useState(action === "cancel" ? "" : "now");
   const path = topicPath(ns, topic, `messages:${action}`);
-  const [filter, wrong] = safely(() => jobFilter(action, query));
+  // Once: `now` is what it was when counting began.
+  const [[filter, wrong]] = useState(() => safely(() => jobFilter(action, query)));
   const force = filter && ["dead", "leased"].includes(filter.state) && action === "cancel" ? { force: true } : {};
   const counting = useRef(new AbortController()).current;
   useEffect(() => {

@@ -87,7 +87,7 @@ function NewTime({ id, path, due, onClose, onDone }) {
     return { method: "PATCH", path, body: text.trim() === "now" ? { delay_ms: 0 } : { deliver_at_ms: at } };
   };
   return html`<${Ask} title=${`Due time of ${id}`} verb="Change it" request=${request} onClose=${onClose} onDone=${onDone} done="The due time is changed.">
-    <${Field} label="Due" value=${text} onInput=${setText} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Ask}>`;
+    <${Field} label="Due" value=${text} onInput=${setText} help="now, +90s, +2h, or 2026-11-26 09:00" /><p>It is due then in all groups.</p></${Ask}>`;
 }
 
 function Cancel({ id, path, state, onClose, onDone }) {
@@ -95,7 +95,8 @@ function Cancel({ id, path, state, onClose, onDone }) {
   const request = () => ({ method: "DELETE", path: force ? `${path}?force=true` : path });
   return html`<${Ask} danger title=${state === "dead" ? `Remove ${id}` : `Cancel ${id}`} verb=${state === "dead" ? "Remove it" : "Cancel it"}
     request=${request} onClose=${onClose} onDone=${onDone} done="The message is cancelled.">
-    <p>${state === "leased" ? "A consumer has it now; it may have done its work." : "Nobody gets it."} This cannot be undone.</p></${Ask}>`;
+    <p>${state === "leased" ? "A consumer has it now; it may have done its work." : "Nobody gets it."} It ends in all groups${
+      force && ", also where it is leased or dead"}. This cannot be undone.</p></${Ask}>`;
 }
 
 export function Replay({ ns, topic, id, onClose, onDone }) {
@@ -107,6 +108,6 @@ export function Replay({ ns, topic, id, onClose, onDone }) {
   };
   return html`<${Ask} title=${`Replay ${id}`} verb="Replay" request=${request} onClose=${onClose} onDone=${onDone}
     done=${({ results: [{ result }] }) => (result === "done" ? "It is due again." : `Not replayed: ${result}.`)}>
-    <p>It becomes due again, with no attempts and its full lifetime.</p>
+    <p>It becomes due again in all groups where it is dead, with no attempts and its full lifetime.</p>
     <${Field} label="Due" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Ask}>`;
 }
