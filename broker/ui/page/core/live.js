@@ -78,12 +78,10 @@ export function useLive(ask, deps) {
     const ended = new AbortController();
     const { signal } = ended;
     let asking = false;
-    let missed = false;
     const mine = { reads: [], look };
     setFound({ data: null, error: null });
 
     async function look() {
-      missed = asking;
       if (asking) return;
       asking = true;
       signal.reads = new Set();
@@ -95,10 +93,7 @@ export function useLive(ask, deps) {
       }
       asking = false;
       mine.reads = signal.reads;
-      if (signal.aborted) return;
-      follow();
-      // An event tells of a change once.
-      if (missed) look();
+      if (!signal.aborted) follow();
     }
 
     again.current = () => {
