@@ -63,6 +63,8 @@ class Overview:
         """Messages due after the last of the hours."""
         self.behind: list[tuple[int, Topic, Group]] = []
         """The groups with the most ready messages, and how many each has; the most first."""
+        self._least = 0
+        """A group with no more ready messages than this is not among them."""
         self.living = self.ready = self.leased = self.dead = 0
 
     @property
@@ -127,12 +129,14 @@ class Overview:
             ready = min(group.ready_count, max(counts.living - counts.leased, 0))
             if group is topic.default:
                 self.ready += ready
-            if ready and self._shown(topic):
+            if ready > self._least and self._shown(topic):
                 self.behind.append((ready, topic, group))
 
     def _sum_up(self, hours: array[int], counts: array[int]) -> None:
         self._add_hours(np.frombuffer(hours, np.uint32), np.frombuffer(counts, np.uint32))
         self.behind = nlargest(BEHIND_GROUPS, self.behind, key=itemgetter(0))
+        if len(self.behind) == BEHIND_GROUPS:
+            self._least = self.behind[-1][0]
 
     def _add_hours(self, hours: npt.NDArray[np.uint32], counts: npt.NDArray[np.uint32]) -> None:
         """Add messages by hour; those of the present hour are counted from its rows."""
