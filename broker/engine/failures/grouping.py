@@ -64,7 +64,7 @@ def _alike(rows: FailedRows, part_of: Int64Array, *, told: bool) -> _Alike:
     keys, at_ms = keys[order], rows["at_ms"][order]
     fresh = np.diff(keys, prepend=-1) != 0
     first = np.flatnonzero(fresh)
-    last = np.append(first[1:], len(keys)) - 1
+    last = np.append(first, len(keys))[1:] - 1
     consumers = rows["consumer"][order].astype(np.int64)
     pairs = (np.cumsum(fresh) - 1) << 32 | consumers
     return _Alike(

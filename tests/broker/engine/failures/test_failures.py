@@ -140,6 +140,16 @@ def test_counted_by_reason(host):
     assert untold.most[0].count == 4
 
 
+def test_no_dead_letter_has_no_reason(host: Host) -> None:
+    """Before anything failed, and while what has failed waits for its retry."""
+    host.send(1)
+    for _ in range(2):
+        counted = DeadReasons(host.engine.state, host.topic, host.topic.default, limit=10)
+        host.engine.run_inline(counted.work())
+        assert (counted.most, counted.other) == ([], 0)
+        nack(host, take(host), "busy")
+
+
 @given(st.data())
 def test_grouped_as_plain_counts(data: st.DataObject) -> None:
     """Reasons and consumers are joined over parts and slices, and only the most frequent stay."""
