@@ -117,28 +117,38 @@ class StagedDelivery:
             # Not of a stream: a repeated micro-batch has the same rows, but ids may be random.
             marker = marker_of(name, sum(each.sum for each in staged))
         if any(each.state == COMMITTED for each in staged):
-            self._refuse_other_data(name, staged, marker)
-            return self._result(name, "already", staged)
+            same = marker is None or self.transactions.is_marked(marker)
+            return self._already(name, staged, same=same)
         if marker is not None:
-            self.transactions.mark(marker)
-        self.transactions.commit(name, staged)
+            self.transactions.announce(marker)
+        if not self.transactions.commit(name, staged):
+            same = marker is None or self.transactions.is_marked_by_another(marker)
+            return self._already(name, staged, same=same)
+        if marker is not None:
+            self._mark(name, marker)
         return self._result(name, "committed", staged)
 
-    def _refuse_other_data(self, name: str, staged: list[Staged], marker: str | None) -> None:
-        if self._options.txn_app_id is None:
-            return
-        before = int(self.transactions.shape(name)["rows"])
-        now = sum(each.seen for each in staged)
-        if before != now:
-            what = f"with {before:,} rows, but this DataFrame has {now:,}"
-        elif marker is not None and not self.transactions.is_marked(marker):
+    def _mark(self, name: str, marker: str) -> None:
+        try:
+            self.transactions.mark(marker)
+        except DelaylogError as error:
+            # The load is committed: it must not fail because of this.
+            log.warning("transaction %s is committed, but its rows are not marked: %s", name, error)
+
+    def _already(self, name: str, staged: list[Staged], *, same: bool) -> LoadResult:
+        """The result of a load that another run has committed. `same`: by ids or bodies."""
+        if self._options.txn_app_id is not None:
+            before = int(self.transactions.shape(name)["rows"])
+            now = sum(each.seen for each in staged)
             what = "with other ids (or bodies, without a column id) than those of this DataFrame"
-        else:
-            return
-        raise TransactionError(
-            f"transaction {name} was committed before {what}: nothing was added. Give other data "
-            "another txnAppId; for the same data, do not make ids at random"
-        )
+            if before != now:
+                what = f"with {before:,} rows, but this DataFrame has {now:,}"
+            if before != now or not same:
+                raise TransactionError(
+                    f"transaction {name} was committed before {what}: nothing was added. Give "
+                    "other data another txnAppId; for the same data, do not make ids at random"
+                )
+        return self._result(name, "already", staged)
 
     def _result(self, name: str, state: str, staged: list[Staged]) -> LoadResult:
         """What the load has done, with the broker's counts as far as its rows are published."""

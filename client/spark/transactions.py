@@ -8,6 +8,7 @@ most once.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,10 @@ RUNS_MAX: Final = 100
 """The number of failed loads of one name after which the name is refused."""
 OPEN: Final = "open"
 COMMITTED: Final = "committed"
+ABORTED: Final = "aborted"
+MARK_LOOKS: Final = 10
+MARK_PAUSE_S: Final = 0.1
+"""A run marks its rows right after its commit, so this is long for another run to wait."""
 ROOT: Final = "/v1/transactions"
 PARTS_QUOTA: Final = "staged_parts"
 PARTS_ADVICE: Final = (
@@ -106,19 +111,37 @@ class Transactions:
         """The state and the counts of a transaction. RefusedError with 404 if it is unknown."""
         return self._http.json("GET", f"{ROOT}/{identity}")
 
-    def mark(self, identity: str) -> None:
-        """Commit an empty transaction, which only its name matters of."""
-        self._begun(identity)
-        self.commit(identity, ())
+    def announce(self, mark: str) -> None:
+        """Begin an empty transaction, which only its name matters of, before a load's commit."""
+        self._begun(mark)
 
-    def is_marked(self, identity: str) -> bool:
-        """Whether this empty transaction was committed."""
+    def mark(self, mark: str) -> None:
+        """Commit it after the load's commit."""
+        self.commit(mark, ())
+
+    def is_marked(self, mark: str) -> bool:
+        """Whether a run with these rows may have committed: it did not withdraw its mark.
+
+        A driver that died after its commit has left the mark open, or expired.
+        """
         try:
-            return bool(self.shape(identity)["state"] == COMMITTED)
+            return bool(self.shape(mark)["state"] != ABORTED)
         except RefusedError as error:
             if error.status == 404:
                 return False
             raise
+
+    def is_marked_by_another(self, mark: str) -> bool:
+        """Whether another run, which has just committed, has the rows of this one.
+
+        Otherwise this run withdraws its mark.
+        """
+        for _ in range(MARK_LOOKS):
+            if self.shape(mark)["state"] == COMMITTED:
+                return True
+            time.sleep(MARK_PAUSE_S)
+        self.abort(mark)
+        return False
 
     def _begun(self, identity: str) -> str:
         shape = {"transaction": identity, "ttl_ms": self._ttl_ms}
@@ -164,8 +187,11 @@ class Transactions:
                 ) from error
             raise
 
-    def commit(self, identity: str, messages: Iterable[Staged]) -> dict[str, Any]:
-        """Publish the rows of these attempts atomically."""
+    def commit(self, identity: str, messages: Iterable[Staged]) -> bool:
+        """Publish the rows of these attempts atomically. False if another run has committed.
+
+        After a lost answer nobody can tell which run was first, so it counts as this one.
+        """
         winners = [
             {
                 "producer": each.producer,
@@ -176,8 +202,9 @@ class Transactions:
             for each in messages
             if each.rows
         ]
+        repeats = self._http.repeats
         try:
-            return self._http.json("POST", f"{ROOT}/{identity}/commit", {"winners": winners})
+            answer = self._http.json("POST", f"{ROOT}/{identity}/commit", {"winners": winners})
         except RefusedError as error:
             if error.status in (404, 409, 410):
                 raise TransactionError(
@@ -185,6 +212,7 @@ class Transactions:
                     f"({error.state or error.code}); no row is visible, run the load again"
                 ) from error
             raise
+        return answer["result"] == "done" or self._http.repeats > repeats
 
     def abort(self, identity: str) -> None:
         """Discard staged rows. A committed transaction stays."""

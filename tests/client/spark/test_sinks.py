@@ -222,6 +222,27 @@ def test_what_another_run_has_committed_meanwhile_is_left_at_that(
     assert broker.ids("t") == ids_of(0, 6)
 
 
+@pytest.mark.parametrize("of_first", [ids_of(0, 3), ids_of(3, 6), ids_of(0, 5)])
+def test_runs_of_one_name_that_commit_at_once_are_compared(
+    broker: FakeBroker, options_of: OptionsOf, spark: Spark, of_first: list[str]
+) -> None:
+    """All tasks are done before either run commits, so only the second commit can notice."""
+    options = options_of(txnAppId="load-7")
+    first, second = batch_writer(options), batch_writer(options)
+    theirs = run_task(first, spark, 0, 0, [batch_of(of_first)])
+    ours = run_task(second, spark, 0, 0, [batch_of(ids_of(0, 3))])
+    first.commit([theirs])
+    # The second one of other data is another try of a scheduler: it must not pass either.
+    for writer, message in ((second, ours), (batch_writer(options), None)):
+        given = message or run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
+        if of_first == ids_of(0, 3):
+            writer.commit([given])
+        else:
+            with pytest.raises(TransactionError, match="load-7 was committed before with"):
+                writer.commit([given])
+    assert broker.ids("t") == of_first
+
+
 def test_a_transaction_that_expired_says_which_option_helps(
     broker: FakeBroker, options_of: OptionsOf, spark: Spark
 ) -> None:
