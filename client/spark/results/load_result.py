@@ -105,6 +105,8 @@ class LoadResult:
             ]
         if self.shortfall:
             said.append(self.shortfall)
+        elif self.state == "already":
+            said.append("this batch was committed before, so none of its rows was sent")
         if self.put_aside:
             said.append(f"{self.put_aside:,} put aside")
         if self.repeated_calls:

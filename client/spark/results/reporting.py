@@ -35,7 +35,10 @@ def report(result: LoadResult, *, fail_on_partial: bool) -> None:
         )
     if result.batch is None:
         _make_audible()
-    log.log(logging.WARNING if result.shortfall else logging.INFO, "%s", result)
+    # A batch that was committed before is Spark's recovery, or other rows after the loss of a
+    # checkpoint: a person has to know.
+    loud = result.shortfall or result.put_aside or result.state == "already"
+    log.log(logging.WARNING if loud else logging.INFO, "%s", result)
 
 
 def last_result() -> LoadResult | None:

@@ -37,7 +37,8 @@ KEPT = {"created": 10, "replaced": 2, "kept": 985, "rejected": 3}
         (
             LoadResult("q.3", "already", 5, published=5, results={"created": 5}, batch=3),
             0,
-            "q.3 (batch 3): 0 of 5 rows added",
+            "q.3 (batch 3): 0 of 5 rows added; "
+            "this batch was committed before, so none of its rows was sent",
         ),
         (
             LoadResult("n", "sent", 5, 2, published=5, results={"created": 5}, repeated_calls=1),

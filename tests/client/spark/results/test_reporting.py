@@ -6,7 +6,9 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkFiles
@@ -44,6 +46,16 @@ def test_a_session_with_files_of_its_own_is_found_too(
     report(PARTIAL, fail_on_partial=False)
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(folder))
     assert last_result() == PARTIAL
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("change", [{"state": "already"}, {"put_aside": 5}])
+def test_rows_that_went_elsewhere_or_nowhere_are_a_warning(
+    caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    """As of a stream whose checkpoint was deleted: other rows may have the number of a batch."""
+    report(replace(WHOLE, **change), fail_on_partial=True)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 @pytest.mark.usefixtures("folder")
