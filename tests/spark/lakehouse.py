@@ -59,8 +59,8 @@ def read(way: str, lake: Path, spark: Any) -> Found:
     """All rows of the table."""
     columns = ("topic", "state", "body_size")
     if way == "parquet":
-        rows = [tuple(row) for row in spark.read.parquet(str(lake)).select(*columns).collect()]
-        return Counter(rows)
+        table = recipes()["read_parquet"](spark, lake)
+        return Counter(tuple(row) for row in table.select(*columns).collect())
     if way == "delta":
         from deltalake import DeltaTable
 
