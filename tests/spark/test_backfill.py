@@ -96,6 +96,10 @@ def test_json_is_loaded_once(spark: SparkSession, real: RealBroker, tmp_path: Pa
     assert only(run(spark, backfill, *words, "--txn-app-id", "mine")) == (500, 0)
     assert only(run(spark, backfill, *words, "--txn-app-id", "mine")) == (0, 500)
     assert real.settled("mine")["rows"] == 500
+    other = tmp_path / "other.jsonl"
+    write_json(other, 500, 1_000)
+    with pytest.raises(Exception, match="mine was committed before with other ids"):
+        run(spark, backfill, other, *words[1:], "--txn-app-id", "mine")
     real.assert_holds(ids_of(0, 500))
     message = real.get("/v1/topics/t/messages/m00000007")
     assert message["deliver_at_ms"] == FIRST_DUE_MS + 7
@@ -133,6 +137,22 @@ def test_all_columns_and_options_of_a_load(
     assert message["expires_at_ms"] - message["deliver_at_ms"] == 90_000
     assert message["backoff"] == {"first_ms": 5}
     assert json.loads(message["body"]) == {"n": 2, "to": "b", "merge": "x"}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_time_without_a_zone_is_utc_or_converted(real: RealBroker, tmp_path: Path) -> None:
+    """In a session of its own, on a machine in another time zone."""
+    path, base = tmp_path / "rows.csv", ["--endpoint", real.url, "--topic", "t", "--id", "id"]
+    path.write_text("id,due\na,2030-03-17T12:00:00.123456\n")
+    for name, due in (("a", "due"), ("b", "to_utc_timestamp(due, 'Europe/Berlin')")):
+        path.write_text(path.read_text().replace("a,", f"{name},"))
+        words = [*COMMAND, "backfill", path, *base, "--deliver-at", due]
+        env = {**os.environ, "TZ": "Pacific/Auckland"}
+        done = run_program(*words, cwd=tmp_path, env=env, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr[-5_000:]
+    noon_ms = 1_899_979_200_000
+    found = [real.get(f"/v1/topics/t/messages/{name}")["deliver_at_ms"] for name in "ab"]
+    assert found == [noon_ms + 124, noon_ms - 3_600_000 + 124]
 
 
 def test_what_a_direct_load_sent_is_counted(
