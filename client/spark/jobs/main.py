@@ -11,6 +11,9 @@ import json
 import sys
 from collections.abc import Sequence
 
+from pyspark.errors import PySparkException
+
+from pyspark_delaylog import errors
 from pyspark_delaylog.errors import DelaylogError
 from pyspark_delaylog.jobs import archive, audit, backfill
 from pyspark_delaylog.jobs.session import add_session_arguments, open_session
@@ -39,11 +42,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with open_session(args) as spark:
             done = job.run(spark, args)
-    except DelaylogError as error:
-        print(f"delaylog spark {args.job}: {error}", file=sys.stderr)
+    except (DelaylogError, PySparkException) as error:
+        said = str(error) if isinstance(error, DelaylogError) else _of_connector(error)
+        if said is None:
+            raise
+        print(f"delaylog spark {args.job}: {said}", file=sys.stderr)
         return 1
     print(json.dumps(done), flush=True)
     return 0
+
+
+def _of_connector(error: PySparkException) -> str | None:
+    """The error of the connector that Spark shows with its traceback; None for another one."""
+    ours = [line for line in str(error).splitlines() if line.startswith(f"{errors.__name__}.")]
+    return ours[-1].partition(": ")[2] if ours else None
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from pyspark.errors import PySparkException
 
 from delaylog.broker.host.process.folder_lock import retention_suspended
 from pyspark_delaylog.errors import JobError, OptionError
@@ -75,6 +77,21 @@ def test_what_a_broker_or_an_option_has_against_it_is_said_in_a_line(
     assert main(["backfill", "a.csv", "--endpoint", "nowhere", "--topic", "t"]) == 1
     said = capsys.readouterr().err
     assert said == "delaylog spark backfill: option endpoint: 'nowhere' is not a base URL\n"
+
+
+def test_an_error_of_the_connector_in_spark_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark wraps it in a traceback. An error of another kind is shown as it is."""
+    shown = ["Failed to commit: Traceback (most recent call last):", '  File "/x.py", line 1']
+    monkeypatch.setattr(jobs_main, "open_session", lambda args: nullcontext())
+    words = ["backfill", "a.csv", "--endpoint", "http://h", "--topic", "t"]
+    for last in ("pyspark_delaylog.errors.TransactionError: other: data", "ValueError: a bug"):
+        error = PySparkException("\n".join([*shown, last, " SQLSTATE: 38000"]))
+        monkeypatch.setattr(backfill, "run", Mock(side_effect=error))
+        with pytest.raises(PySparkException) if "bug" in last else nullcontext():
+            assert main(words) == 1
+    assert capsys.readouterr().err == "delaylog spark backfill: other: data\n"
 
 
 def test_what_is_said_of_a_folder_becomes_options(tmp_path: Path) -> None:
