@@ -19,6 +19,8 @@ from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.message_fields import BY_NAME, is_no_unix_ms, not_unix_ms
 
 _NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
+_DOTS: Final = frozenset({b".", b".."})
+"""Names that clients of HTTP remove from paths: HTTP could not reach such a topic."""
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32
 _INT64_DIGITS: Final = 19
@@ -37,8 +39,10 @@ _SHOWN_BYTES: Final = 64
 def topic_key(name: bytes) -> TopicKey:
     """Parse `topic` or `namespace/topic` to (namespace, topic). Raises CommandError."""
     match = _NAME(name)
-    if match is None:
-        raise CommandError(b"ERR a topic is named [A-Za-z0-9._-]{1,200}, or namespace/topic")
+    if match is None or not _DOTS.isdisjoint(match.groups()):
+        raise CommandError(
+            b"ERR a topic is named [A-Za-z0-9._-]{1,200}, or namespace/topic, but not . or .."
+        )
     namespace, topic = match.groups()
     return ("default" if namespace is None else namespace.decode(), topic.decode())
 

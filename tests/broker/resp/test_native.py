@@ -194,6 +194,8 @@ def test_an_absolute_time_and_a_namespace(
     [
         (("DL.SEND", "t"), "ERR wrong number of arguments for 'dl.send' command"),
         (("DL.SEND", "a b", 0, "x"), "ERR a topic is named"),
+        (("DL.SEND", "..", 0, "x"), "ERR a topic is named"),
+        (("DL.SEND", "../t", 0, "x"), "ERR a topic is named"),
         (("DL.SEND", "t", "soon", "x"), "ERR delay-ms must be a whole number"),
         (("DL.SEND", "t", "@x", "x"), "ERR a time is written as @"),
         (("DL.SEND", "t", 10**15, "x"), "ERR delay-ms is at most 316224000000"),

@@ -18,6 +18,8 @@ from pyspark_delaylog.fields.headers import wrong_headers
 from tests.client.spark.batches import HEADERS, TIME, batch_of
 from tests.client.spark.conftest import OptionsOf
 
+BAD_NAME = "is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -, but not . or .."
+
 
 def test_types_become_the_wire_s(options_of: OptionsOf) -> None:
     batch = batch_of(
@@ -142,10 +144,22 @@ def test_rows_are_cut_by_merge_mode(options_of: OptionsOf) -> None:
 
 
 def test_what_cannot_be_sent_is_sifted_out_by_reason(options_of: OptionsOf) -> None:
-    ids = ["ok", "~mine", "x" * 256, "a\nb", None, "", "no body", "key too long", "no topic", "bad"]
+    ids = [
+        "ok",
+        "~mine",
+        "x" * 256,
+        "a\nb",
+        None,
+        "",
+        "no body",
+        "key too long",
+        "no topic",
+        "bad",
+        "dots",
+    ]
     bodies = [None if each == "no body" else "b" for each in ids]
     keys = ["k" * 256 if each == "key too long" else None for each in ids]
-    topics = [{"no topic": None, "bad": "a/b"}.get(each or "", "t") for each in ids]
+    topics = [{"no topic": None, "bad": "a/b", "dots": ".."}.get(each or "", "t") for each in ids]
     batch = batch_of(
         ids, value=pa.array(bodies), key=pa.array(keys, pa.string()), topic=pa.array(topics)
     )
@@ -155,7 +169,8 @@ def test_what_cannot_be_sent_is_sifted_out_by_reason(options_of: OptionsOf) -> N
     assert {each.reason: each.rows.column("id").to_pylist() for each in rejected} == {
         "the body is null": ["no body"],
         "the topic is null": ["no topic"],
-        "'a/b' is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -": ["bad"],
+        f"'a/b' {BAD_NAME}": ["bad"],
+        f"'..' {BAD_NAME}": ["dots"],
         "id is longer than 255 bytes": ["x" * 256],
         "an id must not begin with ~": ["~mine"],
         "the id has control characters": ["a\nb"],

@@ -61,6 +61,7 @@ def test_several_endpoints_are_kept_in_order_and_once() -> None:
         ("endpoint", "http://h:1?x=1", "is not a base URL"),
         ("endpoint", " , ", "give the broker's base URL"),
         ("topic", "a b", "is not a valid name; use"),
+        ("topic", "..", "but not . or .."),
         ("namespace", "ä", "is not a valid name; use"),
         ("consumerGroup", "x" * 201, "is not a valid name"),
         ("delivery", "once", "is not one of staged, direct"),
