@@ -40,7 +40,7 @@ BULK: Final = "application/vnd.delaylog.batch"
 BULK_ROWS: Final = 10_000
 BULKS: Final = 40
 SINGLES: Final = 4_000
-TURNS: Final = 15
+TURNS: Final = 7
 """Silent turns, each between two that count; a turn is a fifth of the messages above."""
 LEASED: Final = {"wait_ms": 1_000, "lease_ms": 3_600_000}
 """How messages are received: none comes back while others are measured."""
