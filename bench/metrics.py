@@ -3,7 +3,7 @@
 The cost of counting is measured in two ways. One is the processor time of the observing functions
 alone, over that which a broker needs for the same messages. The other is a broker that counts in
 some turns and not in others: two brokers that do the same differ by more than the cost, since their
-memory does. How much two turns that both count differ is told as noise.
+memory does. How much turns that all count differ is told as noise.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import Any, Final
 
 import msgpack
@@ -40,8 +41,10 @@ BULK: Final = "application/vnd.delaylog.batch"
 BULK_ROWS: Final = 10_000
 BULKS: Final = 40
 SINGLES: Final = 4_000
-TURNS: Final = 7
-"""Silent turns, each between two that count; a turn is a fifth of the messages above."""
+TURNS: Final = 40
+"""Turns of a broker that counts or does not, half of each."""
+TURN_PART: Final = 20
+"""A turn is this part of the messages above: all turns lease less than a million, the limit."""
 LEASED: Final = {"wait_ms": 1_000, "lease_ms": 3_600_000}
 """How messages are received: none comes back while others are measured."""
 SWITCHING: Final = """
@@ -86,9 +89,10 @@ def measure(brokers: Brokers) -> Table:
             Column("processor ms", "cpu_ms", milliseconds),
         ],
         notes=[
-            "us: processor time a message. The scrapes are medians. `in turns`: the median of "
-            f"{TURNS} turns in which a broker counts nothing, each between two in which it does; "
-            "`rate without`: its rate then by that with; `noise`: how much those two differ."
+            "us: processor time a message. The scrapes are medians. `in turns`: medians of "
+            f"{TURNS} turns, in half of which, at random, the broker counts nothing; `rate "
+            "without`: its rate then by that with; `noise`: how much the halves of the counting "
+            "turns differ."
         ],
     )
     with brokers.folder() as folder, brokers.on(folder) as broker:
@@ -119,38 +123,39 @@ def measure(brokers: Brokers) -> Table:
 def _in_turns(brokers: Brokers, run: Callable[[int, int], int]) -> dict[str, Any]:
     """What a message costs a broker while it counts, and while it counts nothing."""
     switching = Brokers([sys.executable, "-P", "-c", SWITCHING], brokers.data_root)
-    turns: list[tuple[float, ...]] = []
-    messages = 0
+    # At random: work of the background, such as a checkpoint, also comes once in some turns.
+    order = Random(1).sample([True, False], TURNS, counts=[TURNS // 2, TURNS // 2])
+    turns: dict[bool, list[tuple[float, float, int]]] = {True: [], False: []}
     with switching.fresh() as broker:
         _turn(broker, run)
-        for _ in range(TURNS):
-            first = _turn(broker, run)
-            os.kill(broker.process_id, signal.SIGUSR1)
-            silent = _turn(broker, run)
-            os.kill(broker.process_id, signal.SIGUSR1)
-            last = _turn(broker, run)
-            ours_us, ours_passed_us = (
-                (a + b) / 2 for a, b in zip(first[:2], last[:2], strict=True)
-            )
-            turns.append(
-                (ours_us, ours_us / silent[0], ours_passed_us / silent[1], first[0] / last[0])
-            )
-            messages += first[2] + last[2]
-    broker_us, ratio, rate_ratio, noise = (median(list(each)) for each in zip(*turns, strict=True))
+        counts = True
+        for wanted in order:
+            if wanted != counts:
+                os.kill(broker.process_id, signal.SIGUSR1)
+                counts = wanted
+            turns[counts].append(_turn(broker, run))
+    (us, passed_us, messages), silent = (_middle(turns[each]) for each in (True, False))
+    odd, even = _middle(turns[True][::2]), _middle(turns[True][1::2])
     return {
         "messages": messages,
-        "broker_us": broker_us,
-        "counting_us": broker_us * (1 - 1 / ratio),
-        "share": ratio - 1,
-        "noise": abs(noise - 1),
-        "rate_ratio": rate_ratio,
+        "broker_us": us,
+        "counting_us": us - silent[0],
+        "share": us / silent[0] - 1,
+        "noise": abs(odd[0] / even[0] - 1),
+        "rate_ratio": passed_us / silent[1],
     }
+
+
+def _middle(turns: list[tuple[float, float, int]]) -> tuple[float, float, int]:
+    """The medians of the times a message, and the sum of the messages."""
+    us, passed_us, messages = zip(*turns, strict=True)
+    return median(list(us)), median(list(passed_us)), sum(messages)
 
 
 def _turn(broker: ServerProcess, run: Callable[[int, int], int]) -> tuple[float, float, int]:
     """Processor time and time of a message, in us, and the number of messages."""
     before_s, begun = procfs.run_seconds(broker.process_id), time.perf_counter()
-    messages = run(broker.port, 5)
+    messages = run(broker.port, TURN_PART)
     passed_s = time.perf_counter() - begun
     return (
         (procfs.run_seconds(broker.process_id) - before_s) / messages * 1e6,
