@@ -7,8 +7,8 @@ import asyncio
 import getpass
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from delaylog.broker.cli.failing import UsageError
@@ -29,6 +29,8 @@ from delaylog.storage.messages.members import Member
 
 TIMEOUT_S: Final = 60.0
 """Time limit of a call: a person waits for it, and can end it by Ctrl-C."""
+ANSWER_S: Final = 5.0
+"""Time limit of a call to a broker that is watched or examined: silence is a finding too."""
 
 
 def broker_of(args: argparse.Namespace) -> Shard:
@@ -55,6 +57,20 @@ def route_of(args: argparse.Namespace) -> tuple[LeaderRoute, TransportOptions]:
     credentials, options = split_connection(connection_of(args))
     broker = broker_of(args)
     return LeaderRoute(broker.url, broker.members, credentials), options
+
+
+@asynccontextmanager
+async def transport_of(
+    args: argparse.Namespace, *, timeout_s: float = TIMEOUT_S
+) -> AsyncIterator[AsyncTransport]:
+    """A transport to the broker for several calls, closed at the end."""
+    route, options = route_of(args)
+    options["timeout_s"] = timeout_s
+    transport = AsyncTransport(route, **options)
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 def client_of(args: argparse.Namespace) -> AsyncPlainClient:
@@ -92,13 +108,9 @@ async def call(
         # `request` leaves None out.
         path = path_of(name, *first, *place)
         made = json_call(BY_NAME[name].method, path, members | dict.fromkeys(nulls))
-    route, options = route_of(args)
-    transport = AsyncTransport(route, **options)
-    try:
+    async with transport_of(args) as transport:
         with waiting(args):
             return await transport.carry(made)
-    finally:
-        await transport.close()
 
 
 def waiting(args: argparse.Namespace) -> Progress:

@@ -11,13 +11,13 @@ import time
 from typing import Final
 
 from delaylog import __version__
-from delaylog.broker.cli.connection import route_of, waiting
+from delaylog.broker.cli.connection import ANSWER_S, transport_of, waiting
 from delaylog.broker.cli.doctor.broker_checks import Examined, examine
 from delaylog.broker.cli.doctor.findings import Finding, Mark, print_report
 from delaylog.broker.cli.doctor.machine_checks import examine_machine, look
 from delaylog.broker.cli.failing import UsageError
 from delaylog.broker.cli.watching.scrapes import Change, Scrape, parse_scrape
-from delaylog.broker.cli.watching.top import ANSWER_S, METRICS
+from delaylog.broker.cli.watching.top import METRICS
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import clock
@@ -28,17 +28,13 @@ _ADVICE: Final = "see that its process runs and is not stopped; on its machine, 
 
 async def broker_command(args: argparse.Namespace) -> int:
     """`delaylog doctor broker`: 0, or 1 if a check fails. A warning is no failure."""
-    route, options = route_of(args)
-    options["timeout_s"] = ANSWER_S
-    transport = AsyncTransport(route, **options)
-    with waiting(args):
-        try:
-            report = examine(await _look(transport, args.watch / 1000))
-        except (NotReached, AnswerLost) as error:
-            # Its machine may be the reason, so that is looked at nevertheless.
-            report = [Finding("ready", Mark.FAIL, f"no usable answer: {error}", _ADVICE)]
-        finally:
-            await transport.close()
+    async with transport_of(args, timeout_s=ANSWER_S) as transport:
+        with waiting(args):
+            try:
+                report = examine(await _look(transport, args.watch / 1000))
+            except (NotReached, AnswerLost) as error:
+                # The machine of the broker may be the reason, so the machine is examined too.
+                report = [Finding("ready", Mark.FAIL, f"no usable answer: {error}", _ADVICE)]
     if args.folder is not None:
         try:
             report += examine_machine(look(args.folder))

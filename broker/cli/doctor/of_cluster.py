@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import Any, Final
+from typing import Any
 
-from delaylog.broker.cli.connection import route_of, waiting
+from delaylog.broker.cli.connection import ANSWER_S, route_of, waiting
 from delaylog.broker.cli.doctor.cluster_checks import Asked, examine
 from delaylog.broker.cli.doctor.findings import print_report
 from delaylog.client._async.transport import AsyncTransport
@@ -19,9 +19,6 @@ from delaylog.client.calls.topics import cluster
 from delaylog.client.errors import ApiError, ClientError
 from delaylog.client.wire.credentials import CredentialsError
 from delaylog.client.wire.leader_route import LeaderRoute
-
-ANSWER_S: Final = 5.0
-"""A node that takes longer for its status counts as not answering."""
 
 
 async def doctor_command(args: argparse.Namespace) -> int:

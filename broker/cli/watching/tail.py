@@ -8,11 +8,10 @@ import sys
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, count
-from delaylog.broker.cli.connection import route_of
+from delaylog.broker.cli.connection import ANSWER_S, transport_of
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import plain_text, time_text
-from delaylog.broker.cli.watching.top import ANSWER_S
 from delaylog.broker.cli.watching.topic_rows import seconds_text
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.places import Places
@@ -34,13 +33,8 @@ def tail_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def tail_command(args: argparse.Namespace) -> int:
     """`delaylog tail`."""
-    route, options = route_of(args)
-    options["timeout_s"] = ANSWER_S
-    transport = AsyncTransport(route, **options)
-    try:
+    async with transport_of(args, timeout_s=ANSWER_S) as transport:
         await _tail(args, transport)
-    finally:
-        await transport.close()
     return DONE
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, count, span
-from delaylog.broker.cli.connection import call, route_of
+from delaylog.broker.cli.connection import ANSWER_S, call, transport_of
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit, print_table
 from delaylog.broker.cli.watching.keyboard import Keyboard
@@ -24,8 +24,6 @@ from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import READ_FORM, Call, Form
 from delaylog.client.errors import ClientError
 
-ANSWER_S: Final = 5.0
-"""How long a broker that is watched may take to answer; meanwhile the screen takes no keys."""
 TEXT_FORM: Final = Form(READ_FORM.content_type, "text/plain")
 
 
@@ -36,6 +34,7 @@ def _metrics(wire: bytes) -> str:
     return text
 
 
+# While a scrape waits for its answer, the screen takes no keys.
 METRICS: Final = Call(
     "GET", "/metrics", None, TEXT_FORM, _metrics, repeatable=True, limit_s=ANSWER_S
 )
@@ -65,16 +64,12 @@ def top_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def top_command(args: argparse.Namespace) -> int:
     """`delaylog top`."""
-    route, options = route_of(args)
-    transport = AsyncTransport(route, **options)
-    try:
+    async with transport_of(args) as transport:
         before = await _scrape(transport)
         if sys.stdout.isatty() and not args.json:
             await _live(args, transport, before)
         else:
             await _print(args, transport, before)
-    finally:
-        await transport.close()
     return DONE
 
 

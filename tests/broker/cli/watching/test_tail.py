@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.cli import connection
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.watching import tail as tail_module
 from delaylog.client.errors import AnswerLost, NotReached
@@ -110,7 +111,7 @@ def test_a_restart_ends_no_tail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says once that it tries again, and that something was missed."""
-    monkeypatch.setattr(tail_module, "AsyncTransport", Restarting)
+    monkeypatch.setattr(connection, "AsyncTransport", Restarting)
     monkeypatch.setattr(tail_module, "RETRY_S", 0.0)
     words = ["tail", "t", "--count", "1"]
     assert asyncio.run(tail_module.tail_command(make_parser("tail").parse_args(words))) == 0
