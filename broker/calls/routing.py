@@ -24,11 +24,13 @@ T = TypeVar("T")
 _BASE: Final = "/v1/"
 # Browsers and curl remove `.` and `..` from paths: /v1/ns/../topics/t would be another topic.
 TOPIC_NAME: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
+NAME_RULE: Final = "[A-Za-z0-9._-]{1,200}, but not . or .."
+"""What `TOPIC_NAME` matches, for errors."""
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
 _NAMES: Final = {
-    "ns": (TOPIC_NAME, "a namespace is [A-Za-z0-9._-]{1,200}, but not . or ..", None),
-    "topic": (TOPIC_NAME, "a topic is named [A-Za-z0-9._-]{1,200}, but not . or ..", "topic"),
-    "group": (TOPIC_NAME, "a group is named [A-Za-z0-9._-]{1,200}, but not . or ..", "group"),
+    "ns": (TOPIC_NAME, f"a namespace is {NAME_RULE}", None),
+    "topic": (TOPIC_NAME, f"a topic is named {NAME_RULE}", "topic"),
+    "group": (TOPIC_NAME, f"a group is named {NAME_RULE}", "group"),
     "claim": (_ID, "a claim is named [A-Za-z0-9._:-]{1,200}", "claim"),
     "principal": (PRINCIPAL_NAME, "a principal is named [A-Za-z0-9._@-]{1,100}", "principal"),
     "transaction": (_ID, "a transaction's id is [A-Za-z0-9._:-]{1,200}", "transaction"),

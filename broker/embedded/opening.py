@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypedDict, Unpack, overload
 
-from delaylog.broker.calls.routing import TOPIC_NAME
+from delaylog.broker.calls.routing import NAME_RULE, TOPIC_NAME
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
@@ -140,7 +140,7 @@ def _open(
 def _face(*, namespace: str = "default", codec: Codec = JSON, hooks: Sequence[Hooks] = ()) -> Face:
     check_codec(codec)
     if not isinstance(namespace, str) or not TOPIC_NAME.match(namespace):
-        raise ValueError(f"a namespace is [A-Za-z0-9._-]{{1,200}}, not {namespace!r}")
+        raise ValueError(f"a namespace is {NAME_RULE}, not {namespace!r}")
     return Face(namespace, codec, as_one(hooks))
 
 

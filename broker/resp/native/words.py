@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.broker.calls.problems import problem_of
+from delaylog.broker.calls.routing import NAME_RULE, TOPIC_NAME
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
@@ -18,9 +19,6 @@ from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.message_fields import BY_NAME, is_no_unix_ms, not_unix_ms
 
-_NAME: Final = re.compile(rb"(?:([A-Za-z0-9._-]{1,200})/)?([A-Za-z0-9._-]{1,200})").fullmatch
-_DOTS: Final = frozenset({b".", b".."})
-"""Names that clients of HTTP remove from paths: HTTP could not reach such a topic."""
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32
 _INT64_DIGITS: Final = 19
@@ -38,13 +36,12 @@ _SHOWN_BYTES: Final = 64
 @lru_cache(maxsize=4_096)
 def topic_key(name: bytes) -> TopicKey:
     """Parse `topic` or `namespace/topic` to (namespace, topic). Raises CommandError."""
-    match = _NAME(name)
-    if match is None or not _DOTS.isdisjoint(match.groups()):
-        raise CommandError(
-            b"ERR a topic is named [A-Za-z0-9._-]{1,200}, or namespace/topic, but not . or .."
-        )
-    namespace, topic = match.groups()
-    return ("default" if namespace is None else namespace.decode(), topic.decode())
+    namespace, slash, topic = name.decode("latin-1").rpartition("/")
+    if not slash:
+        namespace = "default"
+    if not (TOPIC_NAME.match(namespace) and TOPIC_NAME.match(topic)):
+        raise CommandError(f"ERR a topic is named {NAME_RULE}; or namespace/topic".encode())
+    return namespace, topic
 
 
 def take_text(text: bytes, what: bytes) -> str:
