@@ -149,7 +149,6 @@ def test_events_are_json(broker: Any, topic: str, assert_problem: Any) -> None:
     assert_problem(answer, 400, "bad_request", field="form")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such timeout")
 def test_a_client_that_takes_nothing_is_cut(broker: Any, topic: str) -> None:
     """Its window of the connection stays shut, as of a page that hangs."""
     for _ in range(20):

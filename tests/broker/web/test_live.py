@@ -284,7 +284,6 @@ async def test_a_stream_holds_one_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     await pieces.aclose()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such timeout")
 def test_a_client_that_takes_nothing_is_cut(broker: Any, topic: str) -> None:
     """Purpose: a slow reader holds one answer, and its reads wait for it."""
     path = f"/v1/topics/{topic}"
