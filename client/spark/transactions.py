@@ -112,11 +112,11 @@ class Transactions:
         return self._http.json("GET", f"{ROOT}/{identity}")
 
     def announce(self, mark: str) -> None:
-        """Begin an empty transaction, which only its name matters of, before a load's commit."""
+        """Begin an empty transaction, whose name alone matters, before the commit of a load."""
         self._begun(mark)
 
     def mark(self, mark: str) -> None:
-        """Commit it after the load's commit."""
+        """Commit the transaction of `announce`, after the commit of the load."""
         self.commit(mark, ())
 
     def is_marked(self, mark: str) -> bool:

@@ -24,9 +24,9 @@ OTHER: Final = ("", "other")
 ENDED: Final = ("acked", "expired", "dead", "deleted")
 _GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
 _SLICE: Final = 512
-"""Groups whose values are summed between two looks at the clock."""
+"""The effort of a slice, between two looks at the clock."""
 _EFFORT_OWN: Final = 16
-"""What values of its own cost for a topic or a group, in groups that are summed."""
+"""The effort of a topic, or of a group, with series of its own; a summed group is 1."""
 
 Place = tuple[str, ...]
 
@@ -44,8 +44,10 @@ class TopicSamples:
         self._parked = self._locked = 0
 
     def read(self, state: EngineState, now_ms: int) -> Iterator[None]:
-        """Read the values from the engine, in slices. Groups without series of their own are one:
-        the age of its messages leaves out paused topics.
+        """Read the values from the engine, in slices.
+
+        Groups without series of their own are summed. The age of the oldest message of the sums
+        leaves out paused topics.
         """
         series = state.series
         other_ready, oldest = 0, OldestDue()
