@@ -192,7 +192,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         config.audit,
         REAL.random_bytes(AUDIT_ID_BYTES).hex(),
     )
-    audit = AuditLog(audit_files, config.audit, REAL)
+    audit = AuditLog(audit_files, config.audit, REAL, node.space.make_room)
     metrics.registry.register(AuditMetrics(audit))
     metrics.registry.register(ReloadMetrics(reloader))
     node.access.audit_head = audit.head

@@ -1,9 +1,10 @@
 """The audit log of a node: what the broker calls, on its event loop, with a thread that writes.
 
 An administrative call is carried out after `begin` has returned: its line `begun` is durable then,
-or AuditError refuses the call. All other lines are collected and synced twice a second. Lines of
-one turn share a sync. While the disk refuses lines they wait in memory, up to `PENDING_MAX`; the
-number of lines that found no room there becomes a line itself.
+or AuditError refuses the call. On a full disk such a line may use the disk's reserve, since an
+administrator may have to delete messages or move the leadership then. All other lines are collected
+and synced twice a second. Lines of one turn share a sync. While the disk refuses lines they wait in
+memory, up to `PENDING_MAX`; the number of lines that found no room there becomes a line itself.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -53,7 +55,14 @@ class AuditError(Exception):
 class AuditLog:
     """Records calls. All methods belong to the loop's thread."""
 
-    def __init__(self, files: AuditFiles, settings: AuditSettings, machine: Machine) -> None:
+    def __init__(
+        self,
+        files: AuditFiles,
+        settings: AuditSettings,
+        machine: Machine,
+        make_room: Callable[[], bool],
+    ) -> None:
+        """`make_room` frees some space of the reserve, on any thread; False if nothing is left."""
         self.settings = settings
         self.lines = 0
         """Lines that are durable."""
@@ -64,6 +73,7 @@ class AuditLog:
         """Why the newest write failed; None if it succeeded."""
         self._files = files
         self._machine = machine
+        self._make_room = make_room
         self._worker = machine.worker("delaylog-audit")
         self._pending: list[AuditLine] = []
         self._added = 0
@@ -209,8 +219,9 @@ class AuditLog:
         while True:
             self._collect()
             lines, now_ms = self._pending[:], int(self._machine.wall_s() * 1_000)
+            urgent = bool(self._waiting)
             written, error = await loop.run_in_executor(
-                self._worker, self._write_all, lines, now_ms
+                self._worker, self._write_all, lines, now_ms, urgent
             )
             del self._pending[:written]
             self.lines += written
@@ -231,12 +242,23 @@ class AuditLog:
         if self._pending or self._refusals or error is not None:
             self._write_later(RETRY_SECONDS if error is not None else SYNC_SECONDS)
 
-    def _write_all(self, lines: list[AuditLine], now_ms: int) -> tuple[int, Exception | None]:
-        """On the thread: how many lines are durable, and what ended the write early."""
+    def _write_all(
+        self, lines: list[AuditLine], now_ms: int, urgent: bool
+    ) -> tuple[int, Exception | None]:
+        """On the thread: how many lines are durable, and what ended the write early.
+
+        If `urgent`, it may use one step of the reserve.
+        """
         written = 0
         try:
             while True:
-                written += self._files.write(lines[written:], now_ms)
+                try:
+                    written += self._files.write(lines[written:], now_ms)
+                except DiskFullError:
+                    if not (urgent and self._make_room()):
+                        raise
+                    urgent = False
+                    continue
                 if written == len(lines):
                     break
             self._files.remove_old(now_ms)

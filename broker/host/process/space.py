@@ -97,6 +97,10 @@ class Space:
                     extra=sizes,
                 )
 
+    def make_room(self) -> bool:
+        """Give up a step of the reserve, on any thread; False if nothing is left of it."""
+        return self._engine().reserve.give()
+
     def refill_due(self) -> bool:
         """Whether to try to allocate the reserve again."""
         return (

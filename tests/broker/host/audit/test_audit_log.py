@@ -75,9 +75,15 @@ class StillMachine(RealMachine):
         return self.threads
 
 
-def opened(disk: FakeDisk, machine: RealMachine, settings: AuditSettings) -> AuditLog:
+def opened(
+    disk: FakeDisk,
+    machine: RealMachine,
+    settings: AuditSettings,
+    make_room: Callable[[], bool] = lambda: False,
+) -> AuditLog:
     """The audit log of node 2."""
-    return AuditLog(AuditFiles(disk, "data/audit", 2, settings, "a" * 32), settings, machine)
+    files = AuditFiles(disk, "data/audit", 2, settings, "a" * 32)
+    return AuditLog(files, settings, machine, make_room)
 
 
 class World:
@@ -88,7 +94,17 @@ class World:
         self.disk.mkdir("data")
         self.disk.sync_all()
         self.machine = StillMachine()
-        self.audit = opened(self.disk, self.machine, AuditSettings(mode=mode))
+        self.steps = 0
+        """Steps that the reserve still has."""
+        self.audit = opened(self.disk, self.machine, AuditSettings(mode=mode), self.make_room)
+
+    def make_room(self) -> bool:
+        """Give up a step of the reserve, if one is left."""
+        if not self.steps:
+            return False
+        self.steps -= 1
+        self.disk.full_at = NEVER
+        return True
 
     async def __aenter__(self) -> World:
         self.audit.start()
@@ -277,6 +293,21 @@ async def test_administrative_calls_are_refused_while_the_disk_refuses_lines(
         ("cancel", "done"),
         ("works", "begun"),
     ]
+
+
+async def test_administrative_calls_use_the_reserve_of_a_full_disk(world: World) -> None:
+    """One step a call; lines that nobody waits for leave it to the messages."""
+    world.steps = 1
+    world.disk.full_at = ALWAYS
+    world.audit.record(change())
+    await world.synced()
+    assert (world.steps, world.outcomes()) == (1, [])
+    await world.audit.begin(admin())
+    assert world.steps == 0
+    assert world.outcomes() == [("cancel", "done"), ("putTopic", "begun")]
+    world.disk.full_at = ALWAYS
+    with pytest.raises(AuditError):
+        await world.audit.begin(admin())
 
 
 async def test_a_failing_disk_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
