@@ -25,6 +25,7 @@ from delaylog.client import (
     ClientError,
     LeasedMessage,
     NotReached,
+    NotReady,
     SettleFailed,
     Shard,
 )
@@ -119,9 +120,8 @@ class SdkLoad:
     async def begin(self) -> None:
         """Make the topics and go on until `drain`."""
         for shard in self._asking.shards:
-            broker = self._asking.broker(shard.name)
             for topic in TOPICS:
-                await broker.put_topic(topic, {"max_retry": RETRIES_MAX})
+                await self._put_topic(shard.name, topic)
         self._declare()
         await self._working.start()
         self._working_threads.start()
@@ -134,6 +134,18 @@ class SdkLoad:
             works.append(asyncio.to_thread(self._send_soon_in_thread, f"soon {n}"))
         self._tasks = [asyncio.create_task(work) for work in works]
         self._receiving = asyncio.create_task(self._receive())
+
+    async def _put_topic(self, shard: str, topic: str) -> None:
+        """On a machine that stalls, a cluster that was just founded may lose its leader."""
+        ends = time.monotonic() + CALM_S_MAX
+        while True:
+            try:
+                await self._asking.broker(shard).put_topic(topic, {"max_retry": RETRIES_MAX})
+                return
+            except NotReady:
+                if time.monotonic() > ends:
+                    raise
+                await asyncio.sleep(0.1)
 
     async def calm(self, sent: int, least_s: float) -> None:
         """Until so many more sends were acknowledged, and for a time at least.

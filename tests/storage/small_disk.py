@@ -51,7 +51,9 @@ class SmallDisk(OsFileSystem):
             for name in names:
                 # Other threads rename and remove files meanwhile.
                 with suppress(FileNotFoundError):
-                    used += os.stat(os.path.join(place, name)).st_size
+                    found = os.stat(os.path.join(place, name))
+                    # The holes of a sparse file take no space.
+                    used += min(found.st_size, found.st_blocks * 512)
         return max(self.total - self.others - used, 0)
 
     def total_bytes(self, path: str) -> int:
