@@ -57,12 +57,13 @@ class OldestDue:
         self._groups: list[Group] = []
         self._fronts: list[Int64Array] = []
 
-    def add(self, group: Group) -> None:
-        """Consider a group at the next `look`, which must see the same state."""
-        front = _ready_refs(group, FRONT_REFS)
-        if len(front):
-            self._groups.append(group)
-            self._fronts.append(front if len(front) == 1 else _oldest_hour(front))
+    def add(self, group: Group, front: Sequence[Int64Array]) -> None:
+        """Consider a group at the next `look`, which must see the same state.
+
+        `front` is what is at the front of its queues (`FRONT_REFS`), and not empty.
+        """
+        self._groups.append(group)
+        self._fronts.append(_oldest_hour(_joined(front)))
 
     def look(self, state: EngineState) -> None:
         """Look into the groups that were added since the last time."""
@@ -114,9 +115,11 @@ def _search(state: EngineState, group: Group) -> int | None:
 
 def _ready_refs(group: Group, front: int) -> Int64Array:
     parts = [] if group.made_ready is None else group.made_ready.in_memory(front)
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return _joined(parts) if parts else np.zeros(0, np.int64)
+
+
+def _joined(parts: Sequence[Int64Array]) -> Int64Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _oldest_hour(refs: Int64Array) -> Int64Array:

@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group, GroupCounts
-from delaylog.broker.engine.views.oldest_due import OldestDue, oldest_due_ms
+from delaylog.broker.engine.views.oldest_due import FRONT_REFS, OldestDue, oldest_due_ms
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.engine.watch.lateness import Lateness
 from delaylog.broker.host.metrics.exposition import MS, Sampled
@@ -61,8 +61,10 @@ class TopicSamples:
             for group in list(topic.groups.values()):
                 effort += 1
                 gate, ready = group.made_gate, group.made_ready
+                parked = 0
                 if gate is not None:
-                    self._parked += gate.parked
+                    parked = gate.parked
+                    self._parked += parked
                     self._locked += gate.locked_count
                 if group.counts.sums is None:
                     effort += _EFFORT_OWN
@@ -72,9 +74,10 @@ class TopicSamples:
                         places.append(place)
                         own.append(group)
                 elif ready is not None:
-                    other_ready += ready.living
-                    if not topic.paused:
-                        oldest.add(group)
+                    living, refs = ready.living_and_front(parked, FRONT_REFS)
+                    other_ready += living
+                    if refs and not topic.paused:
+                        oldest.add(group, refs)
                 if effort >= _SLICE:
                     oldest.look(state)
                     self._add_ages(places, oldest_due_ms(state, own), now_ms)

@@ -131,7 +131,12 @@ def test_of_many_groups(host: Any, seed: int, monkeypatch: Any) -> None:
     oldest, seen = OldestDue(), list[int]()
     for at, group in enumerate(groups):
         if group.made_ready is not None:
-            oldest.add(group)
+            ready, parked = group.ready, group.gate.parked
+            living, front = ready.living_and_front(parked, FRONT_REFS)
+            assert living == ready.living
+            assert [*map(list, front)] == [*map(list, ready.in_memory(FRONT_REFS))]
+            if front:
+                oldest.add(group, front)
         seen += [due for due in oldest_due_ms(state, [group]) if due is not None]
         if random.random() < 0.3 or at == len(groups) - 1:
             oldest.look(state)
@@ -153,7 +158,7 @@ def test_behind_a_row_that_was_removed(host: Any) -> None:
     (front,) = group.ready.in_memory(1)
     assert not state.hours.known(front).any()
     sought = OldestDue()
-    sought.add(group)
+    sought.add(group, [front])
     sought.look(state)
     assert sought.due_ms is not None
     assert host.now_ms - sought.due_ms == oldest(host) == 300
