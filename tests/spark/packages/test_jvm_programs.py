@@ -1,4 +1,4 @@
-"""The Scala program of docs/SPARK_SQL.md, compiled with the compiler among Spark's own jars."""
+"""The programs of docs/SPARK_SQL.md, compiled with the compilers among Spark's own jars."""
 
 from __future__ import annotations
 
@@ -18,11 +18,25 @@ ROWS = 1_000
 
 
 @pytest.mark.drill
-def test_the_program_of_the_page_loads_both_ways(real: RealBroker, tmp_path: Path) -> None:
+def test_the_java_program_loads_by_name(real: RealBroker, tmp_path: Path) -> None:
+    """Janino, which Spark has for its own code, also compiles Java where there is no JDK."""
+    program = example("java").replace("http://127.0.0.1:8711", real.url)
+    (tmp_path / "LoadByName.java").write_text(program)
+    python = linked(tmp_path / "venv")
+    packages = installed_apart(built_wheel(tmp_path), tmp_path / "packages")
+    (janino,) = (python.packages / "pyspark" / "jars").glob("janino-*.jar")
+    loader = "--class=org.codehaus.janino.JavaSourceClassLoader"
+    words = ["--master=local[2,4]", loader, janino, "-sourcepath", tmp_path, "LoadByName"]
+    done = python.run(*words, cwd=tmp_path, PYTHONPATH=str(packages))
+    assert done.returncode == 0, done.stdout + done.stderr[-5_000:]
+    assert sorted(real.ids("from-java")) == sorted(f"rent-{number}" for number in range(ROWS))
+
+
+@pytest.mark.drill
+def test_the_scala_program_loads_both_ways(real: RealBroker, tmp_path: Path) -> None:
     """Over HTTP, the answers of a part and of the commit are lost; the repeated part is refused, so
     its task fails and runs again."""
-    page = (ROOT / "docs" / "SPARK_SQL.md").read_text()
-    program = page.split("```scala\n")[1].split("```")[0]
+    program = example("scala")
     python = linked(tmp_path / "venv")
     packages = installed_apart(built_wheel(tmp_path), tmp_path / "packages")
     faults = {
@@ -49,6 +63,12 @@ def test_the_program_of_the_page_loads_both_ways(real: RealBroker, tmp_path: Pat
     expected = sorted(f"rent-{number}" for number in range(ROWS))
     for topic in ("by-name", "by-http"):
         assert sorted(real.ids(topic)) == expected, topic
+
+
+def example(language: str) -> str:
+    """The page's program."""
+    page = (ROOT / "docs" / "SPARK_SQL.md").read_text()
+    return page.split(f"```{language}\n")[1].split("```")[0]
 
 
 def compile_with(jars: Path, source: Path) -> Path:
