@@ -7,7 +7,6 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from threading import Thread
 
 import pytest
@@ -286,7 +285,7 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
     flood.setblocking(False)
     before = broker.memory_bytes("VmRSS")
     piece = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n" * 8_000
-    sent, answered, seconds = 0, 0, list[float]()
+    sent, answered, seconds = 0, 0, 0.0
     until = time.monotonic() + 4
     while time.monotonic() < until:
         began = time.monotonic()
@@ -302,10 +301,9 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
             pass
         began = time.monotonic()
         assert other.call("PING") == b"PONG"
-        seconds.append(time.monotonic() - began)
+        seconds = max(seconds, time.monotonic() - began)
     assert answered > 0
-    # Not the longest one: a machine that stalls holds up every client.
-    assert median(seconds) < 0.2, seconds
+    assert seconds < 1
     assert broker.memory_bytes("VmRSS") < before + (40 << 20), (sent >> 20, answered)
     # All that was sent is answered, in the end.
     flood.settimeout(30)
