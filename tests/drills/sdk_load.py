@@ -136,7 +136,7 @@ class SdkLoad:
         self._receiving = asyncio.create_task(self._receive())
 
     async def _put_topic(self, shard: str, topic: str) -> None:
-        """On a machine that stalls, a cluster that was just founded may lose its leader."""
+        """Create a topic, and try again while a new cluster on a slow machine has no leader."""
         ends = time.monotonic() + CALM_S_MAX
         while True:
             try:

@@ -245,26 +245,26 @@ class AuditLog:
     def _write_all(
         self, lines: list[AuditLine], now_ms: int, urgent: bool
     ) -> tuple[int, Exception | None]:
-        """On the thread: how many lines are durable, and what ended the write early.
-
-        If `urgent`, it may use one step of the reserve.
-        """
+        """On the thread: how many lines are durable, and what ended the write early."""
         written = 0
         try:
             while True:
-                try:
-                    written += self._files.write(lines[written:], now_ms)
-                except DiskFullError:
-                    if not (urgent and self._make_room()):
-                        raise
-                    urgent = False
-                    continue
+                written += self._write_some(lines[written:], now_ms, urgent)
                 if written == len(lines):
                     break
             self._files.remove_old(now_ms)
         except Exception as error:
             return written, error
         return written, None
+
+    def _write_some(self, lines: list[AuditLine], now_ms: int, urgent: bool) -> int:
+        """Write as many lines as one write takes; if `urgent`, with one step of the reserve."""
+        try:
+            return self._files.write(lines, now_ms)
+        except DiskFullError:
+            if not (urgent and self._make_room()):
+                raise
+        return self._files.write(lines, now_ms)
 
     def _note(self, error: Exception | None) -> None:
         if error is None:
