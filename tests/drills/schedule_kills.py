@@ -33,7 +33,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from judged_run import run_judged
 from recorded_calls import RecordedCalls, now_ms
-from schedule_load import LEASE_MS, STEADY, TOPIC, ScheduleLoad
+from schedule_load import LEASE_MS, STEADY, STEP_MS, TOPIC, ScheduleLoad
 from zone_releases import NEWER, OLDER, write_release, zone_file, zones_of
 
 from delaylog.broker.drills.trio import Trio
@@ -47,7 +47,6 @@ RULES: Final = frozenset("BCJK")
 UP_S: Final = (0.2, 1.3)
 START_KILL_SHARE: Final = 0.15
 START_KILL_S_MAX: Final = 1.0
-STEP_MS: Final = 5_000
 CHANGE_IN_MS: Final = 20_000
 """From the first start with the newer release to the change of the zone's clocks: long enough for a
 start with the older release and another with the newer one."""

@@ -23,6 +23,11 @@ HOLD_SHARE, NACK_SHARE, FORGET_SHARE = 0.08, 0.02, 0.01
 HOLD_S: Final = (0.3, 2.5)
 """A held message makes the next firings of its schedule overlap; some leases end meanwhile."""
 MEDDLE_EVERY_S: Final = 0.05
+STEP_MS: Final = 5_000
+"""By how much a drill steps the broker's clock, which then stands still for so long at most. A name
+is free for another schedule after that time: both could fire in the ms at which the clock stands,
+and their messages would have one id.
+"""
 ZONES: Final = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", ZONE)
 
 
@@ -60,7 +65,8 @@ class ScheduleLoad:
         }
         # It is never changed, and fires at each second whatever happens to the broker.
         self._members[STEADY] = {"interval_ms": 1_000, "start_ms": 0, "catch_up": "all"}
-        self._gone: set[str] = set()
+        self._gone: dict[str, int] = {}
+        """When each was deleted, by the clock of the drill."""
         self._doubtful: list[str] = []
         """Whose last answer was lost: nothing of them can be judged until they are called again."""
         self._paused: set[str] = set()
@@ -125,8 +131,9 @@ class ScheduleLoad:
             await asyncio.sleep(MEDDLE_EVERY_S)
             name = self._doubtful.pop() if self._doubtful else random.choice(self.names[1:])
             if name in self._gone:
-                self._gone.discard(name)
-                await self._put(calls, name)
+                if now_ms() - self._gone[name] > STEP_MS:
+                    del self._gone[name]
+                    await self._put(calls, name)
             elif name in self._paused:
                 self._paused.discard(name)
                 await self._record(calls, name, calls.client.resume_schedule(TOPIC, name))
@@ -154,7 +161,7 @@ class ScheduleLoad:
         t0 = now_ms()
         _, ok = await calls.outcome("schedule", calls.client.drop_schedule(TOPIC, name))
         if ok is not False:
-            self._gone.add(name)
+            self._gone[name] = now_ms()
             calls.recorder.call("schedule", t0, now_ms(), ok, id=name)
 
     async def _run(self, calls: RecordedCalls, name: str) -> None:

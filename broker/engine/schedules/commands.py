@@ -315,7 +315,8 @@ def _changed(
             in_time = progress.next_ms < (spec.timing.end_ms or INSTANT_MS_MAX)
             wait_for(one, progress, progress.next_ms if in_time else None, zones)
         else:
-            after_ms = max(now_ms - 1, _newest(progress))
+            # A firing by hand may have the instant of now, as the clock can stand still.
+            after_ms = max(now_ms - 1, _newest(progress), progress.fired_ms)
             next_instant(spec.timing, after_ms, zones, bounded=True)
             begin_after(one, progress, after_ms, zones)
         if is_spent(one, progress):

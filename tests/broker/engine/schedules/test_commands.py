@@ -114,6 +114,18 @@ def test_firings_by_hand_have_ids_of_their_own(host: ScheduleHost) -> None:
     assert len(host.fired) == 3 + 11
 
 
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+def test_another_recurrence_begins_behind_firings_by_hand(host: ScheduleHost, overlap: str) -> None:
+    """It counts from now, and now, where the clock may stand still, has fired by hand."""
+    host.put("s", cron="0 9 * * *", overlap=overlap)
+    ids = {host.run_now("s") for _ in range(3)}
+    assert set(host.take()) == ids
+    host.patch("s", interval_ms=1)
+    host.advance(10)
+    assert not ids & set(host.take())
+    assert host.fired
+
+
 def test_a_schedule_of_each_millisecond_is_not_fired_by_hand(host: ScheduleHost) -> None:
     """There is no instant left for it."""
     host.put("s", interval_ms=1)
