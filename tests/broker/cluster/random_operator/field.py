@@ -72,11 +72,14 @@ class Field:
     # ------------------------------------------------------------------ states
 
     def start(self, *nodes: int, new_cluster: bool = False) -> None:
-        """Start nodes, which must come up."""
+        """Start nodes, which must come up: their disks get space again."""
         if not nodes:
             return
         for node in nodes:
             self.nodes.file_for(node, self.members)
+            # A start may end with FULL_STATUS where not even the reserve makes room.
+            if node in self.nodes.full:
+                self.fill(node, full=False)
         self.nodes.start(*nodes, new_cluster=new_cluster)
 
     def end(self, node: int) -> None:
