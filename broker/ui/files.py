@@ -1,7 +1,7 @@
 """Answers requests for the files of the dashboard, with the headers that protect it.
 
-The files hold no data and need no caller: the page gets all data by calls of the API, with the
-rights of whoever looks. The policy lets the page load from, and talk to, its own origin only, so a
+The files hold no data and need no right: the page gets all data by calls of the API, with the
+rights of its user. The policy lets the page load from, and talk to, its own origin only, so a
 message body that contains markup can do nothing.
 """
 
@@ -36,7 +36,7 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    # A browser asks each time, and is mostly told that nothing has changed.
+    # A browser asks each time, and mostly gets a 304 without a body.
     "Cache-Control": "no-cache",
     "Vary": "Accept-Encoding",
 }
@@ -52,12 +52,12 @@ class _File(NamedTuple):
 def answer_of(method: str, path: str, headers: Mapping[str, str]) -> Answer | None:
     """The answer to a request for the dashboard; None if it asks for something else.
 
-    `path` has no query. The root is the dashboard's for browsers, which accept HTML.
+    `path` has no query. A browser, which accepts HTML, is redirected from the root.
     """
     if path == "/" and method == "GET" and "text/html" in headers.get("Accept", ""):
-        return _elsewhere()
+        return _redirect()
     if path == UI[:-1]:
-        return _elsewhere()
+        return _redirect()
     if not path.startswith(UI):
         return None
     if method not in ("GET", "HEAD"):
@@ -74,7 +74,7 @@ def answer_of(method: str, path: str, headers: Mapping[str, str]) -> Answer | No
     return Answer(found.plain, found.kind, 200, sent)
 
 
-def _elsewhere() -> Answer:
+def _redirect() -> Answer:
     return Answer(b"", KINDS[".html"], 303, {"Location": UI, "Vary": "Accept"})
 
 

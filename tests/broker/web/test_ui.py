@@ -1,4 +1,4 @@
-"""The files of the dashboard: what is served, with which headers, and to whom."""
+"""The files of the dashboard: what is served, with which headers, to whom, and what they repeat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any, Final
 
 import pytest
 
+from delaylog.broker.engine.late.timeline import CAUSES
+from delaylog.broker.host.metrics.recent_minutes import RECENT
 from delaylog.broker.ui.files import KINDS, PAGE, UI, names
+from delaylog.storage.hours.hot_seconds import HOT_ROWS_MIN
 from tests.broker.conftest import Broker
 
 BYTES_MAX: Final = 60_000
@@ -79,6 +82,27 @@ def test_all_of_it_is_small() -> None:
     sizes = {name: len(gzip.compress((PAGE / name).read_bytes())) for name in names()}
     del sizes["lib/THIRD_PARTY.txt"]
     assert sum(sizes.values()) <= BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("name", "constant", "expected"),
+    [
+        ("pages/overview.js", "HOT", HOT_ROWS_MIN),
+        ("parts/heat.js", "COLUMNS", RECENT),
+    ],
+)
+def test_numbers_of_the_broker_are_the_same_in_the_page(
+    name: str, constant: str, expected: int
+) -> None:
+    (found,) = re.findall(
+        rf"^const {constant} = ([\d_]+);$", (PAGE / name).read_text(), re.MULTILINE
+    )
+    assert int(found) == expected
+
+
+def test_the_page_has_words_for_each_cause() -> None:
+    words = (PAGE / "parts" / "late.js").read_text().split("const WORDS = {")[1].split("};")[0]
+    assert re.findall(r"(\w+): \"", words) == list(CAUSES)
 
 
 def test_files_of_others_are_those_of_the_registry() -> None:

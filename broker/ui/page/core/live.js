@@ -1,25 +1,25 @@
-// Data that stays fresh: one stream of events tells of all that is shown. It is open only while
-// somebody looks: a hidden tab, a paused dashboard and a closed page cost the broker nothing.
+// Data that stays fresh: one stream of events reports changes of everything that is shown. It is open
+// only while somebody looks: a hidden tab, a paused dashboard and a closed page cost the broker nothing.
 import { told } from "./api.js";
 import { parse } from "./json.js";
 import { useEffect, useRef, useState } from "./view.js";
 
 const RETRY_MS = 2_000;
-/** What pages ask for within this time shares a stream. */
+/** Reads that pages begin within this time share a stream. */
 const GATHER_MS = 50;
 
 const state = { on: true, changed: () => {}, shown: new Set(), key: "", stream: null, timer: null };
 
 export const isLive = () => state.on;
 
-/** Stop, or start, which reads at once. */
+/** Switch live updates on, which reads at once, or off. */
 export function setLive(on) {
   state.on = on;
   state.changed(on);
   begin();
 }
 
-/** Whether the dashboard is live; its one switch is drawn again when that changes. */
+/** Whether the dashboard is live; for its one switch, which is drawn again on a change. */
 export function useIsLive() {
   const [on, setOn] = useState(state.on);
   state.changed = setOn;
@@ -29,7 +29,7 @@ export function useIsLive() {
 const seen = () => state.on && !document.hidden;
 const lookAll = () => state.shown.forEach(({ look }) => look());
 
-/** Read all that is shown, and have a new stream; or end it if nobody looks. */
+/** Read all that is shown and open a new stream; if nobody looks, close the stream. */
 function begin() {
   state.key = "";
   told.clear();
@@ -39,7 +39,7 @@ function begin() {
 
 document.addEventListener("visibilitychange", begin);
 
-/** Have a stream of exactly what is shown. */
+/** Open a new stream if the reads of what is shown have changed. */
 function follow() {
   const reads = seen() ? [...new Set([...state.shown].flatMap(({ reads }) => [...reads]))].sort() : [];
   for (const url of told.keys()) if (!reads.includes(url)) told.delete(url);
@@ -55,7 +55,7 @@ function open() {
   const stream = state.stream = new EventSource(`/v1/live?${state.key}`);
   stream.onmessage = ({ data }) => {
     for (const [url, answer] of Object.entries(parse(data))) {
-      // A refusal is asked for, which says why.
+      // The stream does not say why it refuses a read: the next look makes the call.
       if (answer) told.set(url, answer);
       else told.delete(url);
     }
@@ -78,10 +78,13 @@ export function useLive(ask, deps) {
     const ended = new AbortController();
     const { signal } = ended;
     let asking = false;
+    let missed = false;
     const mine = { reads: [], look };
     setFound({ data: null, error: null });
 
     async function look() {
+      // What arrives meanwhile is looked at afterwards.
+      missed = asking;
       if (asking) return;
       asking = true;
       signal.reads = new Set();
@@ -93,7 +96,9 @@ export function useLive(ask, deps) {
       }
       asking = false;
       mine.reads = signal.reads;
-      if (!signal.aborted) follow();
+      if (signal.aborted) return;
+      follow();
+      if (missed) look();
     }
 
     again.current = () => {

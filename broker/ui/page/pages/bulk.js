@@ -1,7 +1,7 @@
 // Changes of all messages that match a filter: counted first, confirmed with the number, then done
 // by a job of the broker that shows its progress and can be stopped.
 import {
-  Ask, Dialog, Failure, Field, get, go, html, link, number, parseTime, stamp, topicPath,
+  Ask, Dialog, DueField, Failure, Field, get, go, html, link, number, parseTime, stamp, topicPath,
   useEffect, useRef, useState,
 } from "../parts/all.js";
 import { filterOf } from "./messages.js";
@@ -76,7 +76,7 @@ export function Bulk({ ns, topic, action, query, onClose }) {
       : html`Counting: <strong>${number(count.matched)}</strong> match of ${number(count.scanned)} examined${
         count.stopped ? ", then stopped." : "…"}`}
       ${!count.ended && !count.stopped && !error && html` <button type="button" class="small" onClick=${stop}>Stop counting</button>`}</p>
-    ${action !== "cancel" && html`<${Field} label="New due time" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" />`}
+    ${action !== "cancel" && html`<${DueField} label="New due time" value=${due} onInput=${setDue} />`}
     <${Field} autofocus label="Rate" value=${rate} onInput=${setRate} help="Messages a second; empty: as fast as possible." /></${Ask}>`;
 }
 

@@ -1,6 +1,6 @@
 // One message: what it is, its life drawn as a line, its body when asked for, and what can be done.
 import {
-  Ask, Copy, Facts, Field, get, html, length, link, Loaded, number, parseTime, stamp, State, Tag,
+  Ask, Copy, DueField, Facts, get, html, length, link, Loaded, number, parseTime, stamp, State, Tag,
   Time, TopicHead, topicPath, useApp, useLive, useRef, useState, write,
 } from "../parts/all.js";
 import { Body } from "../parts/body.js";
@@ -87,7 +87,7 @@ function NewTime({ id, path, due, onClose, onDone }) {
     return { method: "PATCH", path, body: text.trim() === "now" ? { delay_ms: 0 } : { deliver_at_ms: at } };
   };
   return html`<${Ask} title=${`Due time of ${id}`} verb="Change it" request=${request} onClose=${onClose} onDone=${onDone} done="The due time is changed.">
-    <${Field} label="Due" value=${text} onInput=${setText} help="now, +90s, +2h, or 2026-11-26 09:00" /><p>It is due then in all groups.</p></${Ask}>`;
+    <${DueField} value=${text} onInput=${setText} /><p>It is due then in all groups.</p></${Ask}>`;
 }
 
 function Cancel({ id, path, state, onClose, onDone }) {
@@ -109,5 +109,5 @@ export function Replay({ ns, topic, id, onClose, onDone }) {
   return html`<${Ask} title=${`Replay ${id}`} verb="Replay" request=${request} onClose=${onClose} onDone=${onDone}
     done=${({ results: [{ result }] }) => (result === "done" ? "It is due again." : `Not replayed: ${result}.`)}>
     <p>It becomes due again in all groups where it is dead, with no attempts and its full lifetime.</p>
-    <${Field} label="Due" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" /></${Ask}>`;
+    <${DueField} value=${due} onInput=${setDue} /></${Ask}>`;
 }

@@ -33,7 +33,7 @@ export function Push({ names: { ns, topic } }) {
       : targets.map((target) => html`<${Target} key=${target.group} target=${target} ask=${may ? ask : null} />`)}</${Loaded}>`;
 }
 
-/** Those of all topics. */
+/** The push targets of all topics. */
 export function AllTargets() {
   const found = useLive((signal) => get("/v1/targets", { limit: 100 }, signal), []);
   return html`<h1 tabindex="-1">Push targets</h1>

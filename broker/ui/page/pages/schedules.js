@@ -38,7 +38,7 @@ export function Schedules({ names: { ns, topic } }) {
       ${open !== null && html`<${Coming} key=${open} path=${topicPath(ns, topic, "schedules", open, "preview")} name=${open} />`}`}</${Loaded}>`;
 }
 
-/** Those of all topics. */
+/** The schedules of all topics. */
 export function AllSchedules() {
   const found = useLive((signal) => get("/v1/schedules", { limit: 100 }, signal), []);
   return html`<h1 tabindex="-1">Schedules</h1>
@@ -104,7 +104,7 @@ function Tried({ ns, topic, timing }) {
   const [found, setFound] = useState({ firings: [], error: null });
   const text = JSON.stringify(timing);
   useEffect(() => {
-    // Asked when the typing has paused.
+    // Ask once the typing has paused.
     const timer = setTimeout(async () => {
       try {
         const { firings } = await post(topicPath(ns, topic, "schedules", "new", "preview"), JSON.parse(text), { n: 3 });
@@ -115,6 +115,6 @@ function Tried({ ns, topic, timing }) {
     }, TYPED_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  return html`<div class="tried" role="status"><${Failure} error=${found.error} />${found.firings.length > 0 && html`
+  return html`<div role="status"><${Failure} error=${found.error} />${found.firings.length > 0 && html`
     <p>It would fire:</p><ol>${found.firings.map(({ instant_ms: ms, local }) => html`<li key=${ms}>${local}</li>`)}</ol>`}</div>`;
 }

@@ -1,6 +1,6 @@
 // Dialogs that change a topic: make, pause, purge, drop it, change a setting, send a message.
 import {
-  Ask, Choice, Field, go, html, link, parse, parseTime, stamp, topicPath, useState, write,
+  Ask, Choice, DueField, Field, go, html, link, parse, parseTime, stamp, topicPath, useState, write,
 } from "../parts/all.js";
 
 export function NewTopic({ ns, onClose }) {
@@ -73,7 +73,7 @@ export function Send({ ns, topic, onClose, onDone }) {
   return html`<${Ask} title=${`Send to ${topic}`} verb="Send" request=${request} onClose=${onClose} onDone=${onDone}
     done=${({ id: made, deliver_at_ms: at }) => `${made} is due ${stamp(at)}.`}>
     <${Field} label="Body" type="area" value=${body} onInput=${setBody} rows="4" />
-    <${Field} label="Due" value=${due} onInput=${setDue} help="now, +90s, +2h, or 2026-11-26 09:00" />
+    <${DueField} value=${due} onInput=${setDue} />
     <${Field} label="Id" value=${id} onInput=${setId} help="Empty: the broker makes one." />
     <${Field} label="Key" value=${key} onInput=${setKey} />
     <${Field} label="Tags" value=${tags} onInput=${setTags} help="Words, with spaces between." /></${Ask}>`;

@@ -28,7 +28,7 @@ export function Body({ of }) {
   }
   const indented = kind === "text" ? pretty(text) : null;
   const whole = raw || indented === null ? text : indented;
-  return html`<div class="body"><p>
+  return html`<div><p>
       <${Tag}>${indented === null ? kind : "JSON"}</${Tag}> ${bytes(size)}
       ${indented !== null && html` <button type="button" class="small" onClick=${() => setRaw(!raw)}>${
         raw ? "Indent" : "As it was sent"}</button>`}

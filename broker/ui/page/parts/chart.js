@@ -29,7 +29,7 @@ export function Bars({ label, slots }) {
   const most = slots.findIndex(({ count }) => count > 0 && Number(count) === max);
   const wide = WIDTH / slots.length;
   return html`<${Plot} label=${label} max=${max} from=${slots[0].from_ms} to=${slots.at(-1).from_ms}>${slots.map(({ from_ms: ms, count }, at) => {
-    // What is there is seen, however little of the largest it is.
+    // A count above zero stays visible beside the largest one.
     const high = count ? Math.max((Number(count) / max) * HEIGHT, 2) : 0;
     return html`<g key=${ms}><title>${`${stamp(ms)}: ${number(count)}`}</title>
       <rect x=${at * wide} y="0" width=${wide} height=${HEIGHT} class="room" />

@@ -71,6 +71,10 @@ export function Field({ label, help, type = "text", value, onInput, ...more }) {
     ${help && html`<small>${help}</small>`}</div>`;
 }
 
+/** A field for a due time, which `parseTime` reads. */
+export const DueField = ({ label = "Due", value, onInput }) => html`<${Field} label=${label} value=${value}
+  onInput=${onInput} help="now, +90s, +2h, or 2026-11-26 09:00" />`;
+
 /** A labelled choice among words. */
 export function Choice({ label, value, options, onInput }) {
   const id = `choice-${label.toLowerCase().replace(/\W+/g, "-")}`;

@@ -17,6 +17,6 @@ export function Failure({ error }) {
 
 /** The content once there is data, and the error beside what was read before. */
 export function Loaded({ of: { data, error }, children }) {
-  if (data == null && !error) return html`<p class="waiting-for" role="status">Reading…</p>`;
+  if (data == null && !error) return html`<p role="status">Reading…</p>`;
   return html`<${Failure} error=${error} />${data != null && children(data)}`;
 }

@@ -15,13 +15,13 @@ export function Menu({ pages, at, session }) {
 
 export function Clock({ clock }) {
   const utc = useZone();
-  return html`<button type="button" class="clock" onClick=${() => setUtc(!isUtc())} title="Switch the zone of all times (z)">
+  return html`<button type="button" onClick=${() => setUtc(!isUtc())} title="Switch the zone of all times (z)">
     ${clock ? stamp(clock.now_ms).slice(0, 19) : "…"} <span>${utc ? "UTC" : ZONE}</span></button>`;
 }
 
 export function Live() {
   const on = useIsLive();
-  return html`<button type="button" class="live" aria-pressed=${on} onClick=${() => setLive(!on)} title="Read again and again while this page is visible (l)">
+  return html`<button type="button" aria-pressed=${on} onClick=${() => setLive(!on)} title="Read again and again while this page is visible (l)">
     <span aria-hidden="true">${on ? "●" : "‖"}</span> ${on ? "Live" : "Paused"}</button>`;
 }
 

@@ -9,7 +9,7 @@ const PAGES = [
 
 export function TopicHead({ ns, topic, at = [], group = "", groups = [] }) {
   const here = at.join("/");
-  return html`<div class="head">
+  return html`<div>
     <p class="crumbs"><a href=${link(["topics"], { ns: ns === "default" ? "" : ns })}>Topics</a>${
       ns !== "default" && html` / ${ns}`}</p>
     <h1 tabindex="-1">${topic}</h1>

@@ -77,5 +77,5 @@ export function Copy({ text, label = "Copy" }) {
     setTimeout(() => setDone(""), 2_000);
   };
   return html`<button type="button" class="small" onClick=${act} title=${text}>${label}</button>
-    <span class="said" role="status">${done}</span>`;
+    <span role="status">${done}</span>`;
 }
