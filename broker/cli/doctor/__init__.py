@@ -2,5 +2,6 @@
 
 Each gathers facts, checks them and prints findings. `of_cluster`, `of_broker` and `of_tls` gather;
 `cluster_checks`, `broker_checks` and `tls_checks` are pure functions of what they have gathered;
-`findings` is what all yield.
+`machine_checks` measures the machine under a broker. `findings` runs checks and prints what they
+find.
 """

@@ -1,16 +1,15 @@
 """The checks of `delaylog doctor broker`, on the metrics of one broker.
 
 Pure functions: `of_broker` gathers the facts. A check yields findings; without findings it passes.
-Times are of what happened between the two scrapes: a slow start is no fault of today.
+Times are those between two scrapes: a slow start hours ago is no fault of now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings
+from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
 from delaylog.broker.cli.watching.scrapes import Change, Scrape
 from delaylog.broker.cli.watching.topic_rows import READY, seconds_text
 
@@ -21,7 +20,7 @@ SYNC_S_FAIL: Final = 1.0
 LATE_S_WARN: Final = 0.1
 LOOP_S_WARN: Final = 0.05
 STALL_S_WARN: Final = 1.0
-"""A stall of the loop that is told for the whole life of the process."""
+"""A longer stall of the loop is reported as long as the process lives."""
 DESCRIPTORS_WARN: Final = 65_536
 USED_SHARE_WARN: Final = 0.8
 IDLE_S_WARN: Final = 300.0
@@ -41,7 +40,7 @@ class Examined:
     clock_ahead_ms: float
     """How far its wall clock is ahead of this machine's."""
     clock_error_ms: float
-    """By how much that may be wrong."""
+    """By how much `clock_ahead_ms` may be wrong."""
     own_release: str
     """The release of this command."""
 
@@ -58,10 +57,7 @@ class Examined:
 
 def examine(broker: Examined) -> list[Finding]:
     """The findings of all checks, in the order in which an operator should read them."""
-    report: list[Finding] = []
-    for name, holds, check in CHECKS:
-        report += findings(name, holds, check(broker))
-    return report
+    return run_checks(CHECKS, broker)
 
 
 def _ready(broker: Examined) -> Found:
@@ -199,7 +195,7 @@ def _replication(broker: Examined) -> Found:
         yield Mark.FAIL, text, "`error` in /v1/cluster of this node says what to do"
 
 
-CHECKS: Final[tuple[tuple[str, str, Callable[[Examined], Found]], ...]] = (
+CHECKS: Final[Checks[Examined]] = (
     ("ready", "it accepts work", _ready),
     ("release", "it runs the release of this command", _release),
     ("clock", "its clock agrees with this machine's", _clock),
@@ -212,4 +208,3 @@ CHECKS: Final[tuple[tuple[str, str, Callable[[Examined], Found]], ...]] = (
     ("push", "no push target is cut off", _push),
     ("replication", "its cluster is complete, or it is alone", _replication),
 )
-"""Name, text if nothing is found, and the check."""

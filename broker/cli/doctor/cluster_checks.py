@@ -6,11 +6,11 @@ passes. Members of the status that a node of an older release does not send are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings
+from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
 
 LAG_BYTES_WARN: Final = 64 << 20
 """Half a segment of the log: a member that follows the leader lacks far less."""
@@ -50,10 +50,7 @@ def examine(asked: Sequence[Asked]) -> list[Finding]:
 
     `asked` = all members as one node lists them.
     """
-    report: list[Finding] = []
-    for name, holds, check in CHECKS:
-        report += findings(name, holds, check(asked))
-    return report
+    return run_checks(CHECKS, asked)
 
 
 def _name(member: dict[str, Any]) -> str:
@@ -290,7 +287,7 @@ def _connections(asked: Sequence[Asked]) -> Found:
             yield Mark.WARN, text, "see whether two processes run as the same node"
 
 
-CHECKS: Final[tuple[tuple[str, str, Callable[[Sequence[Asked]], Found]], ...]] = (
+CHECKS: Final[Checks[Sequence[Asked]]] = (
     ("members", "all members answer at their addresses and are of one cluster", _members),
     ("ready", "all members take calls", _ready),
     ("leader", "all members agree about the leader", _leader),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.output import emit
@@ -31,11 +31,19 @@ class Finding:
 
 Found: TypeAlias = Iterator[tuple[Mark, str, str]]
 """What a check yields: mark, text and advice. A check that yields nothing passes."""
+_T = TypeVar("_T")
+Checks: TypeAlias = tuple[tuple[str, str, Callable[[_T], Found]], ...]
+"""Each check of the facts of a doctor: its name, the text if it finds nothing, and the check."""
 
 
 def findings(check: str, holds: str, found: Iterable[tuple[Mark, str, str]]) -> list[Finding]:
     """The findings of one check; `holds` is the text if there are none."""
     return [Finding(check, *each) for each in found] or [Finding(check, Mark.OK, holds)]
+
+
+def run_checks(checks: Checks[_T], facts: _T) -> list[Finding]:
+    """The findings of all checks, in their order."""
+    return [each for name, holds, check in checks for each in findings(name, holds, check(facts))]
 
 
 def print_report(report: Sequence[Finding], *, as_json: bool, **facts: Any) -> int:

@@ -9,12 +9,12 @@ import ctypes
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings
+from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
 from delaylog.broker.cli.watching.topic_rows import seconds_text
 
 SYNCS: Final = 32
@@ -64,10 +64,7 @@ def _synchronised() -> bool | None:
 
 def examine_machine(machine: Machine) -> list[Finding]:
     """The findings of all checks."""
-    report: list[Finding] = []
-    for name, holds, check in CHECKS:
-        report += findings(name, holds, check(machine))
-    return report
+    return run_checks(CHECKS, machine)
 
 
 def _disk(machine: Machine) -> Found:
@@ -91,9 +88,8 @@ def _clock(machine: Machine) -> Found:
         yield Mark.WARN, "nothing synchronises this machine's clock", "run an NTP client"
 
 
-CHECKS: Final[tuple[tuple[str, str, Callable[[Machine], Found]], ...]] = (
+CHECKS: Final[Checks[Machine]] = (
     ("machine disk", "syncs in the data folder are quick", _disk),
     ("machine files", "the file system has room for files", _inodes),
     ("machine clock", "this machine's clock is synchronised, as far as it tells", _clock),
 )
-"""Name, text if nothing is found, and the check."""

@@ -16,8 +16,8 @@ from delaylog.broker.cli.doctor.broker_checks import Examined, examine
 from delaylog.broker.cli.doctor.findings import Finding, Mark, print_report
 from delaylog.broker.cli.doctor.machine_checks import examine_machine, look
 from delaylog.broker.cli.failing import UsageError
-from delaylog.broker.cli.watching.scrapes import Change, Scrape, parse_scrape
-from delaylog.broker.cli.watching.top import METRICS
+from delaylog.broker.cli.watching.scrapes import Change
+from delaylog.broker.cli.watching.top import scrape
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import clock
@@ -52,17 +52,13 @@ async def _look(transport: AsyncTransport, seconds: float) -> Examined:
     asked_ms = time.time() * 1000
     answer = await transport.carry(clock())
     answered_ms = time.time() * 1000
-    first = await _scrape(transport)
+    first = await scrape(transport)
     await asyncio.sleep(seconds)
     return Examined(
-        Change(first, await _scrape(transport)),
+        Change(first, await scrape(transport)),
         unready=unready,
         # By the middle of the call, which is wrong by half of its time at most.
         clock_ahead_ms=answer["wall_ms"] - (asked_ms + answered_ms) / 2,
         clock_error_ms=(answered_ms - asked_ms) / 2,
         own_release=__version__,
     )
-
-
-async def _scrape(transport: AsyncTransport) -> Scrape:
-    return parse_scrape(await transport.carry(METRICS), time.monotonic())

@@ -7,7 +7,7 @@ findings it passes.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings
+from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
 
 RSA_BITS_MIN: Final = 2_048
 EC_BITS_MIN: Final = 256
@@ -54,11 +54,9 @@ class Examined:
 
 def examine(examined: Examined) -> list[Finding]:
     """The findings of all checks."""
-    report: list[Finding] = []
-    for name, holds, check in CHECKS:
-        if check is not _client_cas or examined.client_cas is not None:
-            report += findings(name, holds, check(examined))
-    return report
+    asked = examined.client_cas is not None
+    checks = tuple(each for each in CHECKS if asked or each[2] is not _client_cas)
+    return run_checks(checks, examined)
 
 
 def _name(certificate: x509.Certificate) -> str:
@@ -229,7 +227,7 @@ def _is_ca(certificate: x509.Certificate) -> bool:
         return error.oid == x509.KeyUsage.oid
 
 
-CHECKS: Final[tuple[tuple[str, str, Callable[[Examined], Found]], ...]] = (
+CHECKS: Final[Checks[Examined]] = (
     ("validity", "all certificates of tls-cert are valid for some time", _validity),
     ("chain", "the chain is complete and in order", _chain),
     ("names", "the certificate names the hosts that clients use", _names),

@@ -17,12 +17,12 @@ from delaylog.broker.cli.parser import complete_folders
 from delaylog.broker.cli.report.analysis import Window
 from delaylog.broker.cli.report.page import page
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.broker.host.metrics.minutes import FILE, MINUTE_MS, read_rows
+from delaylog.broker.host.metrics.minutes import FILE, MINUTE_MS, SLOTS, read_rows
 from delaylog.broker.host.settings.options import read_sources
 from delaylog.storage.files.file_system import FILE_MODE
 
 DAY_MS: Final = 86_400_000
-WEEK_MS: Final = 7 * DAY_MS
+KEPT_MS: Final = SLOTS * MINUTE_MS
 WRITTEN_MS: Final = 5_000
 """Within this time after its end the row of a minute is in the file."""
 
@@ -67,7 +67,7 @@ def report_command(args: argparse.Namespace) -> int:
     if args.late not in BOUNDS_MS:
         bounds = ", ".join(f"{bound}ms" for bound in BOUNDS_MS)
         raise UsageError(f"--late {args.late}ms is no bound that is counted; use one of {bounds}")
-    if not MINUTE_MS <= args.since <= WEEK_MS:
+    if not MINUTE_MS <= args.since <= KEPT_MS:
         raise UsageError("--since is from 1m to 7d, for which minutes are kept")
     folder = read_sources({"data_dir": args.folder}, os.environ).values["data_dir"]
     now_ms = time.time_ns() // 1_000_000

@@ -35,7 +35,7 @@ def _metrics(wire: bytes) -> str:
 
 
 # While a scrape waits for its answer, the screen takes no keys.
-METRICS: Final = Call(
+_METRICS: Final = Call(
     "GET", "/metrics", None, TEXT_FORM, _metrics, repeatable=True, limit_s=ANSWER_S
 )
 
@@ -65,7 +65,7 @@ def top_arguments(parser: argparse.ArgumentParser) -> None:
 async def top_command(args: argparse.Namespace) -> int:
     """`delaylog top`."""
     async with transport_of(args) as transport:
-        before = await _scrape(transport)
+        before = await scrape(transport)
         if sys.stdout.isatty() and not args.json:
             await _live(args, transport, before)
         else:
@@ -73,15 +73,16 @@ async def top_command(args: argparse.Namespace) -> int:
     return DONE
 
 
-async def _scrape(transport: AsyncTransport) -> Scrape:
-    return parse_scrape(await transport.carry(METRICS), time.monotonic())
+async def scrape(transport: AsyncTransport) -> Scrape:
+    """The metrics of a broker as they are now."""
+    return parse_scrape(await transport.carry(_METRICS), time.monotonic())
 
 
 async def _print(args: argparse.Namespace, transport: AsyncTransport, before: Scrape) -> None:
     """A table for each interval, or with `--json` a line for each interval and topic."""
     for at in range(1 if args.count is None else args.count):
         await asyncio.sleep(args.every / 1000)
-        now = await _scrape(transport)
+        now = await scrape(transport)
         rows = rows_of(Change(before, now), args.namespace, args.sort)
         before = now
         if args.json:
@@ -111,7 +112,7 @@ async def _live(args: argparse.Namespace, transport: AsyncTransport, before: Scr
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + every_s
                 try:
-                    change = Change(change.now, await _scrape(transport))
+                    change = Change(change.now, await scrape(transport))
                     intervals, error = intervals + 1, ""
                 except ClientError as failure:
                     error = str(failure)
