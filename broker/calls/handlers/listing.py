@@ -57,8 +57,8 @@ async def list_dead_reasons(ctx: Context) -> Answer:
     node, values = ctx.node, ctx.query_values()
     state = node.engine.state
     topic, group = seen_or_blank(ctx, values)
-    told = ctx.caller.may("bodies", ctx.topic_key, group.name)
-    counted = DeadReasons(state, topic, group, limit=values["limit"], told=told)
+    by_reason = ctx.caller.may("bodies", ctx.topic_key, group.name)
+    counted = DeadReasons(state, topic, group, limit=values["limit"], by_reason=by_reason)
     await node.run(counted.work())
     await node.durable(state.position)
     origins = np.array([reason.origin for reason in counted.most], np.int64)

@@ -26,7 +26,7 @@ from delaylog.storage.work import ReadJob, Work
 _LOOK_ROWS: Final = 4_096
 """Messages that are looked up in one slice: less than a millisecond."""
 _TEXTS: Final = 512
-"""Reasons, or consumers, that are counted in one slice."""
+"""Slots of reasons, or pairs with consumers, that are counted in one slice."""
 _HOW_SHIFT: Final = 32
 _PART_SHIFT: Final = 34
 assert len(HOW) <= 1 << (_PART_SHIFT - _HOW_SHIFT)
@@ -56,9 +56,9 @@ class _Alike(NamedTuple):
     """Pairs of a slot (high half) and the number of a consumer, ascending."""
 
 
-def _alike(rows: FailedRows, part_of: Int64Array, *, told: bool) -> _Alike:
+def _alike(rows: FailedRows, part_of: Int64Array, *, by_reason: bool) -> _Alike:
     keys = part_of << _PART_SHIFT | rows["how"].astype(np.int64) << _HOW_SHIFT
-    if told:
+    if by_reason:
         keys |= rows["reason"]
     order = np.lexsort((rows["at_ms"], keys))
     keys, at_ms = keys[order], rows["at_ms"][order]
@@ -107,13 +107,13 @@ class DeadReasons:
     """Counts the dead letters of a group; `work` fills `most` and `other`."""
 
     def __init__(
-        self, state: EngineState, topic: Topic, group: Group, *, limit: int, told: bool = True
+        self, state: EngineState, topic: Topic, group: Group, *, limit: int, by_reason: bool = True
     ) -> None:
-        """`limit` = how many reasons `most` has; `told` = whether by the reasons too; else only by
-        how the attempts failed.
+        """`limit`: the number of reasons in `most`. `by_reason`: whether to count by the texts of
+        reasons too, or only by how the attempts failed.
         """
         self._state, self._topic, self._group = state, topic, group
-        self._limit, self._told = limit, told
+        self._limit, self._by_reason = limit, by_reason
         self._found: dict[tuple[str, str], DeadReason] = {}
         self.most: list[DeadReason] = []
         """The most frequent reasons, the most frequent first."""
@@ -137,7 +137,7 @@ class DeadReasons:
             yield None
         grouped: list[_Alike] = []
         mine, mine_of = take_rows(rows, dead), part_of[dead]
-        yield ReadJob(lambda: grouped.append(_alike(mine, mine_of, told=self._told)))
+        yield ReadJob(lambda: grouped.append(_alike(mine, mine_of, by_reason=self._by_reason)))
         yield from self._count(grouped.pop(), [part.texts for part in parts])
         self.other = max(group.counts.dead - len(mine), 0)
 
@@ -173,6 +173,6 @@ class DeadReasons:
 
 
 def _pieces(*columns: Int64Array) -> Iterator[Iterator[tuple[int, ...]]]:
-    """The slots of some columns, as many as a slice counts at a time."""
+    """Tuples of the slots of some columns, `_TEXTS` at a time: what one slice counts."""
     for first in range(0, len(columns[0]), _TEXTS):
         yield zip(*(column[first : first + _TEXTS].tolist() for column in columns), strict=True)

@@ -1,5 +1,5 @@
 """Why late: what kept messages from being handed out, and what bounds a topic now.
 
-Imports: lookup, topics, storage. `views` adds it to life lines.
+Imports: topics, storage. `views` adds it to life lines.
 Begin with `timeline`.
 """

@@ -1,5 +1,5 @@
 """Views: lists, counts and traces. They change nothing.
 
-Imports: lookup, topics, storage.
+Imports: find, late, lookup, ready, schedules, topics, storage.
 Begin with `listing`.
 """

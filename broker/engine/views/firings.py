@@ -3,8 +3,8 @@ not messages yet.
 
 The work is bounded: SCHEDULES_MAX schedules, and INSTANTS_MAX instants of cron expressions and
 rules, in time order. Schedules with equal timings are computed once, and intervals by a division.
-What is left out is said: whether schedules are, and up to which time firings are counted. Jitter,
-overlap and pauses to come are not known here: an instant counts as a firing.
+`left` and `until_ms` say what is left out: schedules, and firings from a time on. Jitter, overlap
+and pauses to come are not known here: an instant counts as a firing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Firings:
     """Firings after `now_ms`, between edges; `work` fills it."""
 
     def __init__(self, state: EngineState, topic: Topic, edges_ms: Int64Array, now_ms: int) -> None:
-        """`edges_ms`: the starts and ends of all slots, rising."""
+        """`edges_ms`: the starts and ends of all slots, ascending."""
         self._state = state
         self._topic = topic
         self._edges = edges_ms
@@ -46,7 +46,7 @@ class Firings:
         self.schedules = 0
         """Schedules that run and are counted."""
         self.left = False
-        """Whether there are more."""
+        """Whether there are more schedules, which are not counted."""
         self.until_ms = int(edges_ms[-1])
         """Firings at and after this time are not counted."""
 

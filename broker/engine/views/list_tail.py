@@ -8,6 +8,7 @@ copied.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from delaylog.storage.columns.whole_rows import concat_rows
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray, head_sizes
 from delaylog.storage.messages.batch import Block
 
-_SLICE_ROWS = 16_384
+_SLICE_ROWS: Final = 16_384
 
 
 class TailView:
@@ -33,7 +34,7 @@ class TailView:
         return len(self.index)
 
     def fill(self, keep: Callable[[RowArray], Mask], last: int) -> Generator[None, None, None]:
-        """Read the rows behind row `last`, in slices."""
+        """Read the rows with numbers above `last`, in slices."""
         columns: list[tuple[Int64Array, ...]] = []
         every = [rows for rows, _ in self._parts]
         for first, stop in part_slices(every, _SLICE_ROWS):

@@ -118,7 +118,7 @@ _LOG_AND_DISK: Final = (
     _gauge("log_first_position", "Oldest position kept."),
     _gauge(
         "disk_bytes",
-        "Disk space of the data folder, by part: measured once a minute, after a scrape.",
+        "Disk space of the data folder, by part: measured at most once a minute, after a scrape.",
         "part",
     ),
     _gauge("disk_free_bytes", "Free space of the data folder's file system."),

@@ -17,7 +17,7 @@ def watch_causes(node: Node) -> None:
 
 
 def note_started(node: Node) -> None:
-    """The start or the leadership has begun; the engine read its time before it replayed."""
+    """Note a start or take-over that has just ended; it began before the log was replayed."""
     timeline, now_ms = node.engine.state.timeline, node.clock.now_ms()
     timeline.node("catching_up", node.engine.started_ms, now_ms)
 

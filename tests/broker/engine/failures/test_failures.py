@@ -134,7 +134,7 @@ def test_counted_by_reason(host):
     host.engine.run_inline(counted.work())
     assert [(each.text, each.count) for each in counted.most] == [("a", 3), ("b", 1)]
     assert counted.other == topic.default.counts.dead - 4 == 1
-    untold = DeadReasons(state, topic, topic.default, limit=10, told=False)
+    untold = DeadReasons(state, topic, topic.default, limit=10, by_reason=False)
     host.engine.run_inline(untold.work())
     assert [each.members["reason"] for each in untold.most] == [None]
     assert untold.most[0].count == 4
