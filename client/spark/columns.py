@@ -18,7 +18,7 @@ from pyspark_delaylog.errors import RowError
 from pyspark_delaylog.fields.headers import headers_fault, wrong_headers
 from pyspark_delaylog.fields.kinds import arrow_type
 from pyspark_delaylog.fields.table import FIELD_TYPES, TEXT_BYTES_MAX, WORDS
-from pyspark_delaylog.options import Options
+from pyspark_delaylog.options import NAME_FAULT, Options
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 HEADERS: Final = arrow_type(FIELD_TYPES["headers"])
@@ -180,9 +180,7 @@ _RULES: Final[tuple[Rule, ...]] = (
             pc.invert(pc.match_substring_regex(column, TOPIC_PATTERN)),
             pc.match_substring_regex(column, DOTS_PATTERN),
         ),
-        lambda name: (
-            f"{name!r} is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -, but not . or .."
-        ),
+        lambda name: f"{name!r} {NAME_FAULT}",
         # A topic is a part of the address, not of the body.
         ours=True,
     ),

@@ -40,6 +40,8 @@ ROWS_PER_SECOND_MAX: Final = 1_000_000_000
 # Clients of HTTP remove `.` and `..` from paths: a load would reach another place.
 NAME: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
 """The name of a topic, namespace or group."""
+NAME_FAULT: Final = "is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -, but not . or .."
+"""What is wrong with another name, to follow it."""
 APP_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,160}\Z")
 """The name of a transaction, with room for the numbers of a batch and of a run."""
 
@@ -75,10 +77,7 @@ class Taker:
         """The name of a topic, namespace or group."""
         text = self.text(name)
         if text is not None and not NAME.match(text):
-            raise OptionError(
-                f"option {name}: {text!r} is not a valid name; use 1 to 200 of A-Z a-z 0-9 . _ -, "
-                "but not . or .."
-            )
+            raise OptionError(f"option {name}: {text!r} {NAME_FAULT}")
         return text
 
     def flag(self, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Rows of many topics on their way: buffered, sorted by topic, and cut where another topic begins.
 
 Each run of rows of one topic in a request is a part of the transaction, so sorting makes few parts
-of many rows: some one for each topic and task. Rows of one topic keep their order.
+of many rows: about one for each topic and task. Rows of one topic keep their order.
 """
 
 from __future__ import annotations

@@ -88,11 +88,6 @@ class Transactions:
             "this load fails, then give another txnAppId"
         )
 
-    def committed_rows(self, name: str) -> int | None:
-        """The number of rows that a load of this name has added; None without a commit."""
-        found = self.last_run(name)
-        return int(found["rows"]) if found is not None and found["state"] == COMMITTED else None
-
     def last_run(self, name: str) -> dict[str, Any] | None:
         """The open or committed transaction of a load, or else its last one; None without any."""
         found = None

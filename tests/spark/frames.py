@@ -1,4 +1,4 @@
-"""DataFrames of messages whose ids are numbers, and what a broker must hold of them."""
+"""DataFrames of messages whose ids are numbers, and the messages in the folder of a broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ids_of(first: int, end: int) -> list[str]:
 
 
 def parquet(spark: SparkSession, folder: Path, rows: int, files: int) -> str:
-    """A folder of so many files with the messages 0 to `rows` - 1."""
+    """A folder with the messages 0 to `rows` - 1 in `files` parquet files."""
     target = str(folder / "input")
     messages(spark, 0, rows, files).write.parquet(target)
     assert len(list(Path(target).glob("*.parquet"))) == files
@@ -33,6 +33,6 @@ def parquet(spark: SparkSession, folder: Path, rows: int, files: int) -> str:
 
 
 def stored(spark: SparkSession, data_dir: Path) -> DataFrame:
-    """What has not ended in the folder of a broker that was stopped, with bodies."""
+    """The waiting and ready messages in the folder of a stopped broker, with bodies."""
     kind = spark.read.format("delaylog-segments").options(includeBody=True)
     return kind.load(str(data_dir)).where("state in ('waiting', 'ready')")

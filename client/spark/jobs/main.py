@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from pyspark.errors import PySparkException
 
-from pyspark_delaylog import errors
 from pyspark_delaylog.errors import DelaylogError
 from pyspark_delaylog.jobs import archive, audit, backfill
 from pyspark_delaylog.jobs.session import add_session_arguments, open_session
 
 JOBS = {"backfill": backfill, "audit": audit, "archive": archive}
+_OURS: Final = re.compile(r"^pyspark_delaylog\.(?:segments\.)?errors\.\w+: (.*)$", re.MULTILINE)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -54,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _of_connector(error: PySparkException) -> str | None:
     """The error of the connector that Spark shows with its traceback; None for another one."""
-    ours = [line for line in str(error).splitlines() if line.startswith(f"{errors.__name__}.")]
-    return ours[-1].partition(": ")[2] if ours else None
+    found = _OURS.findall(str(error))
+    return found[-1] if found else None
 
 
 if __name__ == "__main__":

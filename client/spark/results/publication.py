@@ -13,18 +13,18 @@ from typing import Any, Final
 from pyspark_delaylog.errors import TransactionError
 
 SMALL_ROWS_MAX: Final = 50_000
-"""The largest load that looks for its counts without being asked to wait."""
+"""The largest load whose counts are awaited for a moment, although nobody asked to wait."""
 LOOK_S: Final = 1.0
-"""How long it looks. The broker publishes so many rows in half of this time."""
+"""How long they are awaited. The broker publishes SMALL_ROWS_MAX rows in half of this time."""
 STALL_S: Final = 300.0
-"""After this time without another published row, waiting is given up."""
+"""Time without another published row after which the wait ends with an error."""
 PAUSE_S_MAX: Final = 0.2
 
 
 def published(ask: Callable[[], dict[str, Any]], *, wait: bool) -> dict[str, Any]:
     """The transaction once all rows are published.
 
-    Without `wait`, a small load is left after LOOK_S and a larger one at once.
+    Without `wait`, it is returned as it is: of a small load after LOOK_S, of a larger one at once.
 
     Raises TransactionError when the publication stalls.
     """

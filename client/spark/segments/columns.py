@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from delaylog.storage.layout import HOUR_MS, NEVER_MS, Cause, Int64Array, RowArray, head_sizes
 from pyspark_delaylog.columns import HEADERS, TIME
+from pyspark_delaylog.errors import OptionError
 from pyspark_delaylog.segments.folder import Folder
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.states import CODES, GroupRows, refs_of, times_of
@@ -53,7 +54,7 @@ _ID_SIZE: Final = 17
 
 
 def schema_of(options: SegmentOptions) -> Any:
-    """The Arrow schema of the selected columns. Raises ValueError."""
+    """The Arrow schema of the selected columns. Raises OptionError."""
     known = [*INDEX_COLUMNS]
     known += TEXT_COLUMNS if options.text else ()
     known += BODY_COLUMNS if options.body else ()
@@ -64,7 +65,7 @@ def schema_of(options: SegmentOptions) -> Any:
     for name in columns:
         if name not in types:
             hint = "; includeText or includeBody adds some" if not options.body else ""
-            raise ValueError(f"columns: there is no {name!r}, only {', '.join(types)}{hint}")
+            raise OptionError(f"columns: there is no {name!r}, only {', '.join(types)}{hint}")
     return pa.schema([(name, types[name]) for name in columns])
 
 

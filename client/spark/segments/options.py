@@ -68,9 +68,13 @@ def parse_options(given: Mapping[str, str]) -> SegmentOptions:
     for name in ("namespace", "topic", "group", "state"):
         if (said := take.text(name)) is not None:
             texts = [text.strip() for text in said.split(",")]
+            if not all(texts):
+                raise OptionError(
+                    f"{name} has an empty name: {said!r}; give one, or some with commas"
+                )
             wrong = sorted(set(texts) - set(STATES)) if name == "state" else []
-            if wrong or not all(texts):
-                raise OptionError(f"state must be of {', '.join(STATES)}, not {wrong or texts}")
+            if wrong:
+                raise OptionError(f"state must be of {', '.join(STATES)}, not {', '.join(wrong)}")
             wanted = wanted.among(name, texts)
     body = take.flag("includeBody")
     return SegmentOptions(

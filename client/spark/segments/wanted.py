@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from delaylog.storage.layout import HOUR_MAX, HOUR_MS, NEVER_MS, hour_of_name
+from pyspark_delaylog.errors import OptionError
 
 STATES: Final = (
     "waiting",
@@ -38,14 +39,17 @@ def micros_of(value: datetime) -> int:
 
 
 def parse_hour(text: str, name: str) -> int:
-    """Parse an hour: the name of a folder (2026-01-31T07Z) or an ISO time (default UTC)."""
+    """Parse an hour: the name of a folder (2026-01-31T07Z) or an ISO time (default UTC).
+
+    Raises OptionError, which names the option `name`.
+    """
     hour = hour_of_name(text)
     if hour is not None:
         return hour
     try:
         when = datetime.fromisoformat(re.sub(r"(T\d\d)(Z?)$", r"\1:00\2", text.strip()))
     except ValueError:
-        raise ValueError(
+        raise OptionError(
             f"{name} must be an hour as 2026-01-31T07Z or an ISO time, not {text!r}"
         ) from None
     if when.tzinfo is None:

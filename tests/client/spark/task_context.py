@@ -1,4 +1,4 @@
-"""Spark's tasks, played: what Spark would say of them is set by the test."""
+"""A fake TaskContext of Spark, whose answers the test sets, and the run of a writer's task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = StructType(
 
 
 class Spark:
-    """Stands in for TaskContext."""
+    """A fake of `pyspark.TaskContext`."""
 
     part, attempt = 0, 0
     properties: dict[str, str | None]
@@ -45,7 +45,7 @@ class Spark:
 def run_task(
     writer: Any, spark: Spark, part: int, attempt: int, batches: Iterator[Any] | list[Any]
 ) -> Staged:
-    """As in a Python worker: of a copy."""
+    """Run a task on pickled copies, as Spark's Python workers do; returns its commit message."""
     spark.part, spark.attempt = part, attempt
     message = pickle.loads(pickle.dumps(writer)).write(iter(batches))
     assert isinstance(message, Staged)

@@ -1,4 +1,4 @@
-"""The waits between tries: tables of what was said and what comes of it."""
+"""The waits between tries: tables of `Retry-After` values and of the waits that follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a load, by the name it has: asked without beginning anything."""
+"""What became of a load, asked by its name without beginning a transaction."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from tests.client.spark.misbehaving_server import Fault
 
 
 @pytest.mark.parametrize(
-    ("there", "rows"),
+    ("there", "last"),
     [
         ({}, None),
-        ({"load": "open"}, None),
-        ({"load": "committed"}, 7),
-        ({"load": "aborted"}, None),
-        ({"load": "aborted", "load.r1": "expired", "load.r2": "committed"}, 7),
-        ({"load": "expired", "load.r1": "open"}, None),
+        ({"load": "open"}, "load"),
+        ({"load": "committed"}, "load"),
+        ({"load": "aborted"}, "load"),
+        ({"load": "aborted", "load.r1": "expired", "load.r2": "committed"}, "load.r2"),
+        ({"load": "expired", "load.r1": "open"}, "load.r1"),
         ({"load.r1": "committed"}, None),
     ],
 )
-def test_rows_of_the_run_that_was_committed(
-    broker: FakeBroker, options_of: OptionsOf, there: dict[str, str], rows: int | None
+def test_the_last_run_of_a_load(
+    broker: FakeBroker, options_of: OptionsOf, there: dict[str, str], last: str | None
 ) -> None:
     """As `begin` looks for it: the last line is of a name that was forgotten, and begins anew."""
     broker.transactions = {name: FakeTransaction(state, 7) for name, state in there.items()}
     options = options_of()
     transactions = Transactions(options, BrokerHttp(options))
-    assert transactions.committed_rows("load") == rows
+    found = transactions.last_run("load")
+    assert (found and found["transaction"]) == last
     assert sorted(broker.transactions) == sorted(there)
-    assert (transactions.begin("load").state == "committed") == (rows is not None)
+    begun = transactions.begin("load")
+    assert (begun.state == "committed") == ("committed" in there.values() and last is not None)
 
 
 def test_another_refusal_is_shown(broker: FakeBroker, options_of: OptionsOf) -> None:
     broker.fault = lambda call: Fault(403)
     options = options_of()
     with pytest.raises(RefusedError, match="403"):
-        Transactions(options, BrokerHttp(options)).committed_rows("load")
+        Transactions(options, BrokerHttp(options)).last_run("load")

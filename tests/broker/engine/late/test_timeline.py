@@ -1,4 +1,4 @@
-"""The timeline tells gaps between consumers, joins spans, and stays small."""
+"""The timeline finds gaps between calls of consumers, joins spans, and stays small."""
 
 from __future__ import annotations
 

@@ -86,12 +86,19 @@ def test_an_error_of_the_connector_in_spark_is_said_in_a_line(
     shown = ["Failed to commit: Traceback (most recent call last):", '  File "/x.py", line 1']
     monkeypatch.setattr(jobs_main, "open_session", lambda args: nullcontext())
     words = ["backfill", "a.csv", "--endpoint", "http://h", "--topic", "t"]
-    for last in ("pyspark_delaylog.errors.TransactionError: other: data", "ValueError: a bug"):
+    for last in (
+        "pyspark_delaylog.errors.TransactionError: other: data",
+        "pyspark_delaylog.segments.errors.DamagedError: x at byte 0: no",
+        "ValueError: a bug",
+    ):
         error = PySparkException("\n".join([*shown, last, " SQLSTATE: 38000"]))
         monkeypatch.setattr(backfill, "run", Mock(side_effect=error))
         with pytest.raises(PySparkException) if "bug" in last else nullcontext():
             assert main(words) == 1
-    assert capsys.readouterr().err == "delaylog spark backfill: other: data\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "delaylog spark backfill: other: data",
+        "delaylog spark backfill: x at byte 0: no",
+    ]
 
 
 def test_what_is_said_of_a_folder_becomes_options(tmp_path: Path) -> None:

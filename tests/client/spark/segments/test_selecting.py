@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.storage.layout import hour_name
+from pyspark_delaylog.errors import OptionError
 from pyspark_delaylog.segments.options import parse_options
 from tests.broker.engine.host import HOUR, Host
 from tests.client.spark.segments.folder_table import START_HOUR, rows, tasks
@@ -55,7 +56,7 @@ def test_only_columns_that_are_asked_for_are_made(host: Host) -> None:
     wanted = ["state", "hour", "topic"]
     found = rows(host.folder, columns=", ".join(wanted))
     assert [list(row) for row in found] == [wanted] * 3
-    with pytest.raises(ValueError, match="there is no 'value', only hour"):
+    with pytest.raises(OptionError, match="there is no 'value', only hour"):
         rows(host.folder, columns="value")
 
 
@@ -68,10 +69,11 @@ def test_only_columns_that_are_asked_for_are_made(host: Host) -> None:
         ({"path": "x", "numPartitions": "0"}, "numPartitions"),
         ({"path": "x", "includeBody": "yes"}, "includeBody: 'yes' is not one of true, false"),
         ({"path": "x", "onCorrupt": "maybe"}, "onCorrupt"),
-        ({"path": "x", "state": "asleep"}, "state must be of"),
+        ({"path": "x", "state": "asleep,waiting"}, "state must be of .*, not asleep$"),
+        ({"path": "x", "topic": "a,,b"}, "topic has an empty name: 'a,,b'"),
         ({"path": "x", "columns": "hour,hour"}, "columns names one twice"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, str], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(OptionError, match=match):
         parse_options(options)
