@@ -34,6 +34,7 @@ def report(result: LoadResult, *, fail_on_partial: bool) -> None:
             "their merge mode, or use another txnAppId for other data"
         )
     if result.batch is None:
+        # Of a stream only warnings are seen, not a line a micro-batch.
         _make_audible()
     # A batch that was committed before is Spark's recovery, or other rows after the loss of a
     # checkpoint: a person has to know.
