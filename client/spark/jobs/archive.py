@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.errors import JobError
-from pyspark_delaylog.jobs.audit import add_folder_arguments, segment_options
+from pyspark_delaylog.jobs.audit import add_folder_arguments, output_of, segment_options
 from pyspark_delaylog.jobs.connecting import add_connection_arguments
 from pyspark_delaylog.jobs.holding import suspended_retention
 from pyspark_delaylog.jobs.progress import progress
@@ -70,7 +70,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         if args.dry_run:
             return done
         # The hours archived now, and those of an earlier run that failed before the release.
-        output, path = Path(args.output).resolve(), segment_options(args)["path"]
+        output, path = output_of(args), segment_options(args)["path"]
         manifest, folder = read_manifest(output), read_folder(path)
         found = releasable(folder, manifest, _there(folder), bounds)
         name = None
@@ -84,13 +84,14 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> dict[str, Any]:
-    output = Path(args.output).resolve()
+    output = output_of(args)
     manifest = read_manifest(output)
     begun = time.monotonic()
     rows = 0
     options = segment_options(args, includeBody="true")
     with suspended_retention(options["path"]):
         folder = read_folder(options["path"])
+        check_broker(output, manifest, folder)
         hours = ended_hours(folder, manifest, options, bounds)
         if args.dry_run:
             return {"job": "archive", "would_archive": [hour_name(hour) for hour in hours]}
@@ -103,7 +104,7 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
                 for hour in hours[at : at + _HOURS_AT_ONCE]:
                     found[hour_name(hour)]["position"] = folder.hours[hour].position
                 manifest["hours"].update(found)
-                manifest["folder"] = options["path"]
+                manifest |= broker_of(folder)
                 write_manifest(output, manifest)
     return {
         "job": "archive",
@@ -223,6 +224,24 @@ def sums_of(frame: Any) -> Sums:
 
 
 # --------------------------------------------------------------------------- manifest
+
+
+def broker_of(folder: Folder) -> dict[str, str]:
+    """The members of a manifest that say whose hours it lists."""
+    return {"folder": folder.path} | ({"broker": folder.broker} if folder.broker else {})
+
+
+def check_broker(output: Path, manifest: dict[str, Any], folder: Folder) -> None:
+    """JobError if the manifest lists hours of another broker. Without digests, its path counts."""
+    was, digest = manifest.get("folder", folder.path), manifest.get("broker", "")
+    known = bool(digest and folder.broker)
+    if digest == folder.broker if known else was == folder.path:
+        return
+    moved = f'; if the broker was moved, write {folder.path} as "folder" into {output / MANIFEST}'
+    raise JobError(
+        f"{output} holds the archive of another broker, that of {was}: archive {folder.path} into "
+        f"a folder of its own{'' if known else moved}"
+    )
 
 
 def read_manifest(output: Path) -> dict[str, Any]:

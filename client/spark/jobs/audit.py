@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.progress import progress, rows_read
 from pyspark_delaylog.segments.folder import read_folder
 
@@ -58,14 +59,22 @@ def segment_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
     return {name: str(value) for name, value in said.items() if value is not None}
 
 
+def output_of(args: argparse.Namespace) -> Path:
+    """The folder for the results. JobError if it is inside the data folder, which is a broker's."""
+    output, folder = Path(args.output).resolve(), Path(args.folder).resolve()
+    if output.is_relative_to(folder):
+        raise JobError(f"{output} is inside the data folder {folder}: give a folder outside of it")
+    return output
+
+
 def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Run the audit. Returns the summary, which is also written to summary.json."""
     from pyspark_delaylog.jobs.report import write_report
 
+    output = output_of(args)
     folder = read_folder(str(Path(args.folder).resolve()))
     chosen = {"topic": args.topic, "group": args.group, "onCorrupt": args.on_corrupt}
     options = segment_options(args, **{k: v for k, v in chosen.items() if v is not None})
-    output = Path(args.output).resolve()
     begun = time.monotonic()
     with progress(spark, "audit", rows_read(spark)):
         cells = scan(spark, options).cache()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -95,6 +96,9 @@ class Folder:
     hours: dict[int, Hour]
     """The hours that have folders."""
     far: Far = NO_FAR
+    broker: str = ""
+    """A digest that names the log: that of backups and of all nodes of a cluster. "" for a log
+    that release 0.1.0 began."""
 
     @cached_property
     def _counts(self) -> tuple[Int64Array, Int64Array]:
@@ -217,6 +221,8 @@ def _folder(path: str, members: dict[str, Any], position: int) -> Folder:
         topics,
         hours,
         _far(members["far"]) if "far" in members else NO_FAR,
+        # The key itself is secret.
+        blake2b(key, digest_size=16).hexdigest() if (key := members.get("id_key")) else "",
     )
 
 

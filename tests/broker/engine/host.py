@@ -97,6 +97,7 @@ class Host:
     """A `FakeDisk` can also lose its power."""
     make_snapshot: Any = None
     archive_hold: bool = False
+    seed: int = 7
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,7 +109,7 @@ class Host:
             self.fs,
             str(self.folder),
             Setup(
-                random=Random(7),
+                random=Random(self.seed),
                 limits=self.limits,
                 make_snapshot=self.make_snapshot,
                 archive_hold=self.archive_hold,

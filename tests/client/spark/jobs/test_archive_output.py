@@ -1,0 +1,116 @@
+"""Where `archive` may write: outside of the data folder, and not into another broker's archive."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delaylog.storage.layout import hour_name
+from pyspark_delaylog.errors import JobError
+from pyspark_delaylog.jobs import archive, audit
+from pyspark_delaylog.jobs.main import make_parser
+from tests.broker.engine.host import HOUR, START_MS, Host
+
+NAMES = [hour_name(START_MS // HOUR + k) for k in range(2)]
+
+
+def ended(folder: Path, hours: int = 1, seed: int = 7) -> Path:
+    """A broker's folder with ended hours."""
+    host = Host(folder, seed=seed)
+    host.configure(ended_keep_ms=1_000 * HOUR)
+    for _ in range(hours):
+        host.send(3)
+        host.advance(10)
+        host.ack(host.receive(100))
+        host.advance(HOUR)
+    host.advance(2 * HOUR)
+    host.checkpoint(2)
+    host.close()
+    return folder
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Hours that were written, in order."""
+    out: list[str] = []
+
+    def write(_spark: Any, _options: Any, _output: Path, hours: list[int]) -> dict[str, Any]:
+        out.extend(hour_name(hour) for hour in hours)
+        return {hour_name(hour): {"rows": 1, "checksum": "0", "files": []} for hour in hours}
+
+    monkeypatch.setattr(archive, "_archive", write)
+    return out
+
+
+def run(folder: Path, output: Path, *more: str) -> dict[str, Any]:
+    words = ["archive", str(folder), str(output), *more]
+    return archive.run(None, make_parser().parse_args(words))
+
+
+@pytest.mark.parametrize("job", [archive, audit])
+@pytest.mark.parametrize("place", [".", "hours", "out/of/it", "../link/out"])
+def test_a_job_does_not_write_into_the_data_folder(
+    tmp_path: Path, written: list[str], job: Any, place: str
+) -> None:
+    """A broker owns its folder: it removes, copies and backs up what is there."""
+    folder = ended(tmp_path / "data")
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(folder.rglob("*"))
+    name = job.__name__.rpartition(".")[2]
+    args = make_parser().parse_args([name, str(folder), str(folder / place)])
+    with pytest.raises(JobError, match=f"inside the data folder {folder}: give a folder outside"):
+        job.run(None, args)
+    assert written == []
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_an_archive_is_of_one_broker(tmp_path: Path, written: list[str]) -> None:
+    """Else an hour that both brokers have would count as archived, and be lost or released."""
+    one, out = ended(tmp_path / "one"), tmp_path / "out"
+    run(one, out)
+    other = ended(tmp_path / "other", seed=8)
+    manifest = (out / archive.MANIFEST).read_bytes()
+    said = f"{out} holds the archive of another broker, that of {one}: archive {other} into"
+    for more in ([], ["--dry-run"]):
+        with pytest.raises(JobError, match=said):
+            run(other, out, *more)
+    assert written == NAMES[:1]
+    assert (out / archive.MANIFEST).read_bytes() == manifest
+    shutil.rmtree(one)
+    shutil.copytree(other, one)
+    with pytest.raises(JobError, match="holds the archive of another broker"):
+        run(one, out)
+
+
+def test_a_broker_may_move(tmp_path: Path, written: list[str]) -> None:
+    """A backup, or the folder of another member of the cluster, goes on with the archive."""
+    one, out = ended(tmp_path / "one", hours=2), tmp_path / "out"
+    run(one, out, "--end-hour", NAMES[1])
+    moved = one.rename(tmp_path / "moved")
+    assert run(moved, out)["archived_before"] == 1
+    assert written == NAMES
+    assert json.loads((out / archive.MANIFEST).read_text())["folder"] == str(moved)
+
+
+@pytest.mark.parametrize("old", ["manifest", "log"])
+def test_what_release_0_1_0_wrote_is_known_by_its_path(
+    tmp_path: Path, written: list[str], monkeypatch: pytest.MonkeyPatch, old: str
+) -> None:
+    """Its logs have no key, and its manifests no digest of one."""
+    if old == "log":
+        monkeypatch.setattr("delaylog.broker.engine.engine.raise_level", lambda *_: False)
+    one, out = ended(tmp_path / "one", hours=2), tmp_path / "out"
+    run(one, out, "--end-hour", NAMES[1])
+    manifest = json.loads((out / archive.MANIFEST).read_text())
+    assert (manifest.pop("broker", None) is None) == (old == "log")
+    archive.write_manifest(out, manifest)
+    moved = one.rename(tmp_path / "moved")
+    with pytest.raises(JobError, match=f'write {moved} as "folder" into {out}/_manifest.json'):
+        run(moved, out)
+    archive.write_manifest(out, {**manifest, "folder": str(moved)})
+    assert run(moved, out)["hours"] == 1
+    assert written == NAMES
