@@ -171,7 +171,12 @@ def _matches(pattern: str) -> Callable[[Any], Any]:
 
 _RULES: Final[tuple[Rule, ...]] = (
     Rule("value", pc.is_null, "the body is null", ours=True),
-    Rule("deliver_at", pc.is_null, "the time is null", ours=True),
+    Rule(
+        "deliver_at",
+        pc.is_null,
+        "the time is null: the row has none, or Spark could not read its text",
+        ours=True,
+    ),
     Rule("topic", pc.is_null, "the topic is null", ours=True),
     Rule("headers", wrong_headers, headers_fault, ours=True),
     Rule(

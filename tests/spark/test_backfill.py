@@ -187,6 +187,44 @@ def test_a_line_that_cannot_be_parsed_fails_the_load(
     assert only(done) == (10, 0)
 
 
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--id", "number", "--deliver-at", "note"],
+            "column 'deliver_at' of the row with id 0: 'note, \"0\"' cannot be read as timestamp; "
+            "correct such rows, or convert them by SQL in --deliver-at",
+        ),
+        (["--delay-ms", "1", "--priority", "note"], "column 'priority': 'note, \"0\"' cannot be"),
+        (
+            ["--deliver-at", "to_timestamp(note, 'yyyy')"],
+            "[CANNOT_PARSE_TIMESTAMP] Text 'note, \"0\"' could not be parsed",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_said_in_a_line(
+    real: RealBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    """By its column and row, where the job reads it; in Spark's words in SQL of the user's own."""
+    path = tmp_path / "rows.csv"
+    write_csv(path, 0, 1)
+    there = ["backfill", str(path), "--endpoint", real.url, "--topic", "t"]
+    assert pyspark_delaylog.jobs.main.main([*there, *words]) == 1
+    (line,) = [
+        each for each in capsys.readouterr().err.splitlines() if "read" in each or "parsed" in each
+    ]
+    assert line.startswith(f"delaylog spark backfill: {said}")
+    assert real.get("/v1/topics")["topics"] == []
+    aside = ["--deliver-at", "try_to_timestamp(note)", "--sink-option", "onError=deadLetter"]
+    assert pyspark_delaylog.jobs.main.main([*there, *aside, "--id", "number"]) == 0
+    assert real.counts("t.rejected") == {"ready": 1}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from tests.client.spark.fake_broker import FakeBroker
 from tests.spark.frames import messages
+from tests.spark.session import ROOT
 
 ROWS = 20_000
 
@@ -97,6 +98,26 @@ def test_only_append_is_a_mode(spark: SparkSession, broker: FakeBroker, mode: st
     with pytest.raises(AnalysisException, match=r"append|UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         sink(messages(spark, 0, 10), broker).mode(mode).save()
     assert broker.transactions == {}
+
+
+def test_spark_saves_a_table_that_nobody_can_read(spark: SparkSession, broker: FakeBroker) -> None:
+    """A sink cannot refuse `saveAsTable`: to it, it is like `save`. The page says what it does."""
+    try:
+        sink(messages(spark, 0, 10), broker).saveAsTable("made")
+        assert len(broker.rows("t")) == 10
+        with pytest.raises(Exception, match="a queue cannot be read as a batch"):
+            spark.table("made").count()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS made")
+    page = (ROOT / "docs" / "SPARK.md").read_text()
+    assert "`saveAsTable` sends the rows, and then leaves a table" in page
+
+
+def test_partitions_of_files_are_refused_by_spark(spark: SparkSession, broker: FakeBroker) -> None:
+    with pytest.raises(Exception, match="partitioning or clustering columns do not match"):
+        sink(messages(spark, 0, 10), broker).partitionBy("id").save()
+    assert broker.sent == {}
+    assert "do not match the existing table's" in (ROOT / "docs" / "SPARK.md").read_text()
 
 
 def test_rows_that_are_refused_are_put_aside(spark: SparkSession, broker: FakeBroker) -> None:

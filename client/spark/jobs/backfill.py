@@ -189,26 +189,40 @@ def map_columns(frame: Any, args: argparse.Namespace) -> Any:
         )
     found = frame.select(*(column.alias(name) for name, column in columns.items()))
     kinds = dict(found.dtypes)
-    for name, cast in (("deliver_at", _as_time), ("value", _as_bytes)):
-        if name in kinds:
-            found = found.withColumn(name, cast(found[name], kinds[name]))
+    if kinds.get("deliver_at") in ("bigint", "int"):
+        found = found.withColumn(
+            "deliver_at", sql.timestamp_millis(found.deliver_at.cast("bigint"))
+        )
+    elif "deliver_at" in kinds:
+        found = _cast(found, "deliver_at", kinds, "timestamp")
+    if kinds["value"] != "binary":
+        found = _cast(found, "value", kinds, "string")
     for name, kind in (("topic", "string"), *FIELD_TYPES.items()):
         # A null without a type takes any.
-        if name in kinds and kinds[name] != kind and (kind in _SCALARS or kinds[name] == "void"):
-            found = found.withColumn(name, found[name].cast(kind))
+        if name in kinds and (kind in _SCALARS or kinds[name] == "void"):
+            found = _cast(found, name, kinds, kind)
     return found
 
 
-def _as_time(column: Any, kind: str) -> Any:
+def _cast(frame: Any, name: str, kinds: dict[str, str], kind: str) -> Any:
+    """The frame with a column cast. Text that has no such value is an error of column and row."""
     from pyspark.sql import functions as sql
 
-    if kind in ("bigint", "int"):
-        return sql.timestamp_millis(column.cast("bigint"))
-    return column.cast("timestamp")
-
-
-def _as_bytes(column: Any, kind: str) -> Any:
-    return column if kind in ("string", "binary") else column.cast("string")
+    column = frame[name]
+    if kinds[name] == kind:
+        return frame
+    if kinds[name] != "string":
+        return frame.withColumn(name, column.cast(kind))
+    row, shown = (" of the row with id %s", [frame.id]) if "id" in kinds else ("", [])
+    said = sql.format_string(
+        f"column {name!r}{row}: '%s' cannot be read as {kind}; correct such rows, or convert them "
+        f"by SQL in --{name.replace('_', '-')}",
+        *shown,
+        column,
+    )
+    cast = column.try_cast(kind)
+    wrong = column.isNotNull() & cast.isNull()
+    return frame.withColumn(name, sql.when(wrong, sql.raise_error(said)).otherwise(cast))
 
 
 def transaction_name(spark: Any, frame: Any, args: argparse.Namespace) -> str:

@@ -13,12 +13,14 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.errors import PySparkException
+from pyspark.errors import DateTimeException, PySparkException
 
 from pyspark_delaylog.errors import DelaylogError
 from pyspark_delaylog.jobs import archive, audit, backfill
 from pyspark_delaylog.jobs.session import add_session_arguments, open_session
 
+_RAISED: Final = "USER_RAISED_EXCEPTION"
+"""What Spark calls an error of an SQL expression, as those of `backfill`."""
 JOBS = {"backfill": backfill, "audit": audit, "archive": archive}
 _OURS: Final = re.compile(r"^pyspark_delaylog\.(?:segments\.)?errors\.\w+: (.*)$", re.MULTILINE)
 
@@ -45,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open_session(args) as spark:
             done = job.run(spark, args)
     except (DelaylogError, PySparkException) as error:
-        said = str(error) if isinstance(error, DelaylogError) else _of_connector(error)
+        said = str(error) if isinstance(error, DelaylogError) else _in_a_line(error)
         if said is None:
             raise
         print(f"delaylog spark {args.job}: {said}", file=sys.stderr)
@@ -54,10 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _of_connector(error: PySparkException) -> str | None:
-    """The error of the connector that Spark shows with its traceback; None for another one."""
-    found = _OURS.findall(str(error))
-    return found[-1] if found else None
+def _in_a_line(error: PySparkException) -> str | None:
+    """An error of the connector or of the data, without Spark's traceback; None for another one."""
+    ours = _OURS.findall(str(error))
+    if ours:
+        return ours[-1]
+    if error.getCondition() == _RAISED:
+        return (error.getMessageParameters() or {}).get("errorMessage")
+    return str(error).partition("\n")[0] if isinstance(error, DateTimeException) else None
 
 
 if __name__ == "__main__":
