@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from pyspark import SparkFiles
 from pyspark.errors import PySparkException
 
 from pyspark_delaylog.errors import LoadError
@@ -20,6 +23,9 @@ from pyspark_delaylog.versions.spark_api import DataSource, need_formats
 
 _FOUND: Final = "DATA_SOURCE_ALREADY_EXISTS"
 """How Spark refuses a format that it has found itself."""
+_OF_STREAMS: Final = "streaming_job"
+"""The folder in which the planner of a consuming stream searches files of `--py-files` (4.2 and
+4.3). Spark copies them into the one above it."""
 
 
 class Unloaded(DataSource):
@@ -74,6 +80,8 @@ def loaded_segments() -> Any:
 def register(spark: Any) -> None:
     """Register both formats with a session, where Spark has not found them itself.
 
+    Streams then find the package too, if it was sent by `--py-files`.
+
     Raises VersionError with PySpark 3.5, and ImportError if this Python lacks a package of
     `format("delaylog")`.
     """
@@ -84,6 +92,9 @@ def register(spark: Any) -> None:
         except PySparkException as error:
             if error.getCondition() != _FOUND:
                 raise
+    # Without a driver in this process (Spark Connect) there is nothing to link.
+    with suppress(AssertionError, OSError):
+        Path(SparkFiles.getRootDirectory(), _OF_STREAMS).symlink_to(".")
 
 
 def _loaded(unloaded: type[Unloaded], name: str) -> Any:

@@ -24,6 +24,7 @@ from tests.spark.packages.environments import (
     linked,
 )
 from tests.spark.real.real_broker import RealBroker
+from tests.spark.test_consuming_stream import fill
 
 ROWS = 2_000
 CLUSTER = "local-cluster[2,1,1024]"
@@ -42,11 +43,11 @@ def current(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def by_py_files(
-    python: Environment, master: str, wheel: Path, broker: FakeBroker, folder: Path
+    python: Environment, master: str, wheel: Path, url: str, folder: Path
 ) -> dict[str, Any]:
     """As docs/SPARK.md says: a wheel is a zip file."""
     package = shutil.copy(wheel, folder / "pyspark_delaylog.zip")
-    words = [f"--master={master}", f"--py-files={package}", PROGRAM, broker.url, ROWS, folder]
+    words = [f"--master={master}", f"--py-files={package}", PROGRAM, url, ROWS, folder, "read"]
     return python.submit(*words, cwd=folder)
 
 
@@ -80,8 +81,11 @@ def assert_two_executors(said: dict[str, Any], place: str) -> None:
 def test_py_files_on_two_executors(
     current: Environment, wheel: Path, broker: FakeBroker, tmp_path: Path
 ) -> None:
-    said = by_py_files(current, CLUSTER, wheel, broker, tmp_path)
+    fill(broker, ROWS)
+    broker.ready["ready"] = broker.ready.pop("t")
+    said = by_py_files(current, CLUSTER, wheel, broker.url, tmp_path)
     assert (said["register"], said["load"], said["sink"]) == ("", "", "")
+    assert (said["read"], sorted(said["ids"])) == ("", ids_of(0, ROWS))
     assert_loaded(said, broker, "batch", "mapped", "stream")
     assert_two_executors(said, "pyspark_delaylog.zip")
 
@@ -105,10 +109,7 @@ def test_versions_between(wheel: Path, real: RealBroker, tmp_path: Path, version
     ready = [{"id": each, "body": "body", "delay_ms": 0} for each in ids_of(0, ROWS)]
     sent = requests.post(f"{real.url}/v1/topics/ready/messages", json=ready, timeout=30)
     assert sent.status_code == 200, sent.text
-    packages = installed_apart(wheel, tmp_path / "packages")
-    words = ["--master=local[2]", PROGRAM, real.url, ROWS, tmp_path, "read"]
-    python = beside(f".venv-spark-{version}")
-    said = python.submit(*words, cwd=tmp_path, PYTHONPATH=str(packages))
+    said = by_py_files(beside(f".venv-spark-{version}"), "local[2]", wheel, real.url, tmp_path)
     assert said["version"].startswith(f"{version}.")
     assert (said["register"], said["load"], said["sink"]) == ("", "", "")
     if version == "4.1":
@@ -123,7 +124,7 @@ def test_versions_between(wheel: Path, real: RealBroker, tmp_path: Path, version
 
 @pytest.mark.drill
 def test_pyspark_without_formats(wheel: Path, broker: FakeBroker, tmp_path: Path) -> None:
-    said = by_py_files(beside(FORMATLESS), "local[2]", wheel, broker, tmp_path)
+    said = by_py_files(beside(FORMATLESS), "local[2]", wheel, broker.url, tmp_path)
     assert said["version"].startswith("3.5.")
     assert "formats in Python need PySpark 4.0 or newer, this is 3.5." in said["register"]
     for topic in ("mapped", "stream"):
