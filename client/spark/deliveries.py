@@ -114,7 +114,8 @@ class StagedDelivery:
         (name,) = names
         marker = None
         if transaction is not None and self._options.txn_app_id is not None:
-            # Not of a stream: a repeated micro-batch has the same rows, but ids may be random.
+            # Not of a stream: Spark makes other random ids when it repeats a micro-batch, which
+            # would never pass then, and each batch would take two more calls.
             marker = marker_of(name, sum(each.sum for each in staged))
         if any(each.state == COMMITTED for each in staged):
             same = marker is None or self.transactions.is_marked(marker)
