@@ -12,7 +12,7 @@ from delaylog.broker.engine.apply.state_frames import apply_lease
 from delaylog.broker.engine.deliver.deliverable import Part, deliverable, records_of, with_tags
 from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.late.late_note import late_note
-from delaylog.broker.engine.late.latest import HandOut, earliest_due_ms
+from delaylog.broker.engine.late.latest import HandOut
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.key_table import TakenKeys
@@ -366,7 +366,9 @@ class Selection:
         attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
         same = int(attempts[0]) if alike(attempts) else None
         counts = _shared_out(len(refs), self.shares)
-        due_ms = earliest_due_ms(rows)
+        # Rows are 112 bytes: one pass over them instead of three.
+        due_ms = rows["deliver_at"].copy()
+        earliest_ms = int(due_ms[due_ms.argmin()])
         number = ((state.epoch_counter & 0xFFFFFF) << 40) | (state.lease_number + 1)
         decision = LeaseDecision(
             lease=number,
@@ -380,16 +382,15 @@ class Selection:
             untried=_untried(attempts, counts, self.begin),
             consumers=list(self.consumers[: max(len(counts), 1)]),
             addresses=list(self.addresses[: max(len(counts), 1)]),
-            late=late_note(state, self.topic, self.group, due_ms, self.now_ms),
+            late=late_note(state, self.topic, self.group, earliest_ms, self.now_ms),
         )
         if records is None:
             records = records_of(state, refs, rows)
         _, end = state.append(FrameKind.LEASE, decision.encode(), self.now_ms)
         origins = apply_lease(state, decision, end, rows)
-        late = state.series.lateness_of(self.topic)
-        late.note_handed_out(rows, refs, attempts, self.now_ms, records)
         out = HandOut(self.now_ms, refs, rows, attempts, records, self.parked)
-        state.latest.note((self.topic.number, self.group.number), due_ms, out)
+        state.series.lateness_of(self.topic).note_handed_out(due_ms, out, retries=same != 1)
+        state.latest.note((self.topic.number, self.group.number), earliest_ms, out)
         tap = state.taps.by_topic.get(self.topic.number)
         if tap is not None:
             names = list(chain.from_iterable(map(repeat, self.consumers, counts)))

@@ -21,12 +21,6 @@ STEP: Final = 64
 """A message is kept instead of another one of its group if it is later by more than a 64th."""
 
 
-def earliest_due_ms(rows: RowArray) -> int:
-    """The earliest due time of at least one row."""
-    due = rows["deliver_at"]
-    return int(due[0] if len(due) == 1 else due.min())
-
-
 class HandOut(NamedTuple):
     """Messages that a receive hands out."""
 

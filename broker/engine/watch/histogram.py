@@ -66,8 +66,9 @@ class Histogram:
                 counts[bisect_left(bounds, now_ms - due)] += 1
             self.sum += now_ms * n - sum(times)
             return
-        at = bisect_left(bounds, now_ms - int(due_ms.max()))
-        last = bisect_left(bounds, now_ms - int(due_ms.min()))
+        # `max()` and `min()` take three times as long.
+        at = bisect_left(bounds, now_ms - int(due_ms[due_ms.argmax()]))
+        last = bisect_left(bounds, now_ms - int(due_ms[due_ms.argmin()]))
         below = 0
         while at < last:
             upto = int(np.count_nonzero(due_ms >= now_ms - bounds[at]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -68,13 +69,16 @@ class Timings:
         request_id: str | None = None,
     ) -> Histogram:
         """Count one answered request, which asked to wait that long; returns its histogram."""
-        if seconds >= self.slow.threshold_s + wait_ms / 1000:
-            self.slow.note(face, call, seconds, request_id)
+        slow = self.slow
+        if seconds >= slow.threshold_s and seconds >= slow.threshold_s + wait_ms / 1000:
+            slow.note(face, call, seconds, request_id)
         found = self.requests.get((face, call))
         if found is None:
             # Faces and calls are few: the table of calls is fixed.
             found = self.requests[face, call] = Histogram(REQUEST_BOUNDS)
-        found.note(seconds)
+        # `found.note(seconds)` inlined: its call took a quarter of this function's time.
+        found.counts[bisect_left(REQUEST_BOUNDS, seconds)] += 1
+        found.sum += seconds
         return found
 
     def note_trace(self, histogram: Histogram, trace_id: str, seconds: float, now_ms: int) -> None:
