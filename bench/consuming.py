@@ -168,30 +168,30 @@ class JsonConsumer:
         return self.settled
 
 
-class LoneCycle(JsonConsumer):
-    """One lane that sends a message due now, receives it and acks it: three requests a cycle."""
+class Cycle(JsonConsumer):
+    """Each lane sends a message due now, receives one and acks it: three requests a cycle."""
 
-    def __init__(self, taking: Taking, send: bytes, until: float) -> None:
-        super().__init__(taking, 1, until)
+    def __init__(self, taking: Taking, send: bytes, lanes: int, until: float) -> None:
+        super().__init__(taking, lanes, until)
         self._send = send
-        self._sent = False
-        self._began = 0.0
+        self._sent = [False] * lanes
+        self._began = [0.0] * lanes
 
     def request(self, lane: int) -> Sequence[Buffer] | None:
         taken = self._lanes[lane]
         if taken.receipts:
             return super().request(lane)
-        if self._sent:
+        if self._sent[lane]:
             # What was sent is taken, also if the time is over by now.
-            self._sent = False
-            taken.sent_at = self._began
+            self._sent[lane] = False
+            taken.sent_at = self._began[lane]
             return (self._receives[lane],)
-        self._began = time.perf_counter()
-        self._sent = self._began < self._until
-        return (self._send,) if self._sent else None
+        self._began[lane] = time.perf_counter()
+        self._sent[lane] = self._began[lane] < self._until
+        return (self._send,) if self._sent[lane] else None
 
     def answer(self, lane: int, status: int, body: memoryview) -> None:
-        if self._sent:
+        if self._sent[lane]:
             expect_ok(status, body)
         else:
             super().answer(lane, status, body)

@@ -20,7 +20,7 @@ import everyday_open
 import everyday_redis
 from broker_process import Brokers
 from clients import Until
-from consuming import LoneCycle, Taking
+from consuming import Cycle, Taking
 from everyday_bulk import NamedBatches, bulk_requests
 from floors import SINGLE_PATH, bare_server, single_requests
 from redis_peer import pack, reference_programs
@@ -167,7 +167,7 @@ def _alone(bench: Bench) -> dict[str, list[Round]]:
 
 def _cycle(endpoint: Endpoint) -> Case:
     send = json_request("/v1/topics/cycle/messages", b'{"body":"%b"}' % BODY)
-    return Case(endpoint, partial(LoneCycle, Taking(["cycle"]), send), 1)
+    return Case(endpoint, partial(Cycle, Taking(["cycle"]), send, 1), 1)
 
 
 def _eight(bench: Bench) -> dict[str, list[Round]]:

@@ -37,17 +37,11 @@ def cpu_seconds(process_id: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
 
-def run_seconds(process_id: int) -> float:
-    """Processor time of the living threads of a process so far, to the nanosecond: `cpu_seconds`
-    counts ticks, which are much of a short window.
+def loop_ns(process_id: int) -> int:
+    """Processor time of the first thread of a living process, which is a broker's loop, in ns:
+    `cpu_seconds` counts ticks, which are much of a short window.
     """
-    total_ns = 0
-    for thread in Path(f"/proc/{process_id}/task").iterdir():
-        try:
-            total_ns += int((thread / "schedstat").read_text().split()[0])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return total_ns / 1e9
+    return int(Path(f"/proc/{process_id}/task/{process_id}/schedstat").read_text().split()[0])
 
 
 def tree_cpu_seconds(process_id: int, *, but: int) -> float:
