@@ -60,7 +60,7 @@ def _in_a_line(error: PySparkException) -> str | None:
     """An error of the connector or of the data, without Spark's traceback; None for another one."""
     ours = _OURS.findall(str(error))
     if ours:
-        return ours[-1]
+        return str(ours[-1])
     if error.getCondition() == _RAISED:
         return (error.getMessageParameters() or {}).get("errorMessage")
     return str(error).partition("\n")[0] if isinstance(error, DateTimeException) else None
