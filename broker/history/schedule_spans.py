@@ -71,9 +71,9 @@ def spans_of(
         closing = following.answer if following is not None and following.ok else None
         if closing is not None and timing_of(closing) != timing_of(answer):
             closing = None
-        # By the clients' clock.
+        # By the clients' clock. A firing is due up to its jitter after its instant.
         ended_ms = end_ms if following is None else following.t0
-        until_ms = -FOREVER if stepped else ended_ms - slack_ms
+        until_ms = -FOREVER if stepped else ended_ms - slack_ms - answer["jitter_ms"]
         if closing is not None and closing["state"] == "running":
             last_ms = FOREVER
             until_ms = until_ms if closing["next_ms"] is None else closing["next_ms"]
@@ -122,7 +122,7 @@ def _caps(lines: Sequence[ScheduleCall], *, stepped: bool, slack_ms: int) -> lis
         if answer is None:
             cap_ms = FOREVER
         elif following is None or timing_of(following) != timing_of(answer):
-            cap_ms = lines[index + 1].t0 - slack_ms
+            cap_ms = lines[index + 1].t0 - slack_ms - answer["jitter_ms"]
             if stepped:
                 cap_ms = (answer.get("fired_ms") or 0) - AHEAD_MS + 1
         caps[index] = cap_ms

@@ -270,6 +270,16 @@ def test_jitter_makes_an_instant_owed_later() -> None:
     assert texts(check(*lines, end(20_000), fired(*TEN[:4])))
 
 
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+def test_a_pause_takes_back_an_instant_whose_jitter_has_not_passed(overlap: str) -> None:
+    """Its firing is due up to its jitter later. An instant before the jitter is owed."""
+    rules = {"overlap": overlap, "jitter_ms": 900}
+    begin, pause = said(9_000, 10_000, **rules), said(13_500, None, state="paused", **rules)
+    assert texts(check(begin, fired(*TEN[:3]), pause, end(20_000))) == []
+    broken = texts(check(begin, fired(*TEN[:2]), pause, end(20_000)))
+    assert [text.partition(":")[0] for text in broken] == ["s@12000"]
+
+
 def test_an_ended_schedule_owes_its_instants_up_to_the_last() -> None:
     ended = said(19_600, None, state="ended", n=3, fired_ms=12_000)
     lines = [said(9_000, 10_000), ended, end(20_000)]
