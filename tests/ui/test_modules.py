@@ -117,3 +117,25 @@ def test_times_as_people_write_them(broker: Broker, look: Any) -> None:
         look(broker.url), "core/time.js", lengths, [0, 7, 1_250, 61_000, 90 * 60_000, 86_400_000]
     )
     assert shown == ["0 ms", "7 ms", "1 s 250 ms", "1 min", "1 h 30 min", "1 d"]
+
+
+@pytest.mark.parametrize("digits", ["9007199254740993", "9999999999999999", "9223372036854775807"])
+def test_a_time_keeps_all_digits(broker: Broker, look: Any, topic: str, digits: str) -> None:
+    """Beyond 2^53 too: in the module, and in the call that a filter makes."""
+    window = look(broker.url)
+    assert run(window, "core/time.js", "`${it.parseTime(given)}`", digits) == digits
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    window.at(f"/topics/default/{topic}/messages").fill(Due_before=digits)
+    with window.page.expect_request(lambda request: f"due_to={digits}" in request.url):
+        window.press("Filter")
+    window.sees("No message matches")
+
+
+@pytest.mark.parametrize("digits", ["99999999999999999999", "0123456789012"])
+def test_a_number_that_is_no_time_is_refused(
+    broker: Broker, look: Any, topic: str, digits: str
+) -> None:
+    """With the text and what to write, before a call is made."""
+    broker.call("PUT", f"/v1/topics/{topic}", {})
+    window = look(broker.url).at(f"/topics/default/{topic}/messages").fill(Due_from=digits)
+    window.press("Filter").sees(f"{digits} is no time: write 2026-11-26 09:00, +90s, -2h, or now")

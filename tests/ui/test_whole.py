@@ -89,7 +89,7 @@ def test_other_topics_do_not_exist(shop: Secured, look: Any) -> None:
     expect(window.page.get_by_role("link", name="mails")).to_have_count(0)
     expect(window.page.get_by_role("link", name="Overview")).to_have_count(0)
     window.refused = {401, 403}
-    window.at("/topics/default/mails").sees("You lack a right for this")
+    window.at("/topics/default/mails").sees("You lack the right read on all groups")
 
 
 def test_who_administers_one_topic_sees_no_list_of_all_targets(shop: Secured, look: Any) -> None:

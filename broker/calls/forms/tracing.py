@@ -53,8 +53,9 @@ async def traces_of(
 def failures_of(
     state: EngineState, topic: Topic, group: Group, found: Sequence[FoundMessage], *, told: bool
 ) -> list[dict[str, Any]]:
-    """`reason` and `failures` of each message: why the last failed attempt at it failed, where its
-    consumer said so, and all failed attempts that are kept. `told` = whether with the reasons.
+    """`reason` and `failures` of each message: why the last failed attempt at it failed (None if its
+    consumer did not say so), and all failed attempts that are kept. `told` = whether with the
+    reasons.
     """
     origins = np.array([each.origin for each in found], np.int64)
     kept = state.failures.of(topic.number, group.number, origins)
@@ -65,8 +66,7 @@ def _members(failures: list[Failure], told: bool) -> dict[str, Any]:
     members = [failure.members() for failure in failures]
     if not told:
         members = [each | {"reason": None} for each in members]
-    said = (each["reason"] for each in reversed(members) if each["reason"])
-    return {"reason": next(said, None), "failures": members}
+    return {"reason": members[-1]["reason"] if members else None, "failures": members}
 
 
 def trace_members(

@@ -10,8 +10,8 @@ import { LogIn } from "./pages/login.js";
 import { clusterOf } from "./pages/nodes.js";
 import { PAGES } from "./pages/table.js";
 import { Failure } from "./parts/failure.js";
-import { Calls, Clock, Live, Menu } from "./parts/frame.js";
-import { Help } from "./parts/help.js";
+import { Calls, Clock, Help, Live, Menu } from "./parts/frame.js";
+import { OfTopic } from "./parts/topic-head.js";
 
 const SAID_MS = 8_000;
 
@@ -103,7 +103,7 @@ function Page({ place, query }) {
   const [error] = useErrorBoundary((problem) => console.error(problem));
   if (error) return html`<h1 tabindex="-1">This page failed</h1><${Failure} error=${error} />`;
   if (!place) return html`<h1 tabindex="-1">There is no such page</h1><p><a href="#/">To the start</a></p>`;
-  return html`<${place.page.view} names=${place.names} query=${query} />`;
+  return html`<${place.names.topic ? OfTopic : place.page.view} place=${place} names=${place.names} query=${query} />`;
 }
 
 /** Bind the keys. Returns a function that unbinds them. */

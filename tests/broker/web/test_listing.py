@@ -8,6 +8,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from tests.waiting import await_that
+
 HOUR_MS = 3_600_000
 LATER = {"body": "x", "delay_ms": HOUR_MS}
 STATES = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
@@ -284,6 +286,25 @@ def test_dead_letters(broker: Any, topic: str) -> None:
         }
     ]
     assert counted["other"] == 0
+
+
+def test_the_reason_is_that_of_the_last_failure(broker: Any, topic: str) -> None:
+    """An earlier attempt gave a reason; the last one, whose lease expired, gave none. It was that of
+    any attempt, which the counts by reason contradicted.
+    """
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 1, "backoff": {"first_ms": 0}})
+    broker.post(f"{path}/messages", {"body": "x", "id": "a"})
+    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+    broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "reason": "busy"})
+    assert get(broker, f"{path}/messages/a")["reason"] == "busy"
+    broker.post(f"{path}/receive", {"wait_ms": 20_000, "lease_ms": 1})
+    await_that(lambda: broker.counts(topic)["dead"] == 1, lambda: "it did not die", seconds=20)
+    (dead,) = get(broker, f"{path}/dead")["messages"]
+    (counted,) = get(broker, f"{path}/dead/reasons")["reasons"]
+    assert [each["reason"] for each in dead["failures"]] == ["busy", None]
+    assert (dead["reason"], dead["failures"][-1]["cause"]) == (counted["reason"], counted["cause"])
+    assert get(broker, f"{path}/messages/a")["reason"] is None
 
 
 def test_life_line(broker: Any, topic: str) -> None:

@@ -88,7 +88,7 @@ def test_all_of_it_is_small() -> None:
     ("name", "constant", "expected"),
     [
         ("pages/overview.js", "HOT", HOT_ROWS_MIN),
-        ("parts/heat.js", "COLUMNS", RECENT),
+        ("parts/chart.js", "COLUMNS", RECENT),
     ],
 )
 def test_numbers_of_the_broker_are_the_same_in_the_page(

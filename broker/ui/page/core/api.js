@@ -86,22 +86,24 @@ function documentOf(text) {
   }
 }
 
-/** Answers and refusals that are shown live, by URL. */
+/** Answers and refusals that are shown live, by URL; promises of those that are asked for, so that a late
+ *  one replaces none that the stream has told since. */
 export const told = new Map();
 
 /** Read. What `useLive` reads, with a signal that has `reads`, is noted there and in `told`. */
 export async function get(path, query, signal) {
-  const ask = () => call("GET", path, { query, signal });
-  if (!signal?.reads) return ask();
+  if (!signal?.reads) return call("GET", path, { query, signal });
   const url = readOf(path, query);
   signal.reads.add(url);
   if (!told.has(url)) {
-    told.set(url, await ask().catch((error) => {
+    const asked = call("GET", path, { query }).catch((error) => {
       if (error.status) return error;
+      if (told.get(url) === asked) told.delete(url);
       throw error;
-    }));
+    });
+    told.set(url, asked);
   }
-  const found = told.get(url);
+  const found = await told.get(url);
   if (found instanceof Refusal) throw found;
   return found;
 }

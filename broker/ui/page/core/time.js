@@ -1,5 +1,6 @@
 // Times of the broker, which has a clock of its own: that of an embedded broker may stand still or
 // jump by days. Shown in the viewer's zone or in UTC.
+import { parse } from "./json.js";
 import { useEffect, useState } from "./view.js";
 
 const KEY = "delaylog-zone";
@@ -76,7 +77,7 @@ export function relative(ms) {
   return gap > 0 ? `in ${length(seconds)}` : `${length(seconds)} ago`;
 }
 
-/** What a person types: a date and time in the present zone, or `+90s`, `-2h`, `now`; in ms. */
+/** What a person types: a date and time in the present zone, or `+90s`, `-2h`, `now`; in ms, with all digits. */
 export function parseTime(text) {
   const word = text.trim();
   if (!word) return null;
@@ -86,7 +87,7 @@ export function parseTime(text) {
     const unit = UNITS.find(([name]) => name === (step[3] === "m" ? "min" : step[3]));
     return Math.round(brokerNow() + Number(`${step[1]}1`) * Number(step[2]) * unit[1]);
   }
-  if (/^\d{12,16}$/.test(word)) return Number(word);
+  if (/^[1-9]\d{11,18}$/.test(word)) return parse(word);
   const iso = word.replace(" ", "T");
   const at = new Date(state.utc && !/(Z|[+-]\d\d:\d\d)$/.test(iso) ? `${iso}Z` : iso);
   if (Number.isNaN(at.getTime())) {

@@ -1,7 +1,7 @@
 // Dead letters of a topic: by the reason of their last failure, replayed one by one, or all at a rate.
 import {
-  change, counted, get, html, Loaded, number, Pager, Table, Tag, timed, TopicHead, topicPath,
-  useApp, useLive,
+  change, counted, get, html, Loaded, number, Pager, Table, Tag, timed, topicPath, useApp,
+  useLive,
 } from "../parts/all.js";
 import { Bulk } from "./bulk.js";
 import { Replay } from "./message.js";
@@ -24,13 +24,14 @@ export function Dead({ names: { ns, topic }, query }) {
   const all = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${{ ...query, reason: mayRead ? reason : null, state: "dead" }} onClose=${close} />`);
   const one = (id) => show((close) => html`<${Replay} ns=${ns} topic=${topic} id=${id} onClose=${close} onDone=${found.refresh} />`);
   const more = [
-    { title: "Why", cell: (letter) => html`<span class="why">${mayRead && letter.reason}</span> <${Tag}>${letter.cause}</${Tag}>` },
+    { title: "Last failure", cell: ({ reason: why, failures }) => html`<span class="why">${mayRead && why}</span> ${
+      failures.slice(-1).map((each) => html`<${Tag}>${each.cause.replace("_", " ")}</${Tag}>`)}` },
+    { title: "Died of", cell: (letter) => letter.cause },
     ...(mayChange ? [{ title: "Do", cell: ({ id }) => html`<button type="button" class="small" aria-label=${`Replay ${id}`}
       onClick=${() => one(id)}>Replay…</button>` }] : []),
   ];
   const said = (each) => (mayRead ? each.reason ?? "no reason given" : "reasons need the right bodies");
-  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["dead"]} group=${group} />
-    ${mayChange && html`<div class="bar"><button type="button" class="main" onClick=${() => all("replay")}>Replay ${which}…</button>
+  return html`${mayChange && html`<div class="bar"><button type="button" class="main" onClick=${() => all("replay")}>Replay ${which}…</button>
       <button type="button" class="danger" onClick=${() => all("cancel")}>Remove ${which}…</button></div>`}
     <section aria-labelledby="reasons"><h2 id="reasons">By reason</h2>
       <${Loaded} of=${reasons}>${({ reasons: rows, other }) => html`<${Table} caption="Reasons of the last failures"

@@ -9,7 +9,7 @@ const TONES = { done: "good", failed: "bad", running: "", cancelled: "warn" };
 export function Jobs() {
   const found = useLive((signal) => get("/v1/jobs", {}, signal), []);
   return html`<h1 tabindex="-1">Jobs</h1>
-    <${Loaded} of=${found}>${({ jobs }) => html`<${Table} caption="Jobs, newest first" rows=${jobs} keyOf=${({ job }) => job}
+    <${Loaded} of=${found}>${({ jobs }) => html`<${Table} caption="Jobs, newest first" partial rows=${jobs} keyOf=${({ job }) => job}
       empty="No job was begun." columns=${[
         { title: "Job", cell: ({ job }) => html`<a href=${link(["jobs", job])}>${job}</a>` },
         { title: "State", cell: ({ state }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}>` },

@@ -1,7 +1,7 @@
 // One message: what it is, its life drawn as a line, its body when asked for, and what can be done.
 import {
   Ask, Copy, DueField, Facts, get, html, length, link, Loaded, number, parseTime, stamp, State, Tag,
-  Time, TopicHead, topicPath, useApp, useLive, useRef, useState, write,
+  Time, topicPath, useApp, useLive, useRef, useState, write,
 } from "../parts/all.js";
 import { Body } from "../parts/body.js";
 import { Waits } from "../parts/late.js";
@@ -32,8 +32,7 @@ export function Message({ names: { ns, topic, id }, query: { group = "" } }) {
   const mayChange = !follows && session.may("change", ns, topic);
   const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} id=${id} path=${path}
     onClose=${close} onDone=${found.refresh} ...${more} />`);
-  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["messages", id]} group=${group} />
-    <h2>Message <span class="id">${id}</span></h2>
+  return html`<h2>Message <span class="id">${id}</span></h2>
     <${Loaded} of=${found}>${(message) => html`
       <div class="bar"><${State} of=${message.state} />${message.cause && message.state !== "leased" && html`<${Tag} tone="warn">${message.cause}</${Tag}>`}
         ${mayChange && CHANGEABLE.has(message.state) && html`

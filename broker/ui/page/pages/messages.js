@@ -2,7 +2,7 @@
 // number of messages; bodies are not read.
 import {
   change, counted, Failure, Field, get, go, html, link, Loaded, number, Pager, parseTime,
-  State, STATES, Table, timed, TopicHead, topicPath, useApp, useLive, useState,
+  State, STATES, Table, timed, topicPath, useApp, useLive, useState,
 } from "../parts/all.js";
 import { Bulk } from "./bulk.js";
 
@@ -29,8 +29,7 @@ export function Messages({ names: { ns, topic }, query }) {
     [path, JSON.stringify(query)]);
   const bulk = (action) => show((close) => html`<${Bulk} ns=${ns} topic=${topic} action=${action} query=${query} onClose=${close} />`);
   const mayChange = !follows && session.may("change", ns, topic);
-  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["messages"]} group=${group} />
-    <${Search} ns=${ns} topic=${topic} query=${query} key=${JSON.stringify(query)} />
+  return html`<${Search} ns=${ns} topic=${topic} query=${query} key=${JSON.stringify(query)} />
     <${Failure} error=${wrong} />
     ${mayChange && html`<div class="bar" role="group" aria-label="With all messages that match">
       <span>All that match:</span>

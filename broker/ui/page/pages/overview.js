@@ -3,9 +3,7 @@ import {
   bytes, counted, Facts, get, html, link, Loaded, noteNow, number, State, Table, Tag, timed,
   useApp, useEffect, useLive, useState,
 } from "../parts/all.js";
-import { Lines } from "../parts/chart.js";
-import { Slots } from "../parts/forecast.js";
-import { Heat } from "../parts/heat.js";
+import { Heat, Lines, Slots } from "../parts/chart.js";
 
 const POINTS_MAX = 300;
 /** The broker copies seconds of this many messages in advance. */

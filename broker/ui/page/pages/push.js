@@ -1,7 +1,6 @@
 // Push targets of a topic's groups: where messages are pushed to, and why they are not.
 import {
-  Ask, Facts, get, html, link, Loaded, number, Table, Tag, Time, TopicHead, topicPath, useApp,
-  useLive,
+  Ask, Facts, get, html, link, Loaded, number, Table, Tag, Time, topicPath, useApp, useLive,
 } from "../parts/all.js";
 
 const MEANT = {
@@ -12,25 +11,16 @@ const MEANT = {
   disabled: ["bad", "disabled"],
 };
 
-/** The target of each group that has one, with the counts of the group. */
-async function targetsOf(ns, topic, signal) {
-  const [{ targets }, { groups }] = await Promise.all(
-    ["targets", "groups"].map((below) => get(topicPath(ns, topic, below), {}, signal)));
-  const counts = new Map(groups.map((each) => [each.group, each.counts]));
-  return targets.map((target) => ({ ...target, counts: counts.get(target.group) ?? {} }));
-}
-
-export function Push({ names: { ns, topic } }) {
+export function Push({ names: { ns, topic }, groups }) {
   const { session, show, follows } = useApp();
-  const found = useLive((signal) => targetsOf(ns, topic, signal), [ns, topic]);
+  const found = useLive((signal) => get(topicPath(ns, topic, "targets"), {}, signal), [ns, topic]);
   const may = !follows && session.may("admin", ns, topic);
   const ask = (target, on) => show((close) => html`<${Ask} title=${`${on ? "Push" : "Stop pushing"} ${topic}, group ${target.group}`}
     verb=${on ? "Push again" : "Stop pushing"} onClose=${close} onDone=${found.refresh} done=${on ? "Messages are pushed again." : "Nothing is pushed."}
     request=${() => ({ method: "PATCH", path: topicPath(ns, topic, "groups", target.group, "target"), body: { push: on ? "on" : "off" } })}>
     <p>${on ? "Failures so far are forgotten." : "Messages wait, and use up no retries."}</p></${Ask}>`);
-  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["push"]} />
-    <${Loaded} of=${found}>${(targets) => targets.length === 0 ? html`<p>No group of this topic is pushed to a URL.</p>`
-      : targets.map((target) => html`<${Target} key=${target.group} target=${target} ask=${may ? ask : null} />`)}</${Loaded}>`;
+  return html`<${Loaded} of=${found}>${({ targets }) => targets.length === 0 ? html`<p>No group of this topic is pushed to a URL.</p>`
+      : targets.map((target) => html`<${Target} key=${target.group} target=${target} counts=${groups.find(({ group }) => group === target.group)?.counts ?? {}} ask=${may ? ask : null} />`)}</${Loaded}>`;
 }
 
 /** The push targets of all topics. */
@@ -47,7 +37,7 @@ export function AllTargets() {
         { title: "URL", cell: ({ url }) => html`<code>${url}</code>` }]} />`}</${Loaded}>`;
 }
 
-function Target({ target, ask }) {
+function Target({ target, counts, ask }) {
   const failing = target.state === "closed" && target.failing_since_ms > 0;
   const [tone, meaning] = failing ? ["warn", "tries, and fails so far"] : MEANT[target.state] ?? ["", ""];
   const off = target.state === "disabled";
@@ -61,8 +51,8 @@ function Target({ target, ask }) {
       ["Failing since", target.failing_since_ms ? html`<${Time} ms=${target.failing_since_ms} distance />` : undefined],
       ["Open until", target.open_until_ms ? html`<${Time} ms=${target.open_until_ms} distance />` : undefined],
       ["Throttled until", target.throttled_until_ms ? html`<${Time} ms=${target.throttled_until_ms} distance />` : undefined],
-      ["Waiting", number(target.counts.waiting)],
-      ["Ready", number(target.counts.ready)],
+      ["Waiting", number(counts.waiting)],
+      ["Ready", number(counts.ready)],
       ["Form", target.mode],
       ["In flight at most", number(target.concurrency)],
       ["Attempts a second", target.per_second == null ? "any" : number(target.per_second)],

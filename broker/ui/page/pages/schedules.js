@@ -1,7 +1,7 @@
 // The recurring schedules of a topic: what each does in words, its next firings, pause and run now.
 import {
   Ask, Choice, counted, Failure, Field, get, html, link, Loaded, post, Table, Tag, timed,
-  TopicHead, topicPath, useApp, useEffect, useLive, useState, ZONE,
+  topicPath, useApp, useEffect, useLive, useState, ZONE,
 } from "../parts/all.js";
 
 const TONES = { running: "good", paused: "warn", ended: "" };
@@ -30,8 +30,7 @@ export function Schedules({ names: { ns, topic } }) {
         onClick=${() => ask(PauseSchedule, { name, paused: state === "paused" })}>${state === "paused" ? "Resume" : "Pause"}</button>`}
       <button type="button" class="small" aria-label=${`Run now: ${name}`} onClick=${() => ask(RunSchedule, { name })}>Run now</button>`}
     ${may("admin") && html`<button type="button" class="small danger" aria-label=${`Delete ${name}`} onClick=${() => ask(DropSchedule, { name })}>Delete</button>`}`;
-  return html`<${TopicHead} ns=${ns} topic=${topic} at=${["schedules"]} />
-    ${may("admin") && html`<div class="bar"><button type="button" onClick=${() => ask(NewSchedule)}>New schedule</button></div>`}
+  return html`${may("admin") && html`<div class="bar"><button type="button" onClick=${() => ask(NewSchedule)}>New schedule</button></div>`}
     <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules" rows=${schedules} keyOf=${({ schedule }) => schedule}
       empty="There are no schedules." columns=${[...SHOWN,
         { title: "Do", cell: verbs }]} />
@@ -42,7 +41,7 @@ export function Schedules({ names: { ns, topic } }) {
 export function AllSchedules() {
   const found = useLive((signal) => get("/v1/schedules", { limit: 100 }, signal), []);
   return html`<h1 tabindex="-1">Schedules</h1>
-    <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules that fire next" rows=${schedules}
+    <${Loaded} of=${found}>${({ schedules }) => html`<${Table} caption="Schedules that fire next" partial rows=${schedules}
       keyOf=${({ namespace, topic, schedule }) => `${namespace}/${topic}/${schedule}`} empty="There are no schedules." columns=${[
         { title: "Topic", cell: ({ namespace, topic }) => html`<a href=${link(["topics", namespace, topic, "schedules"])}>${topic}</a>` },
         ...SHOWN]} />`}</${Loaded}>`;

@@ -1,5 +1,4 @@
 // The table of pages: each place in the dashboard, its title, and the keys that lead there.
-import { Claims } from "./claims.js";
 import { Dead } from "./dead.js";
 import { Job, Jobs } from "./jobs.js";
 import { Message } from "./message.js";
@@ -10,7 +9,7 @@ import { AllTargets, Push } from "./push.js";
 import { AllSchedules, Schedules } from "./schedules.js";
 import { Topic } from "./topic.js";
 import { Topics } from "./topics.js";
-import { Transactions } from "./transactions.js";
+import { Claims, Transactions } from "./transactions.js";
 
 /**
  * `menu`: its name in the menu; `keys`: how it is reached by keyboard; `right`: without this right

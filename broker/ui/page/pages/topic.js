@@ -1,50 +1,56 @@
 // One topic: its states, rates, consumers, groups, settings, and its load to come.
 import {
   brokerNow, counted, Counts, Facts, get, html, link, Loaded, number, relative, Table, Tag, Time,
-  TopicHead, topicPath, useApp, useLive, write,
+  topicPath, useApp, useLive, write,
 } from "../parts/all.js";
-import { Slots } from "../parts/forecast.js";
+import { Slots } from "../parts/chart.js";
 import { Cause } from "../parts/late.js";
 import { Drop, NewGroup, Pause, Purge, Send, Setting } from "./topic-changes.js";
 
-export function Topic({ names: { ns, topic }, query: { group = "" } }) {
+/** It shows what the caller may read, and says what it leaves out. */
+export function Topic({ names: { ns, topic }, query: { group }, groups }) {
   const { session, show, follows } = useApp();
   const path = topicPath(ns, topic);
+  const mayRead = session.may("read", ns, topic, group || "default");
   const found = useLive(async (signal) => {
-    const [about, stats, groups] = await Promise.all([
-      get(path, {}, signal), get(`${path}/stats`, { group, delay_buckets: false }, signal),
-      get(`${path}/groups`, {}, signal)]);
-    return { about, stats, groups: groups.groups };
-  }, [ns, topic, group]);
-  const forecast = useLive(
-    (signal) => get(`${path}/forecast`, { group, minutes: 60, hours: 48 }, signal),
-    [ns, topic, group]);
-  const may = (right) => !follows && session.may(right, ns, topic);
+    // A topic may have no group at all.
+    const [about, stats] = await Promise.all([
+      session.may("read", ns, topic) && get(path, {}, signal),
+      groups.length > 0 && mayRead && get(`${path}/stats`, { group, delay_buckets: false }, signal)]);
+    return { about, stats };
+  }, [ns, topic, group, groups.length > 0]);
+  const may = (right, of) => !follows && session.may(right, ns, topic, of);
   const ask = (Dialog, more) => show((close) => html`<${Dialog} ns=${ns} topic=${topic} onClose=${close}
     onDone=${found.refresh} ...${more} />`);
-  return html`<${TopicHead} ns=${ns} topic=${topic} group=${group} groups=${found.data?.about.groups ?? []} />
-    <${Loaded} of=${found}>${({ about, stats, groups }) => html`
+  return html`<${Loaded} of=${found}>${({ about, stats }) => html`
       <div class="bar">
         ${about.paused && html`<${Tag} tone="warn">paused</${Tag}>`}
         ${may("send") && html`<button type="button" onClick=${() => ask(Send)}>Send a message</button>`}
-        ${may("change") && html`<button type="button" onClick=${() => ask(Pause, { paused: about.paused })}>${about.paused ? "Resume" : "Pause"}</button>
-          <button type="button" class="danger" onClick=${() => ask(Purge, { group })}>Purge</button>`}
+        ${may("change") && [false, true].map((paused) => (about.paused ?? paused) === paused && html`
+          <button type="button" onClick=${() => ask(Pause, { paused })}>${paused ? "Resume" : "Pause"}</button>`)}
+        ${may("change", group || undefined) && html`<button type="button" class="danger" onClick=${() => ask(Purge, { group })}>Purge</button>`}
         ${may("admin") && html`<button type="button" class="danger" onClick=${() => ask(Drop)}>Delete</button>`}
       </div>
-      <section aria-labelledby="states"><h2 id="states">States</h2>
+      ${stats ? html`<section aria-labelledby="states"><h2 id="states">States</h2>
         <${Counts} counts=${stats.counts} /><${Now} stats=${stats} /></section>
       <section aria-labelledby="consumers"><h2 id="consumers">Consumers</h2><${Consumers} stats=${stats} /></section>
-      <section aria-labelledby="coming"><h2 id="coming">Load to come</h2>
-        <${Loaded} of=${forecast}>${({ minutes, hours, later }) => html`<div class="two">
-          <${Slots} label="Due in the next hour, by minute" slots=${minutes} />
-          <${Slots} label="Due in the next two days, by hour" slots=${hours} /></div>
-          <p>Later: <strong>${number(later)}</strong></p>`}</${Loaded}></section>
-      <section aria-labelledby="groups"><h2 id="groups">Groups</h2>
+      <section aria-labelledby="coming"><h2 id="coming">Load to come</h2><${Coming} path=${path} group=${group} /></section>` : !mayRead && lacks(`on group ${group || "default"}`, "its numbers")}
+      ${(about || groups.length > 0) && html`<section aria-labelledby="groups"><h2 id="groups">Groups</h2>
         <${Groups} ns=${ns} topic=${topic} groups=${groups} />
-        ${may("admin") && html`<button type="button" onClick=${() => ask(NewGroup)}>New group</button>`}</section>
-      <section aria-labelledby="settings"><h2 id="settings">Settings</h2>
-        <${Settings} settings=${about.settings} edit=${may("admin") ? (name, value) => ask(Setting, { name, value }) : null} /></section>
+        ${may("admin") && html`<button type="button" onClick=${() => ask(NewGroup)}>New group</button>`}</section>`}
+      ${about ? html`<section aria-labelledby="settings"><h2 id="settings">Settings</h2>
+        <${Settings} settings=${about.settings} edit=${may("admin") ? (name, value) => ask(Setting, { name, value }) : null} /></section>` : lacks("on all groups", "settings and schedules")}
     `}</${Loaded}>`;
+}
+
+const lacks = (where, what) => html`<p role="note">You lack the right read ${where}: ${what} are not shown.</p>`;
+
+function Coming({ path, group }) {
+  const found = useLive((signal) => get(`${path}/forecast`, { group, minutes: 60, hours: 48 }, signal), [path, group]);
+  return html`<${Loaded} of=${found}>${({ minutes, hours, later }) => html`<div class="two">
+    <${Slots} label="Due in the next hour, by minute" slots=${minutes} />
+    <${Slots} label="Due in the next two days, by hour" slots=${hours} /></div>
+    <p>Later: <strong>${number(later)}</strong></p>`}</${Loaded}>`;
 }
 
 function Now({ stats }) {

@@ -1,6 +1,7 @@
-// Transactions: open ones, those being published, and the newest that ended.
+// Transactions: open ones, those being published, and the newest that ended. Claims of a topic that
+// have not ended.
 import {
-  Ask, bytes, counted, get, html, Loaded, number, Table, Tag, timed, useApp, useLive,
+  Ask, bytes, counted, get, html, Loaded, number, Table, Tag, timed, topicPath, useApp, useLive,
 } from "../parts/all.js";
 
 const TONES = { open: "", committed: "good", aborted: "warn", expired: "warn" };
@@ -15,7 +16,7 @@ export function Transactions() {
   return html`<h1 tabindex="-1">Transactions</h1>
     <${Loaded} of=${found}>${({ transactions, counts }) => html`
       <p>${number(counts.open)} open, ${number(counts.publishing)} being published, ${number(counts.ended)} ended.</p>
-      <${Table} caption="Transactions" rows=${transactions} keyOf=${({ transaction }) => transaction} empty="There are no transactions." columns=${[
+      <${Table} caption="Transactions" partial rows=${transactions} keyOf=${({ transaction }) => transaction} empty="There are no transactions." columns=${[
         { title: "Transaction", cell: ({ transaction }) => html`<code>${transaction}</code>` },
         { title: "State", cell: ({ state }) => html`<${Tag} tone=${TONES[state]}>${state}</${Tag}>` },
         counted("Rows", "rows"),
@@ -26,4 +27,15 @@ export function Transactions() {
         timed("Decided", "decided_at_ms"),
         ...(may ? [{ title: "Do", cell: ({ transaction, state }) => state === "open" && html`<button type="button"
           class="small danger" aria-label=${`Abort ${transaction}`} onClick=${() => abort(transaction)}>Abort</button>` }] : [])]} />`}</${Loaded}>`;
+}
+
+export function Claims({ names: { ns, topic } }) {
+  const found = useLive((signal) => get(topicPath(ns, topic, "claims"), {}, signal), [ns, topic]);
+  return html`<${Loaded} of=${found}>${({ claims }) => html`<${Table} caption="Claims" partial rows=${claims} keyOf=${({ claim, group }) => `${group} ${claim}`}
+      empty="There are no open claims." columns=${[
+        { title: "Claim", cell: ({ claim }) => claim },
+        { title: "Group", cell: ({ group }) => group },
+        { title: "State", cell: ({ state }) => html`<${Tag}>${state}</${Tag}>` },
+        counted("Messages", "n"),
+        timed("Leased until", "lease_until_ms")]} />`}</${Loaded}>`;
 }

@@ -9,5 +9,4 @@ export { html, useEffect, useRef, useState } from "../core/view.js";
 export { Ask, Choice, Dialog, DueField, Field } from "./dialog.js";
 export { Failure, Loaded } from "./failure.js";
 export { counted, Facts, Pager, Table, timed } from "./table.js";
-export { TopicHead } from "./topic-head.js";
 export { bytes, Copy, Counts, number, State, STATES, Tag, Time } from "./values.js";

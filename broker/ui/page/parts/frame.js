@@ -1,8 +1,10 @@
-// What is around each page: menu, clock, switches, calls.
+// What is around each page: menu, clock, switches, calls, help for the keys.
 import { html, useEffect, useState } from "../core/view.js";
 import { calls, curlOf, onCalls } from "../core/api.js";
+import { bindings } from "../core/keys.js";
 import { setLive, useIsLive } from "../core/live.js";
 import { isUtc, setUtc, stamp, useZone, ZONE } from "../core/time.js";
+import { Dialog } from "./dialog.js";
 import { Copy } from "./values.js";
 
 export function Menu({ pages, at, session }) {
@@ -35,3 +37,8 @@ export function Calls({ needsToken }) {
   return html`<details class="calls"><summary>Calls of this page (${list.length})</summary><ul>${list.map((each) => html`
     <li key=${each.method + each.url}><code>${each.method} ${each.url}</code> <${Copy} label="Copy as curl" text=${curlOf(each, needsToken)} /></li>`)}</ul></details>`;
 }
+
+/** The keys that work on this page. */
+export const Help = ({ onClose }) => html`<${Dialog} title="Keys" onClose=${onClose}>
+  <dl class="keys">${bindings().map(([keys, doc]) => html`<div key=${keys}><dt><kbd>${keys}</kbd></dt><dd>${doc}</dd></div>`)}</dl>
+  <button type="button" class="main" onClick=${onClose}>Close</button></${Dialog}>`;

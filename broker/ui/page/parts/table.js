@@ -1,6 +1,7 @@
 // A table of rows: sortable where the page says so, readable by screen readers, scrolled by itself
 // on narrow screens.
 import { link } from "../core/router.js";
+import { useApp } from "../core/session.js";
 import { html } from "../core/view.js";
 import { number, Time } from "./values.js";
 
@@ -11,9 +12,11 @@ export const timed = (title, name) => ({ title, cell: (row) => html`<${Time} ms=
 /**
  * @param {{caption: string, columns: Array<{title: any, cell: Function, sort?: string,
  *   number?: boolean}>, rows: any[], keyOf: (row: any) => any, empty?: string,
- *   sort?: {by: string, up: boolean}, onSort?: (by: string) => void}} props
+ *   sort?: {by: string, up: boolean}, onSort?: (by: string) => void,
+ *   partial?: boolean}} props `partial`: the broker leaves out what the caller may not read
  */
-export function Table({ caption, columns, rows, keyOf, empty = "Nothing here.", sort, onSort }) {
+export function Table({ caption, columns, rows, keyOf, empty = "Nothing here.", sort, onSort, partial }) {
+  const isPart = partial && !useApp().session.may("read", "", "");
   const heading = ({ title, sort: name, number: right }) => {
     const by = name && sort?.by === name;
     const aria = by ? (sort.up ? "ascending" : "descending") : undefined;
@@ -28,7 +31,7 @@ export function Table({ caption, columns, rows, keyOf, empty = "Nothing here.", 
     <thead><tr>${columns.map(heading)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${keyOf(row)}>${columns.map(({ cell, number: right }) => html`
       <td class=${right && "number"}>${cell(row)}</td>`)}</tr>`)}${
-      rows.length === 0 && html`<tr><td colspan=${columns.length} class="none">${empty}</td></tr>`}</tbody>
+      rows.length === 0 && html`<tr><td colspan=${columns.length} class="none">${empty}${isPart && " What you may not read is left out."}</td></tr>`}</tbody>
   </table></div>`;
 }
 

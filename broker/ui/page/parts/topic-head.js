@@ -1,23 +1,39 @@
-// The head of each page about a topic: where it is, its other pages, and its group.
+// The frame of each page about a topic: where it is, its other pages, and the group that it shows.
 import { html } from "../core/view.js";
+import { get, topicPath } from "../core/api.js";
+import { useLive } from "../core/live.js";
 import { change, link } from "../core/router.js";
+import { useApp } from "../core/session.js";
 
-const PAGES = [
-  ["Summary", []], ["Messages", ["messages"]], ["Dead letters", ["dead"]],
-  ["Schedules", ["schedules"]], ["Push", ["push"]], ["Claims", ["claims"]],
+/** Title, part of the path, and whether the page shows one group. */
+const TABS = [
+  ["Summary", "", true], ["Messages", "messages", true], ["Dead letters", "dead", true],
+  ["Schedules", "schedules"], ["Push", "push"], ["Claims", "claims"],
 ];
 
-export function TopicHead({ ns, topic, at = [], group = "", groups = [] }) {
-  const here = at.join("/");
-  return html`<div>
-    <p class="crumbs"><a href=${link(["topics"], { ns: ns === "default" ? "" : ns })}>Topics</a>${
+/** A page, in the group of the link, or else in the default group, or the first one if there is none
+ *  that the caller may read. */
+export function OfTopic({ place: { page, names }, query }) {
+  const { ns, topic } = names;
+  const { session } = useApp();
+  const { data, error } = useLive((signal) => get(topicPath(ns, topic, "groups"), {}, signal), [ns, topic]);
+  const groups = data?.groups ?? [];
+  const all = groups.map((each) => each.group);
+  const group = query.group || (all.includes("default") ? "" : all[0] ?? "");
+  const here = page.path.split("/").slice(4).join("/");
+  const shown = {
+    schedules: session.may("read", ns, topic),
+    push: [undefined, ...all].some((each) => session.may("admin", ns, topic, each)),
+  };
+  return html`<p class="crumbs"><a href=${link(["topics"], { ns: ns === "default" ? "" : ns })}>Topics</a>${
       ns !== "default" && html` / ${ns}`}</p>
     <h1 tabindex="-1">${topic}</h1>
-    <nav aria-label="Topic" class="tabs">${PAGES.map(([title, below]) => html`
-      <a key=${title} href=${link(["topics", ns, topic, ...below], { group })}
-        aria-current=${below.join("/") === here ? "page" : undefined}>${title}</a>`)}</nav>
-    ${groups.length > 1 && html`<p><label for="group">Group</label> <select id="group" value=${group || groups[0]}
-      onChange=${(event) => change({ group: event.target.value, cursor: "" })}>${groups.map((each) => html`
-        <option key=${each} value=${each} selected=${each === (group || groups[0])}>${each}</option>`)}</select></p>`}
-  </div>`;
+    <nav aria-label="Topic" class="tabs">${TABS.map(([title, at]) => shown[at] !== false && html`
+      <a key=${title} href=${link(["topics", ns, topic, ...(at ? [at] : [])], { group })}
+        aria-current=${at === here ? "page" : undefined}>${title}</a>`)}</nav>
+    ${all.length > 1 && TABS.some(([, at, one]) => one && at === here.split("/")[0]) && html`<p><label for="group">Group</label> <select id="group" value=${group || "default"}
+      onChange=${(event) => change({ group: event.target.value, cursor: "" })}>${all.map((each) => html`
+        <option key=${each} value=${each} selected=${each === (group || "default")}>${each}</option>`)}</select></p>`}
+    ${data || error ? html`<${page.view} names=${names} query=${{ ...query, group }} groups=${groups} />`
+      : html`<p role="status">Reading…</p>`}`;
 }
