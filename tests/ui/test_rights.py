@@ -1,4 +1,4 @@
-"""What each page shows to callers with few rights: what they allow, and in words what they do not."""
+"""What pages show to callers with few rights: what they allow, and in words what they do not."""
 
 from __future__ import annotations
 

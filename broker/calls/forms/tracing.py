@@ -53,8 +53,8 @@ async def traces_of(
 def failures_of(
     state: EngineState, topic: Topic, group: Group, found: Sequence[FoundMessage], *, told: bool
 ) -> list[dict[str, Any]]:
-    """`reason` and `failures` of each message: why the last failed attempt at it failed (None if its
-    consumer did not say so), and all failed attempts that are kept. `told` = whether with the
+    """`reason` and `failures` of each message: why the last failed attempt at it failed (None if
+    its consumer did not say so), and all failed attempts that are kept. `told` = whether with the
     reasons.
     """
     origins = np.array([each.origin for each in found], np.int64)

@@ -289,8 +289,8 @@ def test_dead_letters(broker: Any, topic: str) -> None:
 
 
 def test_the_reason_is_that_of_the_last_failure(broker: Any, topic: str) -> None:
-    """An earlier attempt gave a reason; the last one, whose lease expired, gave none. It was that of
-    any attempt, which the counts by reason contradicted.
+    """An earlier attempt gave a reason; the last one, whose lease expired, gave none. It was
+    that of any attempt, which the counts by reason contradicted.
     """
     path = f"/v1/topics/{topic}"
     broker.call("PUT", path, {"max_retry": 1, "backoff": {"first_ms": 0}})
