@@ -9,9 +9,16 @@ import { Failure } from "./failure.js";
 export function Dialog({ title, onClose, children }) {
   const own = useRef(null);
   useEffect(() => {
-    own.current.showModal();
+    const dialog = own.current;
+    dialog.showModal();
+    dialog.addEventListener("close", onClose);
+    return () => {
+      dialog.removeEventListener("close", onClose);
+      // This gives the focus back to what opened it.
+      dialog.close();
+    };
   }, []);
-  return html`<dialog ref=${own} aria-labelledby="dialog-title" onClose=${onClose}>
+  return html`<dialog ref=${own} aria-labelledby="dialog-title">
     <h2 id="dialog-title">${title}</h2>${children}</dialog>`;
 }
 
