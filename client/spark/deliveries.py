@@ -47,10 +47,14 @@ def broker_now_ms(http: BrokerHttp) -> int:
 class StagedDelivery:
     """Two phases: tasks stage parts, the driver commits the parts of the successful attempts."""
 
-    def __init__(self, options: Options, http: BrokerHttp, producer: str) -> None:
+    def __init__(
+        self, options: Options, http: BrokerHttp, producer: str, *, marks: bool = False
+    ) -> None:
+        """`marks`: whether the rows of a load with a txnAppId are compared, not only counted."""
         self._options = options
         self._http = http
         self._producer = producer
+        self._marks = marks and options.txn_app_id is not None
         self.transactions = Transactions(options, http)
 
     def load(
@@ -61,7 +65,7 @@ class StagedDelivery:
         With a txnAppId, all rows are read in any case: the driver compares them with those that
         were committed under the name.
         """
-        total = RowSum()
+        total = RowSum(adds=self._marks)
         if self._options.txn_app_id is not None:
             batches = total.watch(batches)
         if transaction.state == COMMITTED:
@@ -112,11 +116,7 @@ class StagedDelivery:
                 "ended meanwhile; run the load again (option txnTtlMs: the time to expiry)"
             )
         (name,) = names
-        marker = None
-        if transaction is not None and self._options.txn_app_id is not None:
-            # Not of a stream: Spark makes other random ids when it repeats a micro-batch, which
-            # would never pass then, and each batch would take two more calls.
-            marker = marker_of(name, sum(each.sum for each in staged))
+        marker = marker_of(name, sum(each.sum for each in staged)) if self._marks else None
         if any(each.state == COMMITTED for each in staged):
             same = marker is None or self.transactions.is_marked(marker)
             return self._already(name, staged, same=same)

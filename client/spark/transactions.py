@@ -61,6 +61,7 @@ class Staged(WriterCommitMessage):
     seen: int = 0
     """Rows of the DataFrame, counted if the load has a txnAppId; see `same_rows`."""
     sum: int = 0
+    """The sum of the hashes of these rows, in a batch write."""
     results: dict[str, int] = field(default_factory=dict)
     """With delivery=direct: rows by the broker's result."""
 

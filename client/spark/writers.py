@@ -43,7 +43,8 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
         self._base_ms = broker_now_ms(self._http)
         self._staged: StagedDelivery | None = None
         if options.staged:
-            self._staged = StagedDelivery(options, self._http, f"spark-{uuid.uuid4()}")
+            producer = f"spark-{uuid.uuid4()}"
+            self._staged = StagedDelivery(options, self._http, producer, marks=True)
             self._transaction = self._staged.transactions.begin(self._name)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -85,6 +86,8 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
         check_sink_schema(schema, options)
         self._options = options
         self._http = BrokerHttp(options)
+        # Without marks: Spark makes other random ids when it repeats a micro-batch, which would
+        # never pass then, and each batch would take two more calls.
         self._staged = StagedDelivery(options, self._http, f"spark-{uuid.uuid4()}")
 
     def check_broker(self) -> None:
