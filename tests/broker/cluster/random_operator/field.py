@@ -131,7 +131,7 @@ class Field:
             sound,
             "the nodes are not sound",
             SETTLE_S,
-            lambda: str(self.nodes.lacking(self.members)),
+            lambda: f"{self.nodes.lacking(self.members)}; {self.nodes.calm_status()}",
             lambda: self.nodes.lag_bytes(self.members),
         )
 
