@@ -29,7 +29,7 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import RealMachine
 from delaylog.broker.verify import verify_folder
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.layout import STATE_ENTRY
+from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY
 from tests.broker.cluster.real.disks import DiskCrashed, ThreadedDisk
 from tests.broker.cluster.real.network import MemoryTransport, Network
 
@@ -242,8 +242,12 @@ async def at_rest(lives: list[Life]) -> None:
             await background.finished()
 
 
-def contents(life: Life) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
-    """Of each hour: rows, records and the states of every group."""
+Contents = tuple[bytes, bytes, list[bytes]]
+"""Rows and records of an hour, and the states of every group."""
+
+
+def contents(life: Life) -> dict[int, Contents]:
+    """Of each hour."""
     engine: Any = life.node.engine
     hours = engine.state.hours
     engine.run_inline(hours.border.bring_near(max(hours.counts, default=0)))
@@ -264,16 +268,17 @@ def contents(life: Life) -> dict[int, tuple[bytes, bytes, list[bytes]]]:
     return out
 
 
-def unlike_states(one: list[bytes], other: list[bytes]) -> list[tuple[int, Any, Any]]:
-    """(row, state here, state there) of those that differ, by `contents` of two members."""
-    return [
-        (at + 1, *(states[at] for states in pair))
-        for pair in zip(
-            *([np.frombuffer(group, STATE_ENTRY) for group in groups] for groups in (one, other)),
-            strict=True,
-        )
-        for at in np.flatnonzero(pair[0] != pair[1]).tolist()
-    ]
+def unlike(one: Contents, other: Contents) -> list[tuple[int, Any, Any]]:
+    """(number, row or state here, the same there) of those that differ in an hour."""
+    pairs = [(one[0], other[0], INDEX_ENTRY)]
+    pairs += [(*pair, STATE_ENTRY) for pair in zip(one[2], other[2], strict=True)]
+    out = []
+    for here, there, layout in pairs:
+        both = [np.frombuffer(each, layout) for each in (here, there)]
+        size = min(map(len, both))
+        at = np.flatnonzero(both[0][:size] != both[1][:size]).tolist()
+        out += [(n + 1, both[0][n].item(), both[1][n].item()) for n in at[:5]]
+    return out
 
 
 async def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -295,6 +300,6 @@ __all__ = [
     "cluster",
     "contents",
     "damage",
-    "unlike_states",
+    "unlike",
     "until",
 ]

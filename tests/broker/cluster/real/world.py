@@ -20,7 +20,7 @@ from delaylog.storage.layout import MessageState
 from tests.broker.cluster.real.book import Message, Violation
 from tests.broker.cluster.real.clients import TOPIC, Clients
 from tests.broker.cluster.real.lives import SIZE
-from tests.broker.cluster.real.members import Life, at_rest, contents, damage, unlike_states, until
+from tests.broker.cluster.real.members import Life, at_rest, contents, damage, unlike, until
 from tests.broker.cluster.real.troubles import Troubles
 
 SETTINGS = TopicSettings(
@@ -188,7 +188,7 @@ class World(Troubles, Clients):
             for hour in one.keys() & hours[0].keys():
                 if one[hour] != hours[0][hour]:
                     parts = [a == b for a, b in zip(one[hour], hours[0][hour], strict=True)]
-                    which = unlike_states(one[hour][2], hours[0][hour][2])
+                    which = unlike(one[hour], hours[0][hour])
                     raise Violation(
                         f"hour {hour} differs in rows, records, states: {parts}; {which}"
                     )
