@@ -61,6 +61,17 @@ def test_the_search_follows_links(broker: Broker, look: Any, many: str) -> None:
     expect(field).to_have_value("01.e")
 
 
+def test_a_place_that_changes_before_the_page_listens_is_shown(broker: Broker, look: Any) -> None:
+    """Its first drawing is followed at once by another place, as by a quick hand or a script."""
+    window: Looking = look(broker.url)
+    window.page.add_init_script(
+        "new MutationObserver((_, observer) => { if (!document.querySelector('nav')) return;"
+        " observer.disconnect(); location.hash = '#/topics'; })"
+        ".observe(document, { childList: true, subtree: true })"
+    )
+    window.at("/").sees("Topics of default")
+
+
 def test_a_topic_is_made_and_dropped(broker: Broker, look: Any, topic: str) -> None:
     window: Looking = look(broker.url).at("/topics").press("New topic")
     window.fill(Name=topic).confirm("Make it").sees("Load to come")

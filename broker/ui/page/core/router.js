@@ -59,6 +59,8 @@ export function useHere() {
   useEffect(() => {
     const moved = () => setPlace(here());
     addEventListener("hashchange", moved);
+    // It may have changed since the first drawing.
+    moved();
     return () => removeEventListener("hashchange", moved);
   }, []);
   return place;
