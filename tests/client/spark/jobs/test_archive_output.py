@@ -33,19 +33,6 @@ def ended(folder: Path, hours: int = 1, seed: int = 7) -> Path:
     return folder
 
 
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Hours that were written, in order."""
-    out: list[str] = []
-
-    def write(_spark: Any, _options: Any, _output: Path, hours: list[int]) -> dict[str, Any]:
-        out.extend(hour_name(hour) for hour in hours)
-        return {hour_name(hour): {"rows": 1, "checksum": "0", "files": []} for hour in hours}
-
-    monkeypatch.setattr(archive, "_archive", write)
-    return out
-
-
 def run(folder: Path, output: Path, *more: str) -> dict[str, Any]:
     words = ["archive", str(folder), str(output), *more]
     return archive.run(None, make_parser().parse_args(words))

@@ -59,19 +59,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
         broker.kill()
 
 
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Hours that were written, in order."""
-    out: list[str] = []
-
-    def write(_spark: Any, _options: Any, _output: Path, hours: list[int]) -> dict[str, Any]:
-        out.extend(hour_name(hour) for hour in hours)
-        return {hour_name(hour): {"rows": 1, "checksum": "0", "files": []} for hour in hours}
-
-    monkeypatch.setattr(archive, "_archive", write)
-    return out
-
-
 def words(broker: Broker, output: Path, *more: str) -> Namespace:
     said = ["archive", str(broker.data_dir), str(output), "--endpoint", broker.url, "--release"]
     return make_parser().parse_args([*said, *more])
