@@ -391,8 +391,7 @@ class Selection:
         out = HandOut(self.now_ms, refs, rows, attempts, records, self.parked)
         state.series.lateness_of(self.topic).note_handed_out(due_ms, out, retries=same != 1)
         state.latest.note((self.topic.number, self.group.number), earliest_ms, out)
-        tap = state.taps.by_topic.get(self.topic.number)
-        if tap is not None:
+        if (tap := state.taps.by_topic.get(self.topic.number)) is not None:
             names = list(chain.from_iterable(map(repeat, self.consumers, counts)))
             names = names or list(self.consumers[:1])
             tap.note(self.group.name, rows, attempts, records, names, self.now_ms)
