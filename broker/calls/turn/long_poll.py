@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from delaylog.broker.calls.named_groups import the_group
@@ -10,8 +12,8 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.receives import waiting_key
 from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Masks
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.engine.state import EngineState
 from delaylog.broker.host.waiters import TopicKey
 
 GATE_SECONDS: Final = 0.25
@@ -23,17 +25,14 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
 
     All waiting goes through `node`, because an embedded broker runs this without an event loop.
     """
-    state = node.engine.state
-    asker = (*topic_key, call.group)
-    _begin_asking(state, topic_key, call.group, node.clock.now_ms())
-    try:
+    with asking(node, topic_key, call.group, asked_masks(call)):
         return await _long_poll(node, topic_key, call)
-    finally:
-        state.timeline.end_asking(asker, node.clock.now_ms())
 
 
-def _begin_asking(state: EngineState, topic_key: TopicKey, group: str, now_ms: int) -> None:
-    """Tell the timeline that a consumer asks, so that it knows when none did."""
+@contextmanager
+def asking(node: ServingNode, topic_key: TopicKey, group: str, masks: Masks) -> Iterator[None]:
+    """Tell the timeline that a consumer asks meanwhile, so that it knows when none did."""
+    state = node.engine.state
     topic = state.topics.get(topic_key)
     found = None if topic is None else topic.group(group)
     number, leased, ready = 0, 0, False
@@ -42,7 +41,19 @@ def _begin_asking(state: EngineState, topic_key: TopicKey, group: str, now_ms: i
         leased = state.leases.leased(topic.number, number)
         ready = found.ready_count > 0
     place = (0 if topic is None else topic.number, number)
-    state.timeline.begin_asking((*topic_key, group), place, leased, now_ms, ready=ready)
+    timeline, key = state.timeline, (*topic_key, group)
+    timeline.begin_asking(key, place, leased, node.clock.now_ms(), ready=ready, masks=masks)
+    try:
+        yield
+    finally:
+        timeline.end_asking(key, node.clock.now_ms(), masks)
+
+
+def asked_masks(call: ReceiveCall) -> Masks:
+    """Which messages a receive asks for."""
+    if call.ids is not None:
+        return IDS
+    return EVERYTHING if call.only is None else call.only.masks
 
 
 async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:

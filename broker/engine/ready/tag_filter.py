@@ -49,6 +49,11 @@ class TagFilter:
             raise BadRequestError(_LIMITS, field="tags")
         return cls(frozenset(map(_tag, tags)), mode)
 
+    @property
+    def masks(self) -> tuple[int, ...]:
+        """A message may match if its mask contains one of these."""
+        return tuple(map(int, self._masks))
+
     def mask_match(self, tag_masks: npt.NDArray[np.uint64]) -> Mask:
         """Rows that may match, by the masks of their tags."""
         first, *others = self._masks
