@@ -35,10 +35,10 @@ def bounded_by(state: EngineState, topic: Topic, group: Group, now_ms: int) -> s
     key = topic.namespace, topic.name, group.name
     asked = timeline.asking(key)
     gate = group.made_gate
-    if gate is not None and gate.parking.parks and (asked or not group.has_ready):
+    parks = gate is not None and gate.parking.parks
+    if parks and (asked or not group.has_ready):
         return "key"
     wanted = timeline.asked_for(key, now_ms)
-    parked = gate is not None and gate.parked > 0
-    if wanted and not parked and wanted <= {IDS} | group.ready.filters_left_out():
+    if wanted and not parks and wanted <= {IDS} | group.ready.filters_left_out():
         return "filtered_out"
     return "slow_consumers" if leased else "no_consumers"
