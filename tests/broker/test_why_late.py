@@ -136,7 +136,7 @@ def test_consumers_that_ask_for_other_tags(broker: Any, topic: str, wait_ms: int
 def test_a_claim(broker: Any, topic: str) -> None:
     """It has half of the messages under lease: the others wait for it."""
     path = f"/v1/topics/{topic}"
-    messages = [{"body": "x", "id": id} for id in "abcd"]
+    messages = [{"body": "x", "id": each} for each in "abcd"]
     broker.post(f"{path}/messages", messages)
     assert broker.call("POST", f"{path}/claims/c", {"max": 2}).status == 200
     time.sleep(1.0)

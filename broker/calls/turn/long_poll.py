@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from delaylog.broker.calls.named_groups import the_group
@@ -13,6 +11,7 @@ from delaylog.broker.calls.turn.receives import waiting_key
 from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Masks
+from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import TopicKey
 
@@ -25,15 +24,21 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
 
     All waiting goes through `node`, because an embedded broker runs this without an event loop.
     """
-    with asking(node, topic_key, call.group, asked_masks(call)):
+    masks = EVERYTHING if call.only is None else call.only.masks
+    if call.ids is not None:
+        masks = IDS
+    timeline, asker = node.engine.state.timeline, (*topic_key, call.group)
+    begin_asking(node, asker, masks)
+    try:
         return await _long_poll(node, topic_key, call)
+    finally:
+        timeline.end_asking(asker, node.clock.now_ms(), masks)
 
 
-@contextmanager
-def asking(node: ServingNode, topic_key: TopicKey, group: str, masks: Masks) -> Iterator[None]:
-    """Tell the timeline that a consumer asks meanwhile, so that it knows when none did."""
-    state = node.engine.state
-    topic = state.topics.get(topic_key)
+def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks) -> None:
+    """Tell the timeline that a consumer asks, so that it knows when none did; and for what."""
+    state, (namespace, name, group) = node.engine.state, asker
+    topic = state.topics.get((namespace, name))
     found = None if topic is None else topic.group(group)
     number, leased, ready = 0, 0, False
     if topic is not None and found is not None:
@@ -41,19 +46,8 @@ def asking(node: ServingNode, topic_key: TopicKey, group: str, masks: Masks) -> 
         leased = state.leases.leased(topic.number, number)
         ready = found.ready_count > 0
     place = (0 if topic is None else topic.number, number)
-    timeline, key = state.timeline, (*topic_key, group)
-    timeline.begin_asking(key, place, leased, node.clock.now_ms(), ready=ready, masks=masks)
-    try:
-        yield
-    finally:
-        timeline.end_asking(key, node.clock.now_ms(), masks)
-
-
-def asked_masks(call: ReceiveCall) -> Masks:
-    """Which messages a receive asks for."""
-    if call.ids is not None:
-        return IDS
-    return EVERYTHING if call.only is None else call.only.masks
+    now_ms = node.clock.now_ms()
+    state.timeline.begin_asking(asker, place, leased, now_ms, ready=ready, masks=masks)
 
 
 async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:

@@ -9,7 +9,7 @@ before `since_ms`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 Masks: TypeAlias = tuple[int, ...]
@@ -60,6 +60,10 @@ class _Asker:
         self.calls = 0
         self.gaps: list[Gap] = []
 
+    def gap(self, busy_ms: int, now_ms: int) -> Gap:
+        """The gap since the last call."""
+        return Gap(self.asked_ms, max(busy_ms, self.asked_ms), now_ms)
+
 
 class Demand:
     """The calls of one group, since the first one that did not ask for everything."""
@@ -72,18 +76,18 @@ class Demand:
             anyone = self._askers[EVERYTHING] = _Asker(since_ms if calls else asked_ms)
             anyone.calls = calls
 
-    def begin(self, masks: Masks, gap: Callable[[int], Gap], now_ms: int, gap_min_ms: int) -> None:
-        """A call asks. `gap` makes the gap since a time; shorter ones than `gap_min_ms` are not
-        kept.
+    def begin(self, masks: Masks, busy_ms: int, now_ms: int, gap_min_ms: int) -> None:
+        """A call asks. Messages of the group were under lease until `busy_ms`. Shorter gaps than
+        `gap_min_ms` are not kept.
         """
         asker = self._askers.get(masks)
         if asker is None:
             if masks != EVERYTHING and not self._room():
-                self.begin(EVERYTHING, gap, now_ms, gap_min_ms)
+                self.begin(EVERYTHING, busy_ms, now_ms, gap_min_ms)
                 return
             asker = self._askers[masks] = _Asker(now_ms)
         elif not asker.calls and now_ms - asker.asked_ms >= gap_min_ms:
-            asker.gaps.append(gap(asker.asked_ms))
+            asker.gaps.append(asker.gap(busy_ms, now_ms))
             del asker.gaps[:-GAPS_MAX]
         asker.calls += 1
 
@@ -126,13 +130,15 @@ class Demand:
             return set()
         return {each for each, asked_ms in last.items() if now_ms - asked_ms <= AWAY_MS}
 
-    def absence(self, tag_mask: int, gap: Callable[[int], Gap], now_ms: int) -> Absence:
-        """Why a message with this mask of tags waited for a call, if it was ready all the time."""
+    def absence(self, tag_mask: int, busy_ms: int, now_ms: int) -> Absence:
+        """Why a message with this mask of tags waited for a call, if it was ready all the time.
+        Messages of the group were under lease until `busy_ms`.
+        """
         since_ms, first_ms = self.since_ms, now_ms
         absent = away = unused = [(since_ms, now_ms)]
         busy: list[_Time] = []
         for masks, asker in self._askers.items():
-            gaps = asker.gaps if asker.calls else [*asker.gaps, gap(asker.asked_ms)]
+            gaps = asker.gaps if asker.calls else [*asker.gaps, asker.gap(busy_ms, now_ms)]
             if any(tag_mask & mask == mask for mask in masks):
                 first_ms = min(first_ms, asker.first_ms)
                 absent = _both(absent, _idle(asker, gaps, 0))

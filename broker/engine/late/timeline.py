@@ -10,10 +10,10 @@ says of them (`late_note.py`).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from delaylog.broker.engine.late.demand import EVERYTHING, Demand, Gap, Masks
+from delaylog.broker.engine.late.demand import EVERYTHING, Demand, Masks
 from delaylog.storage.layout import NEVER_MS
 
 GroupKey: TypeAlias = tuple[str, str, str]
@@ -190,8 +190,9 @@ class Timeline:
         whether any message may have waited for it, `masks` = what it asks for.
         """
         calls = self._asking.get(key, 0)
-        asked_ms = 0 if calls else self._asked.pop(key, 0)
+        asked_ms = 0
         if not calls:
+            asked_ms = self._asked.pop(key, 0)
             for span in self._gap(asked_ms, place, leased, now_ms):
                 if ready or _end(span) - span.from_ms >= IDLE_MIN_MS:
                     self.group(key, span.cause, span.from_ms, _end(span))
@@ -200,7 +201,7 @@ class Timeline:
             demand = self._demands.get(key) or Demand(now_ms, calls, asked_ms)
             self._demands[key] = demand
             least_ms = SPAN_MIN_MS if ready else IDLE_MIN_MS
-            demand.begin(masks, self._gaps(place, leased, now_ms), now_ms, least_ms)
+            demand.begin(masks, self._busy_ms(place, leased, now_ms), now_ms, least_ms)
 
     def end_asking(self, key: GroupKey, now_ms: int, masks: Masks = EVERYTHING) -> None:
         """A call has ended, with messages or without."""
@@ -226,26 +227,21 @@ class Timeline:
         demand = self._demands.get(key)
         return set() if demand is None else demand.recent(now_ms)
 
-    def _gaps(self, place: tuple[int, int], leased: int, now_ms: int) -> Callable[[int], Gap]:
-        """Makes the gap since the end of a call: consumers were busy while they held leases."""
-        busy_ms = now_ms if leased else min(self._settled.get(place, 0), now_ms)
-
-        def gap(asked_ms: int) -> Gap:
-            begun = max(asked_ms, self.since_ms)
-            return Gap(begun, max(busy_ms, begun), now_ms)
-
-        return gap
+    def _busy_ms(self, place: tuple[int, int], leased: int, now_ms: int) -> int:
+        """Until when messages of a group were under lease."""
+        return now_ms if leased else min(self._settled.get(place, 0), now_ms)
 
     def _gap(
         self, asked_ms: int, place: tuple[int, int], leased: int, now_ms: int
     ) -> Iterator[Span]:
-        """Nobody has asked since `asked_ms`, 0 = nobody ever has."""
-        begun, busy, until = self._gaps(place, leased, now_ms)(asked_ms)
+        """Nobody has asked since `asked_ms`: consumers were busy as long as they held leases."""
+        begun = max(asked_ms, self.since_ms)
+        busy = self._busy_ms(place, leased, now_ms)
         if busy > begun and asked_ms:
             yield Span(begun, busy, "slow_consumers")
             begun = busy
-        if until > begun:
-            yield Span(begun, until, "no_consumers")
+        if now_ms > begun:
+            yield Span(begun, now_ms, "no_consumers")
 
     # ------------------------------------------------------------------ what is known
 
@@ -269,7 +265,7 @@ class Timeline:
         demand = self._demands.get(key)
         if demand is None:
             return []
-        absence = demand.absence(tag_mask, self._gaps(place, leased, now_ms), now_ms)
+        absence = demand.absence(tag_mask, self._busy_ms(place, leased, now_ms), now_ms)
         causes = ("filtered_out", "slow_consumers", "no_consumers")
         parts = zip(causes, absence, strict=True)
         return [Span(*time, cause) for cause, times in parts for time in times]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.engine.late import demand as module
-from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Demand, Gap, Masks
+from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Demand, Masks
 
 A, B, BOTH = (1,), (2,), (1, 2)
-BUSY, USED, AWAY = 3, 5, 15
+BUSY, USED, AWAY = 7, 5, 15
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,9 +33,9 @@ class Call(NamedTuple):
     until_ms: int
 
 
-def gaps(now_ms: int) -> Callable[[int], Gap]:
-    """After each call messages are under lease for `BUSY`."""
-    return lambda asked_ms: Gap(asked_ms, min(asked_ms + BUSY, now_ms), now_ms)
+def busy_ms(now_ms: int) -> int:
+    """When messages last left their leases: at each multiple of `BUSY`."""
+    return now_ms - now_ms % BUSY
 
 
 def played(calls: list[Call], now_ms: int) -> Demand | None:
@@ -50,7 +49,7 @@ def played(calls: list[Call], now_ms: int) -> Demand | None:
         if what == 1 and demand is None and masks != EVERYTHING:
             demand = Demand(at_ms, open_, asked_ms)
         if demand is not None and what == 1:
-            demand.begin(masks, gaps(at_ms), at_ms, 0)
+            demand.begin(masks, busy_ms(at_ms), at_ms, 0)
         elif demand is not None:
             demand.end(masks, at_ms)
         open_ += 1 if what == 1 else -1
@@ -64,28 +63,30 @@ class Seen(NamedTuple):
     ever: bool
     asks: bool
     ago_ms: int
+    busy: bool
 
 
-def seen(calls: list[Call], masks: Masks, at_ms: int) -> Seen:
+def seen(calls: list[Call], masks: Masks, at_ms: int, now_ms: int) -> Seen:
     mine = [call for call in calls if call.masks == masks and call.from_ms <= at_ms]
+    later = [call.from_ms for call in calls if call.masks == masks and call.from_ms > at_ms]
     asks = any(at_ms < call.until_ms for call in mine)
     ago_ms = at_ms - max((call.until_ms for call in mine if call.until_ms <= at_ms), default=at_ms)
-    return Seen(bool(mine), asks, ago_ms)
+    return Seen(bool(mine), asks, ago_ms, at_ms < busy_ms(min(later, default=now_ms)))
 
 
-def cause(calls: list[Call], tag_mask: int, at_ms: int) -> set[int]:
+def cause(calls: list[Call], tag_mask: int, at_ms: int, now_ms: int) -> set[int]:
     """Which of the three lists of an absence have a moment."""
     ours, others = [], []
     for masks in {call.masks for call in calls}:
         takes = any(tag_mask & mask == mask for mask in masks)
-        (ours if takes else others).append(seen(calls, masks, at_ms))
+        (ours if takes else others).append(seen(calls, masks, at_ms, now_ms))
     out = set()
     if all(not one.ever or (not one.asks and one.ago_ms >= AWAY) for one in ours) and any(
         one.ever and (one.asks or one.ago_ms < USED) for one in others
     ):
         out.add(0)
     if any(one.ever for one in ours) and not any(one.asks for one in ours):
-        out.add(1 if any(one.ever and one.ago_ms < BUSY for one in ours) else 2)
+        out.add(1 if any(one.ever and one.busy for one in ours) else 2)
     return out
 
 
@@ -107,14 +108,14 @@ def test_against_a_model(calls: list[Call], tag_mask: int, now_ms: int) -> None:
         return
     # Calls of the future are not known, and those that last end later.
     known = [call for call in calls if call.from_ms <= now_ms]
-    absence = demand.absence(tag_mask, gaps(now_ms), now_ms)
+    absence = demand.absence(tag_mask, busy_ms(now_ms), now_ms)
     for at_ms in range(demand.since_ms, now_ms):
         found = {
             number
             for number, times in enumerate(absence)
             if any(from_ms <= at_ms < until_ms for from_ms, until_ms in times)
         }
-        assert found == cause(known, tag_mask, at_ms), (at_ms, absence)
+        assert found == cause(known, tag_mask, at_ms, now_ms), (at_ms, absence)
     for times in absence:
         assert all(demand.since_ms <= from_ms < until_ms for from_ms, until_ms in times)
 
@@ -122,21 +123,21 @@ def test_against_a_model(calls: list[Call], tag_mask: int, now_ms: int) -> None:
 def test_a_call_that_began_before_counts_as_one_for_everything() -> None:
     """It may have asked for any tags, so no message is left out until it has ended for long."""
     demand = Demand(10, 1, 0)
-    demand.begin(A, gaps(10), 10, 0)
-    assert demand.absence(2, gaps(20), 20).filtered_out == []
+    demand.begin(A, busy_ms(10), 10, 0)
+    assert demand.absence(2, busy_ms(20), 20).filtered_out == []
     demand.end(B, 20)
-    assert demand.absence(2, gaps(50), 50).filtered_out == [(20 + AWAY, 50)]
+    assert demand.absence(2, busy_ms(50), 50).filtered_out == [(20 + AWAY, 50)]
     assert demand.recent(30) == {A, EVERYTHING}
     assert demand.recent(50) == {A}
 
 
 def test_consumers_that_are_gone_leave_nothing_out() -> None:
     demand = Demand(10, 0, 0)
-    demand.begin(A, gaps(10), 10, 0)
+    demand.begin(A, busy_ms(10), 10, 0)
     demand.end(A, 12)
     assert demand.recent(12 + USED) == {A}
     assert demand.recent(13 + USED) == set()
-    assert demand.absence(2, gaps(50), 50).filtered_out == [(10, 12 + USED)]
+    assert demand.absence(2, busy_ms(50), 50).filtered_out == [(10, 12 + USED)]
 
 
 def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,19 +147,19 @@ def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GAPS_MAX", 2)
     demand = Demand(1, 0, 0)
     for number in range(100):
-        demand.begin((1 << number % 8,), gaps(number), number, 0)
+        demand.begin((1 << number % 8,), busy_ms(number), number, 0)
         demand.end((1 << number % 8,), number)
     assert len(demand._askers) == 4
     # A consumer of a forgotten filter may still be busy.
     assert demand.recent(100) == set()
-    assert demand.absence(256, gaps(100), 100).filtered_out == []
-    assert demand.absence(256, gaps(200), 200).filtered_out == []
+    assert demand.absence(256, busy_ms(100), 100).filtered_out == []
+    assert demand.absence(256, busy_ms(200), 200).filtered_out == []
     for number in range(8):
-        demand.begin((1 << number,), gaps(200), 200, 0)
-        demand.begin((1 << number,), gaps(200), 200, 0)
+        demand.begin((1 << number,), busy_ms(200), 200, 0)
+        demand.begin((1 << number,), busy_ms(200), 200, 0)
     assert len(demand._askers) == 5, "with one for everything"
     assert all(len(asker.gaps) <= 2 for asker in demand._askers.values())
-    assert demand.absence(256, gaps(250), 250).filtered_out == []
+    assert demand.absence(256, busy_ms(250), 250).filtered_out == []
     for number in range(16):
         demand.end((1 << number // 2,), 250)
     assert not any(asker.calls for asker in demand._askers.values())
