@@ -134,29 +134,35 @@ class Demand:
         """Why a message with this mask of tags waited for a call, if it was ready all the time.
         Messages of the group were under lease until `busy_ms`.
         """
-        since_ms, first_ms = self.since_ms, now_ms
-        absent = away = unused = [(since_ms, now_ms)]
+        first_ms = now_ms
+        asked: list[_Time] = []
+        here: list[_Time] = []
+        others: list[_Time] = []
         busy: list[_Time] = []
         for masks, asker in self._askers.items():
             gaps = asker.gaps if asker.calls else [*asker.gaps, asker.gap(busy_ms, now_ms)]
             if any(tag_mask & mask == mask for mask in masks):
                 first_ms = min(first_ms, asker.first_ms)
-                absent = _both(absent, _idle(asker, gaps, 0))
-                away = _both(away, _idle(asker, gaps, AWAY_MS))
+                asked += _asked(asker, gaps, 0, now_ms)
+                here += _asked(asker, gaps, AWAY_MS, now_ms)
                 busy += [(each.from_ms, each.busy_ms) for each in gaps]
             else:
-                unused = _both(unused, _idle(asker, gaps, USED_MS))
+                others += _asked(asker, gaps, USED_MS, now_ms)
+        away = _without([(self.since_ms, now_ms)], _joined(here))
         # Before the first call for it, the gaps of the whole group tell.
-        absent = _both(absent, [(first_ms, now_ms)])
-        return Absence(
-            _without(away, unused), _both(absent, _joined(busy)), _without(absent, _joined(busy))
-        )
+        absent = _without([(max(first_ms, self.since_ms), now_ms)], _joined(asked))
+        busy = _joined(busy)
+        return Absence(_both(away, _joined(others)), _both(absent, busy), _without(absent, busy))
 
 
-def _idle(asker: _Asker, gaps: Iterable[Gap], after_ms: int) -> list[_Time]:
-    """When an asker had not asked for longer than `after_ms`, or never."""
-    later = [(each.from_ms + after_ms, each.until_ms) for each in gaps]
-    return _joined([(0, asker.first_ms), *later])
+def _asked(asker: _Asker, gaps: Iterable[Gap], after_ms: int, now_ms: int) -> list[_Time]:
+    """When calls asked, and for `after_ms` after each."""
+    times, from_ms = [], asker.first_ms
+    for gap in gaps:
+        if gap.from_ms + after_ms < gap.until_ms:
+            times.append((from_ms, gap.from_ms + after_ms))
+            from_ms = gap.until_ms
+    return [*times, (from_ms, now_ms)]
 
 
 def _joined(times: Iterable[_Time]) -> list[_Time]:

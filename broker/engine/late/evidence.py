@@ -7,7 +7,7 @@ spans of the timeline, which forgets. The log tells nothing of a time that was n
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
 from delaylog.broker.engine.late.explaining import Held, Wait, explain
@@ -113,7 +113,7 @@ class Evidence:
         key = topic.namespace, topic.name, group.name
         leased = state.leases.leased(*place)
         spans = timeline.spans(key, place, leased, now_ms)
-        self._absences = partial(timeline.absences, key, place, leased, now_ms)
+        self._absences = cache(partial(timeline.absences, key, place, leased, now_ms))
         spans += [span for noted in self._noted.values() for span in noted]
         told = [span for span in spans if span.cause in _STARTS]
         # Without a span nobody knows how long the node was down before it began an epoch.
