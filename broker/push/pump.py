@@ -33,7 +33,7 @@ from delaylog.broker.push.requests import PushedMessage, PushRequest, make_reque
 from delaylog.broker.push.share import Share
 from delaylog.broker.push.signing import make_signers, signature_headers
 from delaylog.storage.errors import DISTRUSTED
-from delaylog.storage.layout import ref_to_id
+from delaylog.storage.layout import NEVER_MS, ref_to_id
 from delaylog.storage.messages.records import split_records
 
 if TYPE_CHECKING:
@@ -147,7 +147,10 @@ class Pump:
             wanted = max(self._share.room(in_flight), int(in_flight == 0))
             count = self.breaker.permitted(now_ms, wanted)
             if count == 0:
-                wait_s = (self.breaker.ready_at_ms(now_ms) - now_ms) / 1_000
+                ready_ms = self.breaker.ready_at_ms(now_ms)
+                if wanted and self.breaker.blocked_until_ms <= now_ms < ready_ms < NEVER_MS:
+                    self._note_rate(now_ms, ready_ms)
+                wait_s = (ready_ms - now_ms) / 1_000
                 wait_s = min(max(wait_s, ROOM_SECONDS if wanted else FULL_SECONDS), LOOK_SECONDS)
                 await self._until_ended(in_flight - 1, wait_s)
                 continue
@@ -180,6 +183,13 @@ class Pump:
                 finally:
                     self._acks_wait = False
                     self._flush_acks()
+
+    def _note_rate(self, now_ms: int, ready_ms: int) -> None:
+        """The target's rate permits no attempt before `ready_ms`: messages may wait for it."""
+        if self.is_current:
+            self._state.marks.rate_limited[self._place.key] = ready_ms
+            key = *self._place.topic_key, self._place.group
+            self._state.timeline.group(key, "rate_limit", now_ms, ready_ms)
 
     async def _receive_in_slot(self) -> Delivery | None:
         """Wait for a slot, then receive one message that is ready; without one the slot is free."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.broker.slow_disk import SYNC_SECONDS
+from tests.starts.warm import as_text, run_warm
 
 PROGRAM = Path(__file__).with_name("slow_disk.py")
 
@@ -101,6 +102,47 @@ def test_a_holder_that_was_leased_before(broker: Any, topic: str) -> None:
         if not asked.done():
             broker.post(f"{path}/ack", {"receipts": [first["receipt"]]})
             assert asked.result(20).json["messages"]
+
+
+@pytest.mark.parametrize("wait_ms", [20_000, 0])
+def test_consumers_that_ask_for_other_tags(broker: Any, topic: str, wait_ms: int) -> None:
+    """By long polls and by short ones: the message that waits, the topic and the command say so,
+    and an unfiltered receive in the end changes nothing of it."""
+    path = f"/v1/topics/{topic}"
+    body = {"tags": ["a"], "wait_ms": wait_ms}
+    broker.post(f"{path}/messages", {"body": "x", "id": "b", "tags": ["b"]})
+    asked = [broker.later("POST", f"{path}/receive", body)]
+    for _ in range(4):
+        time.sleep(0.3)
+        if not wait_ms:
+            asked.append(broker.later("POST", f"{path}/receive", body))
+    waits = waits_of(broker, topic, "b")
+    assert max(waits, key=lambda cause: waits[cause]) == "filtered_out", waits
+    assert waits["filtered_out"] >= 900
+    stats = broker.call("GET", f"{path}/stats").json
+    assert stats["bounded_by"] == "filtered_out"
+    shown = as_text(run_warm("show", topic, "b", "--life", "--url", broker.url)).stdout
+    assert "cause=filtered_out" in shown, shown
+    assert "cause=unknown" not in shown
+    broker.post(f"{path}/messages", {"body": "x", "id": "a", "tags": ["a"]})
+    assert [one["id"] for one in receive(broker, topic)] == ["b"]
+    waits = waits_of(broker, topic, "b")
+    assert max(waits, key=lambda cause: waits[cause]) == "filtered_out", waits
+    if wait_ms:
+        assert [one["id"] for one in asked[0].result(20).json["messages"]] == ["a"]
+        assert "filtered_out" not in waits_of(broker, topic, "a")
+
+
+def test_a_claim(broker: Any, topic: str) -> None:
+    """It has half of the messages under lease: the others wait for it."""
+    path = f"/v1/topics/{topic}"
+    messages = [{"body": "x", "id": each} for each in "abcd"]
+    broker.post(f"{path}/messages", messages)
+    assert broker.call("POST", f"{path}/claims/c", {"max": 2}).status == 200
+    time.sleep(1.0)
+    waits = waits_of(broker, topic, "d")
+    assert max(waits, key=lambda cause: waits[cause]) == "slow_consumers", waits
+    assert waits["slow_consumers"] >= 800
 
 
 def test_a_slow_disk(start_broker: Callable[..., Any], tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A drill of mixed causes over a real broker: few late messages have a cause that is not known.
 
-Consumers of several topics are slow, away, limited or paused, keys are stuck, the process is
-stopped for a moment and killed once. Each message that was late by `LATE_MS` is then asked for.
+Consumers of several topics are slow, away, limited, paused or ask for other tags, keys are stuck,
+the process is stopped for a moment and killed once. Each message that was late by `LATE_MS` is then
+asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ TOPICS: Final[dict[str, dict[str, Any]]] = {
     "away": {},
     "limited": {"rate_limit": {"per_second": 8, "burst": 1}},
     "paused": {},
+    "tags": {},
 }
 
 
@@ -49,6 +51,8 @@ class Drill:
                 }
                 if name == "keys":
                     message["key"] = f"k{self.random.randrange(4)}"
+                if name == "tags":
+                    message["tags"] = [self.random.choice("abc")]
                 with suppress(Exception):
                     self.broker.post(f"/v1/topics/{name}/messages", message)
                     sent.append(message["id"])
@@ -60,6 +64,9 @@ class Drill:
         while not self.stop.is_set():
             try:
                 asked = {"wait_ms": 500, "max": random.choice([1, 4]), "lease_ms": 3_000}
+                if name == "tags":
+                    # Nobody asks for the third tag.
+                    asked |= {"tags": ["ab"[seed % 2]]}
                 found = self.broker.post(f"{path}/receive", asked)["messages"]
                 if name == "keys" and random.random() < 0.1:
                     continue
@@ -91,7 +98,7 @@ class Drill:
     def run(self) -> None:
         """All of it at once."""
         threads = [threading.Thread(target=self.send)]
-        for seed, name in enumerate([*TOPICS, "slow"]):
+        for seed, name in enumerate([*TOPICS, "tags", "slow"]):
             threads.append(threading.Thread(target=self.receive, args=(name, seed)))
         for thread in threads:
             thread.start()
@@ -122,3 +129,5 @@ def test_the_share_of_unknown_causes(start_broker: Callable[..., Any]) -> None:
     total = sum(causes.values(), Counter[str]())
     assert total.total() >= 100, causes
     assert total["unknown"] <= total.total() / 100, causes
+    # A third of its messages have a tag that nobody asked for.
+    assert causes["tags"]["filtered_out"] >= 10, causes

@@ -10,6 +10,7 @@ import pytest
 
 from delaylog.broker.calls.operations import HANDLERS
 from delaylog.broker.cli.verbs import VERBS
+from delaylog.broker.engine.late.timeline import CAUSES
 from delaylog.broker.web.camellia.face import CALLS as CAMELLIA
 from delaylog.broker.web.camellia.face import PLAIN
 from delaylog.broker.web.openapi.document import PAGES
@@ -50,6 +51,12 @@ def test_a_call_has_all_that_belongs_to_it(call: ApiCall) -> None:
     assert call.name in HANDLERS
     path = re.sub(r"{(\w+)}", lambda name: f"{{{LETTERS[name[1]]}}}", call.path)
     assert (call.method, path) in documented()
+
+
+def test_the_causes_of_late_messages_are_listed_in_their_order() -> None:
+    """Of several at one time the first of the page's table counts."""
+    rows = PAGE[PAGE.index("\n| cause |") :].partition("\n\n")[0].splitlines()[3:]
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])] == [*CAUSES]
 
 
 def test_camellias_calls_and_the_pages_have_rights_too() -> None:

@@ -191,6 +191,7 @@ def test_why_a_message_is_late(broker: Broker, look: Any, topic: str) -> None:
     waits = [
         {"from_ms": 1_000, "until_ms": 61_000, "cause": "key", "held_by": "other"},
         {"from_ms": 61_000, "until_ms": 61_500, "cause": "no_consumers"},
+        {"from_ms": 61_500, "until_ms": 62_500, "cause": "filtered_out"},
     ]
     told = {**message(broker, topic, "late"), "waits": waits}
     window: Looking = look(broker.url)
@@ -202,6 +203,7 @@ def test_why_a_message_is_late(broker: Broker, look: Any, topic: str) -> None:
     expect(rows.nth(0)).to_contain_text("1 min")
     expect(rows.nth(0)).to_contain_text("its key is locked by another message")
     expect(rows.nth(1)).to_contain_text("nobody asks for messages")
+    expect(rows.nth(2)).to_contain_text("consumers ask only for other tags or ids")
     window.refused = {404}
     window.follow("other").sees("has no message")
     assert window.page.url.endswith("/messages/other")

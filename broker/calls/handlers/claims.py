@@ -20,7 +20,7 @@ from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, messa
 from delaylog.broker.calls.named_groups import named_in, the_group
 from delaylog.broker.calls.places import group_of, seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.turn.long_poll import GATE_SECONDS
+from delaylog.broker.calls.turn.long_poll import GATE_SECONDS, begin_asking
 from delaylog.broker.engine.deliver.claim_table import FORGOTTEN, Claim
 from delaylog.broker.engine.deliver.claims import (
     SLICE_ROWS,
@@ -38,6 +38,7 @@ from delaylog.broker.engine.deliver.claims import (
 )
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.late.demand import EVERYTHING
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 
@@ -96,7 +97,12 @@ async def make_claim(ctx: Context) -> Answer:
         ReceiveRequest(count_max=count_max, now_ms=now_ms, only=only),
         lease_ms=values["lease_ms"] or topic.settings.lease_ms,
     )
-    await node.run(make_work(state, claim, node.clock.now_ms))
+    asker, masks = (*ctx.topic_key, group.name), EVERYTHING if only is None else only.masks
+    begin_asking(node, asker, masks)
+    try:
+        await node.run(make_work(state, claim, node.clock.now_ms))
+    finally:
+        state.timeline.end_asking(asker, node.clock.now_ms(), masks)
     node.wake_ready()
     node.kick_dispatch()
     await node.durable(state.position)

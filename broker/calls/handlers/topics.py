@@ -193,7 +193,7 @@ async def topic_stats(ctx: Context) -> Answer:
             "counts": group_counts(group),
             "consumers": _consumers(ctx, topic, group),
             "waiting_receives": ctx.node.waiters.waiting((topic.namespace, topic.name, group.name)),
-            "bounded_by": bounded_by(ctx.node.engine.state, topic, group),
+            "bounded_by": bounded_by(ctx.node.engine.state, topic, group, now_ms),
             **members,
             "oldest_due_ms": oldest_due_ms,
             "rates": {

@@ -10,8 +10,9 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.receives import waiting_key
 from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Masks
+from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.engine.state import EngineState
 from delaylog.broker.host.waiters import TopicKey
 
 GATE_SECONDS: Final = 0.25
@@ -23,18 +24,21 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
 
     All waiting goes through `node`, because an embedded broker runs this without an event loop.
     """
-    state = node.engine.state
-    asker = (*topic_key, call.group)
-    _begin_asking(state, topic_key, call.group, node.clock.now_ms())
+    masks = EVERYTHING if call.only is None else call.only.masks
+    if call.ids is not None:
+        masks = IDS
+    timeline, asker = node.engine.state.timeline, (*topic_key, call.group)
+    begin_asking(node, asker, masks)
     try:
         return await _long_poll(node, topic_key, call)
     finally:
-        state.timeline.end_asking(asker, node.clock.now_ms())
+        timeline.end_asking(asker, node.clock.now_ms(), masks)
 
 
-def _begin_asking(state: EngineState, topic_key: TopicKey, group: str, now_ms: int) -> None:
-    """Tell the timeline that a consumer asks, so that it knows when none did."""
-    topic = state.topics.get(topic_key)
+def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks) -> None:
+    """Tell the timeline that a consumer asks, so that it knows when none did; and for what."""
+    state, (namespace, name, group) = node.engine.state, asker
+    topic = state.topics.get((namespace, name))
     found = None if topic is None else topic.group(group)
     number, leased, ready = 0, 0, False
     if topic is not None and found is not None:
@@ -42,7 +46,8 @@ def _begin_asking(state: EngineState, topic_key: TopicKey, group: str, now_ms: i
         leased = state.leases.leased(topic.number, number)
         ready = found.ready_count > 0
     place = (0 if topic is None else topic.number, number)
-    state.timeline.begin_asking((*topic_key, group), place, leased, now_ms, ready=ready)
+    now_ms = node.clock.now_ms()
+    state.timeline.begin_asking(asker, place, leased, now_ms, ready=ready, masks=masks)
 
 
 async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:

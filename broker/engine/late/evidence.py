@@ -6,8 +6,9 @@ spans of the timeline, which forgets. The log tells nothing of a time that was n
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Generator
+from functools import cache, partial
+from typing import Any, Final, TypeAlias
 
 from delaylog.broker.engine.late.explaining import Held, Wait, explain
 from delaylog.broker.engine.late.holders import KeyHolders
@@ -43,6 +44,8 @@ class Evidence:
         """The time that was read, by the leader's time in frames."""
         self._live: dict[int, Held] = {}
         self._spans: list[Span] = []
+        self._absences: Callable[[int], list[Span]] = lambda _: []
+        """By the mask of a message's tags."""
 
     # ------------------------------------------------------------------ frames
 
@@ -108,7 +111,9 @@ class Evidence:
         state, place, timeline = self._state, self._place, self._state.timeline
         group = topic.groups.get(place[1], topic.default)
         key = topic.namespace, topic.name, group.name
-        spans = timeline.spans(key, place, state.leases.leased(*place), now_ms)
+        leased = state.leases.leased(*place)
+        spans = timeline.spans(key, place, leased, now_ms)
+        self._absences = cache(partial(timeline.absences, key, place, leased, now_ms))
         spans += [span for noted in self._noted.values() for span in noted]
         told = [span for span in spans if span.cause in _STARTS]
         # Without a span nobody knows how long the node was down before it began an epoch.
@@ -122,13 +127,15 @@ class Evidence:
         self._spans = spans + self._workload.spans(self.first_ms, known_ms, self.last_ms, holes)
 
     def waits(
-        self, from_ms: int, until_ms: int, key: int, origin: int
+        self, from_ms: int, until_ms: int, row: Any, origin: int
     ) -> Generator[None, None, list[Wait]]:
-        """The parts of the wait of a message that was ready; `key` = the hash of its key."""
+        """The parts of the wait of a message that was ready."""
+        key = int(row["key_hash"])
+        spans = self._spans + self._absences(int(row["tag_mask"]))
         held = self._holders.of(key, origin)
         if key in self._live and self._live[key].origin != origin:
             held.append(self._live[key])
-        return (yield from explain(from_ms, until_ms, self._spans, held))
+        return (yield from explain(from_ms, until_ms, spans, held))
 
 
 def _reaches(span: Span, at_ms: int) -> bool:

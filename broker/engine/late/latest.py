@@ -43,6 +43,7 @@ class LatestMessage(NamedTuple):
     id: str
     parked: bool
     """Whether its key was locked when a consumer asked for it before."""
+    tag_mask: int = 0
 
 
 class LatestMessages:
@@ -88,9 +89,8 @@ class LatestMessages:
         start = int(rows["size"][:at].astype(np.int64).sum())
         own = out.records[start : start + size].decode("utf-8", "replace")
         parked = any(int(refs[at]) in each for each in out.parked)
-        message = LatestMessage(
-            late_ms, out.now_ms, own or ref_to_id(int(rows["origin"][at])), parked
-        )
+        named, tag_mask = own or ref_to_id(int(rows["origin"][at])), int(rows["tag_mask"][at])
+        message = LatestMessage(late_ms, out.now_ms, named, parked, tag_mask)
         self._by_place[place] = message
         if len(self._by_place) > LATEST_MAX:
             del self._by_place[min(self._by_place, key=lambda each: self._by_place[each].late_ms)]

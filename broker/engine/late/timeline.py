@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from delaylog.broker.engine.late.demand import EVERYTHING, Demand, Masks
 from delaylog.storage.layout import NEVER_MS
 
 GroupKey: TypeAlias = tuple[str, str, str]
@@ -34,6 +35,7 @@ CAUSES: Final = (
     "rate_limit",
     "leased_max",
     "push_target",
+    "filtered_out",
     "no_consumers",
     "slow_consumers",
     "unknown",
@@ -55,6 +57,8 @@ GROUPS_MAX: Final = 1_024
 """Groups with spans; those that were noted least recently are forgotten."""
 MERGED_MS: Final = 100
 """A span that begins this soon after one of the same cause continues it."""
+DEMANDS_MAX: Final = 256
+"""Groups whose calls with filters or ids are remembered; those without such calls need no room."""
 REMEMBERED_MAX: Final = 65_536
 """Groups of which the last calls, settlements and notes are remembered."""
 
@@ -95,6 +99,8 @@ class Timeline:
         """How many calls ask now."""
         self._asked: OrderedDict[GroupKey, int] = OrderedDict()
         """When the last call ended, of groups that no call asks now."""
+        self._demands: _Recent[GroupKey, Demand] = _Recent(DEMANDS_MAX)
+        """What calls asked for, of groups where not all of them asked for everything."""
         self.noted: OrderedDict[tuple[int, int], int] = _Recent(REMEMBERED_MAX)
         """When a LEASE frame last had a note, by the numbers of topic and group."""
         self._settled: OrderedDict[tuple[int, int], int] = OrderedDict()
@@ -113,6 +119,7 @@ class Timeline:
         """
         self.since_ms = now_ms
         self._asked.clear()
+        self._demands.clear()
         for key, lasting in list(self._lasting):
             if lasting not in STORED:
                 self.end(key, lasting, last_ms or now_ms)
@@ -122,6 +129,7 @@ class Timeline:
     def follow(self) -> None:
         """Another node hands out messages, and knows its consumers."""
         self.since_ms = NEVER_MS
+        self._demands.clear()
 
     def group(self, key: GroupKey, cause: str, from_ms: int, until_ms: int) -> None:
         """Note a span of one group, or of a `WHOLE` topic."""
@@ -162,6 +170,7 @@ class Timeline:
 
     def _forget(self, key: GroupKey) -> None:
         self._groups.pop(key, None)
+        self._demands.pop(key, None)
         for cause in LASTING:
             self._lasting.pop((key, cause), None)
 
@@ -175,18 +184,26 @@ class Timeline:
         now_ms: int,
         *,
         ready: bool = True,
+        masks: Masks = EVERYTHING,
     ) -> None:
         """A call asks for messages; `leased` = how many are under lease in the group, `ready` =
-        whether any message may have waited for it.
+        whether any message may have waited for it, `masks` = what it asks for.
         """
         calls = self._asking.get(key, 0)
+        asked_ms = 0
         if not calls:
-            for span in self._gap(self._asked.pop(key, 0), place, leased, now_ms):
+            asked_ms = self._asked.pop(key, 0)
+            for span in self._gap(asked_ms, place, leased, now_ms):
                 if ready or _end(span) - span.from_ms >= IDLE_MIN_MS:
                     self.group(key, span.cause, span.from_ms, _end(span))
         self._asking[key] = calls + 1
+        if masks != EVERYTHING or key in self._demands:
+            demand = self._demands.get(key) or Demand(now_ms, calls, asked_ms)
+            self._demands[key] = demand
+            least_ms = SPAN_MIN_MS if ready else IDLE_MIN_MS
+            demand.begin(masks, self._busy_ms(place, leased, now_ms), now_ms, least_ms)
 
-    def end_asking(self, key: GroupKey, now_ms: int) -> None:
+    def end_asking(self, key: GroupKey, now_ms: int, masks: Masks = EVERYTHING) -> None:
         """A call has ended, with messages or without."""
         calls = self._asking[key] - 1
         if calls:
@@ -197,17 +214,29 @@ class Timeline:
             self._asked[key] = now_ms
             if len(self._asked) > REMEMBERED_MAX:
                 self._asked.popitem(last=False)
+        demand = self._demands.get(key)
+        if demand is not None:
+            demand.end(masks, now_ms)
 
     def asking(self, key: GroupKey) -> int:
         """How many calls ask now."""
         return self._asking.get(key, 0)
+
+    def asked_for(self, key: GroupKey, now_ms: int) -> set[Masks]:
+        """What consumers of now ask for; empty if none does, or if that is not known."""
+        demand = self._demands.get(key)
+        return set() if demand is None else demand.recent(now_ms)
+
+    def _busy_ms(self, place: tuple[int, int], leased: int, now_ms: int) -> int:
+        """Until when messages of a group were under lease."""
+        return now_ms if leased else min(self._settled.get(place, 0), now_ms)
 
     def _gap(
         self, asked_ms: int, place: tuple[int, int], leased: int, now_ms: int
     ) -> Iterator[Span]:
         """Nobody has asked since `asked_ms`: consumers were busy as long as they held leases."""
         begun = max(asked_ms, self.since_ms)
-        busy = now_ms if leased else min(self._settled.get(place, 0), now_ms)
+        busy = self._busy_ms(place, leased, now_ms)
         if busy > begun and asked_ms:
             yield Span(begun, busy, "slow_consumers")
             begun = busy
@@ -228,6 +257,18 @@ class Timeline:
         if not self.asking(key):
             out += self._gap(self._asked.get(key, 0), place, leased, now_ms)
         return out
+
+    def absences(
+        self, key: GroupKey, place: tuple[int, int], leased: int, now_ms: int, tag_mask: int
+    ) -> list[Span]:
+        """When calls asked, but none for a message with this mask of tags."""
+        demand = self._demands.get(key)
+        if demand is None:
+            return []
+        absence = demand.absence(tag_mask, self._busy_ms(place, leased, now_ms), now_ms)
+        causes = ("filtered_out", "slow_consumers", "no_consumers")
+        parts = zip(causes, absence, strict=True)
+        return [Span(*time, cause) for cause, times in parts for time in times]
 
     def saved(self) -> list[Any]:
         """Its member of a checkpoint."""

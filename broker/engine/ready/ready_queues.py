@@ -246,6 +246,12 @@ class ReadyQueues:
         """Whether refs are left to sort, so that another receive may find something."""
         return any(len(queue) for queue in self._queues)
 
+    def filters_left_out(self) -> set[tuple[int, ...]]:
+        """The masks of the filters in use, if the ready messages match none of them; else empty."""
+        if self.unsorted or any(len(entry.queue) for entry in self._filters.values()):
+            return set()
+        return {only.masks for only in self._filters}
+
     def expire_filters(self, now_ms: int, rows_of: RowsOf) -> None:
         """Close the queues of filters that were not used for a minute.
 

@@ -26,7 +26,7 @@ class TagFilter:
 
     tags: frozenset[bytes]
     mode: str = "any"
-    _masks: tuple[np.uint64, ...] = field(init=False, repr=False, compare=False)
+    masks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """One of these must be contained in a message's mask."""
 
     def __post_init__(self) -> None:
@@ -38,7 +38,7 @@ class TagFilter:
             for mask in masks:
                 joined |= mask
             masks = {joined}
-        object.__setattr__(self, "_masks", tuple(np.uint64(mask) for mask in sorted(masks)))
+        object.__setattr__(self, "masks", tuple(sorted(masks)))
 
     @classmethod
     def parse(cls, tags: Sequence[str] | None, mode: str = "any") -> TagFilter | None:
@@ -51,7 +51,7 @@ class TagFilter:
 
     def mask_match(self, tag_masks: npt.NDArray[np.uint64]) -> Mask:
         """Rows that may match, by the masks of their tags."""
-        first, *others = self._masks
+        first, *others = map(np.uint64, self.masks)
         found: Mask = (tag_masks & first) == first
         for mask in others:
             found |= (tag_masks & mask) == mask

@@ -346,10 +346,10 @@ class Traces:
 
     def _explain(self, trace: Trace) -> Generator[None, None, None]:
         """Say what each wait of a ready message was for."""
-        key, origin = int(trace.found.row["key_hash"]), trace.found.origin
+        row, origin = trace.found.row, trace.found.origin
         ready_ms: int | None = None
         for step in [*trace.steps, {"event": "", "at_ms": self._now_ms}]:
             at_ms = step["at_ms"]
             if ready_ms is not None and at_ms is not None and at_ms - ready_ms >= SPAN_MIN_MS:
-                trace.waits += yield from self._evidence.waits(ready_ms, at_ms, key, origin)
+                trace.waits += yield from self._evidence.waits(ready_ms, at_ms, row, origin)
             ready_ms = at_ms if step["event"] == "ready" else None

@@ -164,7 +164,10 @@ class MinuteLog:
         state = self._node.engine.state
         return [
             UntakenGroup(
-                topic.namespace, topic.name, group.name, bounded_by(state, topic, group) or UNKNOWN
+                topic.namespace,
+                topic.name,
+                group.name,
+                bounded_by(state, topic, group, now_ms) or UNKNOWN,
             )
             for _, topic, group in found[:UNTAKEN_MAX]
         ]
@@ -203,7 +206,8 @@ def _waits(
 ) -> list[Wait]:
     timeline, due_ms = state.timeline, one.at_ms - one.late_ms
     place, key = (topic.number, group.number), (topic.namespace, topic.name, group.name)
-    spans = timeline.spans(key, place, state.leases.leased(*place), now_ms)
+    leased = state.leases.leased(*place)
+    spans = timeline.spans(key, place, leased, now_ms)
     held = []
     if one.parked:
         # While nobody asked nothing was under lease: the key had been unlocked by then.
@@ -217,6 +221,7 @@ def _waits(
             default=one.at_ms,
         )
         held.append(Held(due_ms, max(unlocked_ms, due_ms), 0))
+    spans += timeline.absences(key, place, leased, now_ms, one.tag_mask)
     work = explain(due_ms, one.at_ms, spans, held)
     while True:
         try:

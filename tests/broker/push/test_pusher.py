@@ -332,6 +332,15 @@ async def test_rate_and_concurrency(tmp_path: Path) -> None:
         await push.counts(acked=100)
         # The bucket began full.
         assert push.it.clock.now_ms() - began_ms >= 900
+        # Messages that waited for the rate say so, not that nobody asked.
+        state, group = push.it.engine.state, push.group()
+        spans = state.timeline.spans(
+            ("default", "t", "default"), (group.topic, group.number), 0, push.it.clock.now_ms()
+        )
+        limited = sum(
+            (span.until_ms or 0) - span.from_ms for span in spans if span.cause == "rate_limit"
+        )
+        assert limited >= 500, spans
 
 
 async def test_targets_that_hang_delay_no_others(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ const WORDS = {
   stall: "the process stood still", slow_disk: "the disk was slow", loading: "it was read from disk",
   paused: "the topic is paused", key: "its key is locked by another message", rate_limit: "the topic's rate limit",
   leased_max: "the limit of messages under lease",
-  push_target: "the push target fails or is disabled", no_consumers: "nobody asks for messages",
+  push_target: "the push target fails or is disabled",
+  filtered_out: "consumers ask only for other tags or ids", no_consumers: "nobody asks for messages",
   slow_consumers: "consumers are busy", unknown: "not known",
 };
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.late.bound import bounded_by
+from delaylog.broker.engine.late.demand import AWAY_MS, EVERYTHING, IDS, USED_MS, Masks
 from delaylog.broker.engine.late.timeline import GROUP_SPANS_MAX, GROUPS_MAX
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.push.commands import note_health, put_target
 from delaylog.broker.engine.push.targets import WELL, Health, Target
+from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.commands import drop_topic
 from delaylog.broker.engine.topics.settings import RateLimit
 from tests.broker.engine.host import HOUR, Host
@@ -30,13 +32,24 @@ def host(tmp_path: Any) -> Any:
 
 
 @contextmanager
-def asking(host: Host) -> Iterator[None]:
+def asking(host: Host, masks: Masks = EVERYTHING) -> Iterator[None]:
     """A consumer asks meanwhile, as a long poll does."""
     key, timeline = ("default", "t", "default"), host.engine.state.timeline
     leased = host.engine.state.leases.leased(*host.place)
-    timeline.begin_asking(key, host.place, leased, host.now_ms)
+    timeline.begin_asking(key, host.place, leased, host.now_ms, masks=masks)
     yield
-    timeline.end_asking(key, host.now_ms)
+    timeline.end_asking(key, host.now_ms, masks)
+
+
+ONLY_A, ONLY_B = TagFilter(frozenset([b"a"])), TagFilter(frozenset([b"b"]))
+
+
+def take(host: Host, only: TagFilter | None = None, *, ms: int = 0) -> list[Any]:
+    """A long poll that lasts for `ms`, and what it gets at its begin."""
+    with asking(host, EVERYTHING if only is None else only.masks):
+        found = host.receive(only=only)
+        host.advance(ms)
+    return found
 
 
 def causes(host: Host, id: str) -> list[tuple[str, int]]:
@@ -46,7 +59,7 @@ def causes(host: Host, id: str) -> list[tuple[str, int]]:
 
 
 def bound(host: Host) -> str | None:
-    return bounded_by(host.engine.state, host.topic, host.topic.default)
+    return bounded_by(host.engine.state, host.topic, host.topic.default, host.now_ms)
 
 
 def noted(host: Host) -> list[str]:
@@ -86,6 +99,92 @@ def test_no_consumer(host: Any) -> None:
         host.ack(host.receive())
     assert causes(host, "a") == [("no_consumers", 5_000)]
     assert bound(host) is None
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_consumers_that_ask_for_other_tags(host: Any, busy: bool) -> None:
+    """While they wait, between their calls, and while they work."""
+    host.send(2, ids=["a", "b"], tags=["a", "b"])
+    taken = take(host, ONLY_A, ms=3_000)
+    if not busy:
+        host.ack(taken)
+    host.advance(5_000)
+    assert (causes(host, "b"), bound(host)) == ([("filtered_out", 8_000)], "filtered_out")
+    take(host, ONLY_A, ms=3_000)
+    assert (causes(host, "b"), bound(host)) == ([("filtered_out", 11_000)], "filtered_out")
+    host.ack(take(host))
+    assert causes(host, "b") == [("filtered_out", 11_000)]
+    assert bound(host) is None
+
+
+def test_consumers_that_ask_for_other_ids(host: Any) -> None:
+    host.send(1, ids=["b"])
+    with asking(host, IDS):
+        assert host.receive(chosen=["a"]) == []
+        host.advance(3_000)
+        assert (causes(host, "b"), bound(host)) == ([("filtered_out", 3_000)], "filtered_out")
+
+
+def test_a_filter_of_nobody_any_more(host: Any) -> None:
+    """Consumers that asked for other tags are gone: then nobody asks."""
+    host.send(1, ids=["b"], tags=["b"])
+    take(host, ONLY_A)
+    host.advance(USED_MS + 5_000)
+    assert causes(host, "b") == [("filtered_out", USED_MS), ("no_consumers", 5_000)]
+    assert bound(host) == "no_consumers"
+
+
+@pytest.mark.parametrize("only", [None, ONLY_B])
+def test_a_busy_consumer_that_would_have_taken_it(host: Any, only: TagFilter | None) -> None:
+    """Another one asks for other tags meanwhile. Only after a quarter of an hour it alone is to
+    blame."""
+    host.send(1, ids=["x"], tags=["b"])
+    taken = take(host, only)
+    host.extend(taken, AWAY_MS)
+    host.send(1, ids=["b"], tags=["b"])
+    take(host, ONLY_A, ms=100_000)
+    assert (causes(host, "b"), bound(host)) == ([("slow_consumers", 100_000)], "slow_consumers")
+    host.extend(taken, 2 * AWAY_MS)
+    take(host, ONLY_A, ms=AWAY_MS)
+    assert causes(host, "b") == [("slow_consumers", AWAY_MS), ("filtered_out", 100_000)]
+
+
+def test_an_idle_consumer_that_would_have_taken_it(host: Any) -> None:
+    """It polls every five seconds, while another one asks for other tags all the time."""
+    take(host)
+    with asking(host, ONLY_A.masks):
+        host.send(1, ids=["b"], tags=["b"])
+        assert host.receive(only=ONLY_A) == []
+        host.advance(5_000)
+        assert (causes(host, "b"), bound(host)) == ([("no_consumers", 5_000)], "no_consumers")
+        assert take(host)
+    assert causes(host, "b") == [("no_consumers", 5_000)]
+
+
+def test_what_bounds_a_topic_of_which_some_messages_are_asked_for(host: Any) -> None:
+    """Also before the messages were compared with the filter, and while one waits for its key."""
+    host.send(1, ids=["b"], tags=["b"])
+    take(host, ONLY_A)
+    assert bound(host) == "filtered_out"
+    host.send(2, ids=["a", "a2"], keys=["k", "k"], tags=["a", "a"])
+    assert bound(host) == "no_consumers"
+    taken = take(host, ONLY_A)
+    with asking(host, ONLY_A.masks):
+        assert bound(host) == "key"
+    assert bound(host) == "slow_consumers"
+    host.ack(taken)
+    host.ack(take(host, ONLY_A))
+    assert bound(host) == "filtered_out"
+
+
+def test_filters_of_before_a_restart(host: Any) -> None:
+    """Nothing is known of them: nobody took the message."""
+    host.send(1, ids=["b"], tags=["b"])
+    take(host, ONLY_A, ms=3_000)
+    host.send(1, ids=["c"], tags=["c"])
+    host.restart()
+    take(host, ONLY_A, ms=2_000)
+    assert causes(host, "b") == [("no_consumers", 3_000), ("filtered_out", 2_000)]
 
 
 def test_slow_consumer(host: Any) -> None:
