@@ -96,7 +96,7 @@ def test_the_body_is_shown_when_asked_for(broker: Broker, look: Any, filled: str
     assert '"price": 1.10,\n' in shown
     assert '"empty": []' in shown
     window.press("As it was sent")
-    assert window.page.locator("pre").inner_text() == BIG
+    expect(window.page.locator("pre")).to_have_text(BIG)
 
 
 def test_a_body_is_read_once(broker: Broker, look: Any, filled: str) -> None:

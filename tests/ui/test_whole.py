@@ -205,7 +205,7 @@ def test_lateness_is_drawn_over_time(broker: Broker, look: Any) -> None:
     no_events = {"content_type": "text/event-stream", "body": ""}
     window.page.route("**/v1/live?*", lambda route: route.fulfill(**no_events))
     window.at("/").sees("Handed out, by minute and lateness")
-    assert window.page.locator(".heat rect").count() == 2 * len(minutes)
+    expect(window.page.locator(".heat rect")).to_have_count(2 * len(minutes))
     labels = window.page.locator(".heat li").all_inner_texts()
     assert (len(labels), labels[0], labels[-1]) == (len(bounds) + 1, "more", "1 ms")
     newest = datetime.fromtimestamp(minutes[-1]["from_ms"] / 1000, ZoneInfo(ZONE))
