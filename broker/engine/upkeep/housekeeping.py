@@ -86,8 +86,8 @@ class Housekeeping:
 
     def split_due(self, now_ms: int) -> bool:
         """Whether hours that are near now are still in the far tier."""
-        if self._state.following:
-            # On a leader the dispatcher does this.
+        if self._state.following and now_ms:
+            # On a leader the dispatcher does this. `now_ms` is 0 before a follower's first frame.
             self._state.hours.border.look_ahead(now_ms // HOUR_MS)
         return self._state.hours.border.split_due
 

@@ -72,6 +72,25 @@ def test_the_same_hours(host: Any, member: Member, seed: int) -> None:
         assert engine.state.hours.counts[hour].ended
 
 
+def test_the_next_hours_are_near_before_the_first_frame(host: Any, member: Member) -> None:
+    """A member without frames does not know the cluster's time, and it does not take it for 1970:
+    then all hours would be far ones, and merges would drop ended rows of them on this member only.
+    """
+    hours, housekeeping = member.engine.state.hours, member.engine.housekeeping
+    border = hours.counts.far_from
+    assert member.engine.state.leader_time_ms == 0
+    assert not housekeeping.split_due(0)
+    assert hours.counts.far_from == border > host.now_ms // HOUR + 1
+    host.send(2, delay=[0, HOUR])
+    member.catch_up(host)
+    assert not housekeeping.split_due(member.engine.state.leader_time_ms)
+    assert sorted(hours.counts.near) == [host.now_ms // HOUR, host.now_ms // HOUR + 1]
+    host.advance(2 * HOUR)
+    host.send(1)
+    member.catch_up(host)
+    assert housekeeping.split_due(member.engine.state.leader_time_ms), "the border follows the log"
+
+
 def test_it_goes_on_as_the_leader(host: Any, member: Member, monkeypatch: Any) -> None:
     """Waiting, ready, leased and ended messages are that on the next leader too."""
     host.send(3, ids=["ready", "leased", "acked"])
