@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord
+from delaylog.storage.work import Work
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.member import Member, contents
 from tests.effort import tries
@@ -44,23 +46,37 @@ def busy(host: Any, random: Random, steps: int) -> None:
             random.choice((host.flush, host.checkpoint))()
 
 
+def abandon(work: Work, steps: int) -> None:
+    """As `Background.halt` ends work: its job goes to the end, and nothing after it."""
+    for step in islice(work, steps):
+        if callable(step):
+            step()
+    work.close()
+
+
 @pytest.mark.parametrize("seed", range(tries(6)))
 def test_the_same_hours(host: Any, member: Member, seed: int) -> None:
-    """Row by row and byte by byte, whenever either flushed, checkpointed or was restarted."""
+    """Row by row and byte by byte, whenever either flushed, checkpointed or was restarted, and
+    whatever work ended in the middle, as when a leader steps down and goes on as a follower."""
     random = Random(seed)
     for _ in range(12):
         busy(host, random, 12)
         member.catch_up(host)
-        what = random.randrange(4)
-        if what == 0:
-            member.engine.run_inline(member.engine.housekeeping.flush_work())
-        elif what == 1:
-            work = member.engine.upkeep.checkpoint(lambda: member.engine.state.leader_time_ms)
-            member.engine.run_inline(work)
+        engine = member.engine
+        works = (
+            engine.housekeeping.flush_work,
+            lambda: member.engine.upkeep.checkpoint(lambda: member.engine.state.leader_time_ms),
+            engine.housekeeping.states_work,
+        )
+        what = random.randrange(5)
+        if what < 2:
+            engine.run_inline(works[what]())
         elif what == 2:
             member.close()
             member.open()
             member.catch_up(host)
+        elif what == 3:
+            abandon(random.choice(works)(), random.randrange(20))
     theirs, ours = contents(host.engine), contents(member.engine)
     # Ended hours go when a node's own checkpoints allow it.
     both = theirs.keys() & ours.keys()
