@@ -23,6 +23,10 @@ counts as everything.
 """
 GAPS_MAX: Final = 8
 """Gaps between calls that are remembered, of each filter."""
+SHORT_MS: Final = 100
+"""A call that was no longer joins the gaps around it, so that a consumer with many short calls
+fills no list. `busy_ms` may be wrong by as much.
+"""
 USED_MS: Final = 60_000
 """Consumers poll at least as often: one that asked this recently is there."""
 AWAY_MS: Final = 900_000
@@ -36,6 +40,20 @@ class Gap(NamedTuple):
     from_ms: int
     busy_ms: int
     until_ms: int
+
+    def joined(self, later: Gap) -> Gap | None:
+        """Both as one gap; None if that hides a longer call, whether messages were under lease, or
+        that a consumer asked in the last `USED_MS`.
+        """
+        if not 0 <= later.from_ms - self.until_ms <= SHORT_MS:
+            return None
+        if later.until_ms - self.from_ms > USED_MS:
+            return None
+        if all(gap.until_ms - gap.busy_ms <= SHORT_MS for gap in (self, later)):
+            return Gap(self.from_ms, later.busy_ms, later.until_ms)
+        if all(gap.busy_ms - gap.from_ms <= SHORT_MS for gap in (self, later)):
+            return self._replace(until_ms=later.until_ms)
+        return None
 
 
 class Absence(NamedTuple):
@@ -64,6 +82,14 @@ class _Asker:
         """The gap since the last call."""
         return Gap(self.asked_ms, max(busy_ms, self.asked_ms), now_ms)
 
+    def keep(self, gap: Gap) -> None:
+        """A call ends a gap."""
+        if self.gaps and (joined := self.gaps[-1].joined(gap)) is not None:
+            self.gaps[-1] = joined
+        else:
+            self.gaps.append(gap)
+            del self.gaps[:-GAPS_MAX]
+
 
 class Demand:
     """The calls of one group, since the first one that did not ask for everything."""
@@ -87,9 +113,14 @@ class Demand:
                 return
             asker = self._askers[masks] = _Asker(now_ms)
         elif not asker.calls and now_ms - asker.asked_ms >= gap_min_ms:
-            asker.gaps.append(asker.gap(busy_ms, now_ms))
-            del asker.gaps[:-GAPS_MAX]
+            asker.keep(asker.gap(busy_ms, now_ms))
         asker.calls += 1
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether a call asks now that may take any message."""
+        anyone = self._askers.get(EVERYTHING)
+        return anyone is not None and anyone.calls > 0
 
     def end(self, masks: Masks, now_ms: int) -> None:
         """A call has ended. It counts as one for everything if it began before the first one here,
