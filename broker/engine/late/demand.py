@@ -49,10 +49,10 @@ class Gap(NamedTuple):
             return None
         if later.until_ms - self.from_ms > USED_MS:
             return None
-        if all(gap.until_ms - gap.busy_ms <= SHORT_MS for gap in (self, later)):
+        if max(self.until_ms - self.busy_ms, later.until_ms - later.busy_ms) <= SHORT_MS:
             return Gap(self.from_ms, later.busy_ms, later.until_ms)
-        if all(gap.busy_ms - gap.from_ms <= SHORT_MS for gap in (self, later)):
-            return self._replace(until_ms=later.until_ms)
+        if max(self.busy_ms - self.from_ms, later.busy_ms - later.from_ms) <= SHORT_MS:
+            return Gap(self.from_ms, self.busy_ms, later.until_ms)
         return None
 
 
@@ -94,9 +94,12 @@ class _Asker:
 class Demand:
     """The calls of one group, since the first one that did not ask for everything."""
 
-    def __init__(self, since_ms: int, calls: int, asked_ms: int) -> None:
-        """`calls` ask now, and may ask for anything; the last one ended at `asked_ms`, 0 = none."""
+    def __init__(self, since_ms: int, calls: int, asked_ms: int, *, before: bool = False) -> None:
+        """`calls` ask now, and may ask for anything; the last one ended at `asked_ms`, 0 = none.
+        `before` = it is only known that some consumer holds leases of before that.
+        """
         self.since_ms = since_ms
+        self._before = before
         self._askers: dict[Masks, _Asker] = {}
         if calls or asked_ms:
             anyone = self._askers[EVERYTHING] = _Asker(since_ms if calls else asked_ms)
@@ -106,6 +109,13 @@ class Demand:
         """A call asks. Messages of the group were under lease until `busy_ms`. Shorter gaps than
         `gap_min_ms` are not kept.
         """
+        if self._before and (masks == EVERYTHING or busy_ms < now_ms):
+            self._before = False
+            if masks != EVERYTHING:
+                # No leases are left. The consumer asks again or is gone: what it would have taken
+                # before is not known.
+                self._askers.pop(EVERYTHING, None)
+                self.since_ms = max(self.since_ms, busy_ms)
         asker = self._askers.get(masks)
         if asker is None:
             if masks != EVERYTHING and not self._room():

@@ -209,10 +209,12 @@ class Timeline:
         self._asking[key] = calls + 1
         if masks != EVERYTHING or key in self._demands:
             busy_ms = self._busy_ms(place, leased, now_ms)
-            if not asked_ms and busy_ms >= self.since_ms:
-                # A consumer that asked before that, for anything, holds or held leases.
-                asked_ms = self.since_ms
-            demand = self._demands.get(key) or Demand(now_ms, calls, asked_ms)
+            demand = self._demands.get(key)
+            if demand is None:
+                # Leases of before the start: it is not known what their consumer asked for.
+                before = not calls and not asked_ms and busy_ms >= self.since_ms
+                asked_ms = self.since_ms if before else asked_ms
+                demand = Demand(now_ms, calls, asked_ms, before=before)
             self._demands[key] = demand
             least_ms = SPAN_MIN_MS if ready else IDLE_MIN_MS
             demand.begin(masks, busy_ms, now_ms, least_ms)

@@ -212,6 +212,19 @@ def test_a_consumer_that_was_busy_over_a_restart(host: Any, only: TagFilter | No
     assert causes(host, "b") == [("slow_consumers", waited_ms)]
 
 
+def test_leases_of_before_a_restart_that_have_ended(host: Any) -> None:
+    """From then on the calls since the start tell all: other consumers ask for other tags."""
+    host.send(3, ids=["x", "b", "a"], tags=["b", "b", "a"])
+    with asking(host):
+        host.receive(1, lease=3_000)
+    host.restart()
+    host.ack(take(host, ONLY_A, ms=2_000))
+    take(host, ONLY_A, ms=2_000)
+    take(host, ONLY_A, ms=5_000)
+    assert causes(host, "b") == [("slow_consumers", 3_000), ("filtered_out", 6_000)]
+    assert bound(host) == "filtered_out"
+
+
 @pytest.mark.parametrize("busy", [True, False])
 def test_many_short_calls_beside_another_filter(host: Any, busy: bool) -> None:
     """Purpose: a consumer that takes one message at a time leaves no time without a cause. Method:
