@@ -125,6 +125,9 @@ class Timeline:
         for key, lasting in list(self._lasting):
             if lasting not in STORED:
                 self.end(key, lasting, last_ms or now_ms)
+        for key in self._groups:
+            # The tokens of a limit are not stored: there are all of them now.
+            self.cut(key, "rate_limit", last_ms or now_ms)
         if last_ms:
             self.node(cause, last_ms, now_ms)
 

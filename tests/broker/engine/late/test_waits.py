@@ -512,6 +512,23 @@ def test_a_rate_limit_that_was_lifted(host: Any) -> None:
     assert causes(host, "c") == [("rate_limit", 1_000), ("no_consumers", 60_000)]
 
 
+def test_a_rate_limit_that_a_restart_ended(host: Any) -> None:
+    """It begins with all its tokens."""
+    host.configure(rate_limit=RateLimit(0.001, 1))
+    host.send(2, ids=["a", "b"])
+    host.ack(take(host))
+    take(host)
+    host.advance(1_000)
+    host.checkpoint(2)
+    host.restart(pause_ms=1_000)
+    host.advance(5_000)
+    assert causes(host, "b") == [
+        ("rate_limit", 1_000),
+        ("down", 1_000),
+        ("no_consumers", 5_000),
+    ]
+
+
 def test_the_rate_of_a_target_that_was_replaced(host: Any) -> None:
     """A pump notes a time to come: it counts until another target is set."""
     state, topic = host.engine.state, host.topic
