@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.engine.late.explaining import UNKNOWN_MIN_MS
 from tests.broker.slow_disk import SYNC_SECONDS
 from tests.starts.warm import as_text, run_warm
 
@@ -27,7 +28,8 @@ def waits_of(broker: Any, topic: str, id: str) -> dict[str, int]:
     out: dict[str, int] = {}
     for wait in message["waits"]:
         out[wait["cause"]] = out.get(wait["cause"], 0) + wait["until_ms"] - wait["from_ms"]
-    assert "unknown" not in out, message
+    # Stalls and commits of less are not noted.
+    assert out.pop("unknown", 0) < UNKNOWN_MIN_MS, message
     return out
 
 

@@ -66,7 +66,8 @@ class Drill:
                 asked = {"wait_ms": 500, "max": random.choice([1, 4]), "lease_ms": 3_000}
                 if name == "tags":
                     # Nobody asks for the third tag.
-                    asked |= {"tags": ["ab"[seed % 2]]}
+                    # While a lease of before the crash lasts, its consumer counts as one for them.
+                    asked |= {"tags": ["ab"[seed % 2]], "lease_ms": 1_000}
                 found = self.broker.post(f"{path}/receive", asked)["messages"]
                 if name == "keys" and random.random() < 0.1:
                     continue

@@ -47,6 +47,10 @@ def apply_topic(
     if topic is None:
         topic = state.new_topic(number, members["ns"], members["name"], settings, members["made"])
         state.series.enter(topic)
+    if settings.rate_limit != topic.settings.rate_limit:
+        for group in topic.groups.values():
+            key = topic.namespace, topic.name, group.name
+            state.timeline.cut(key, "rate_limit", at_ms)
     topic.settings, topic.made = settings, members["made"]
     _pause(state, topic, at_ms, paused=members.get("paused", False))
     there = DEFAULT_GROUP in topic.groups
@@ -81,6 +85,10 @@ def apply_target(state: EngineState, members: dict[str, Any], at_ms: int) -> Non
     if topic is None or group is None:
         return
     key = topic.namespace, topic.name, group.name
+    if "target" in members and group.bucket is None:
+        # The rate was the one of the target before.
+        state.timeline.cut(key, "rate_limit", at_ms)
+        state.marks.rate_limited.pop(place, None)
     health = state.targets.healths.get(place)
     if health is not None and health.blocks:
         state.timeline.last(key, "push_target", at_ms)

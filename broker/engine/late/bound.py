@@ -10,7 +10,8 @@ from delaylog.broker.engine.topics.groups import Group
 
 
 def bounded_by(state: EngineState, topic: Topic, group: Group, now_ms: int) -> str | None:
-    """The cause that keeps ready messages of a group waiting now; None = none is ready.
+    """The cause that keeps ready messages of a group waiting now; None = none is ready,
+    or a consumer is about to get them.
 
     One of paused, key, rate_limit, leased_max, push_target, filtered_out, no_consumers and
     slow_consumers. A follower has no ready queues, so there it is None.
@@ -29,16 +30,18 @@ def bounded_by(state: EngineState, topic: Topic, group: Group, now_ms: int) -> s
     health = state.targets.healths.get(place)
     if health is not None and health.blocks:
         return "push_target"
-    # Messages wait for the end of one with the same key or id, and either a consumer asks, or there
-    # are no others that one who asked would get. With others that the consumers who ask do not
-    # take, they asked for other tags or ids, and nobody asks for these messages.
     key = topic.namespace, topic.name, group.name
     asked = timeline.asking(key)
-    gate = group.made_gate
-    parks = gate is not None and gate.parking.parks
-    if parks and (asked or not group.has_ready):
-        return "key"
     wanted = timeline.asked_for(key, now_ms)
-    if wanted and not parks and wanted <= {IDS} | group.ready.filters_left_out():
+    left_out = bool(wanted) and wanted <= {IDS} | group.ready.filters_left_out()
+    gate = group.made_gate
+    parked = 0 if gate is None else gate.parking.parked
+    # Messages wait for the end of one with the same key or id, and a consumer asks, or there are no
+    # others that one who asked would get.
+    if parked and (asked or left_out or not group.has_ready):
+        return "filtered_out" if left_out and 2 * parked < group.ready_count else "key"
+    if left_out:
         return "filtered_out"
+    if timeline.asked_for_all(key):
+        return None
     return "slow_consumers" if leased else "no_consumers"

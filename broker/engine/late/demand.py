@@ -23,6 +23,10 @@ counts as everything.
 """
 GAPS_MAX: Final = 8
 """Gaps between calls that are remembered, of each filter."""
+SHORT_MS: Final = 100
+"""A call that was no longer joins the gaps around it, so that a consumer with many short calls
+fills no list. `busy_ms` may be wrong by as much.
+"""
 USED_MS: Final = 60_000
 """Consumers poll at least as often: one that asked this recently is there."""
 AWAY_MS: Final = 900_000
@@ -36,6 +40,20 @@ class Gap(NamedTuple):
     from_ms: int
     busy_ms: int
     until_ms: int
+
+    def joined(self, later: Gap) -> Gap | None:
+        """Both as one gap; None if that hides a longer call, whether messages were under lease, or
+        that a consumer asked in the last `USED_MS`.
+        """
+        if not 0 <= later.from_ms - self.until_ms <= SHORT_MS:
+            return None
+        if later.until_ms - self.from_ms > USED_MS:
+            return None
+        if max(self.until_ms - self.busy_ms, later.until_ms - later.busy_ms) <= SHORT_MS:
+            return Gap(self.from_ms, later.busy_ms, later.until_ms)
+        if max(self.busy_ms - self.from_ms, later.busy_ms - later.from_ms) <= SHORT_MS:
+            return Gap(self.from_ms, self.busy_ms, later.until_ms)
+        return None
 
 
 class Absence(NamedTuple):
@@ -64,13 +82,24 @@ class _Asker:
         """The gap since the last call."""
         return Gap(self.asked_ms, max(busy_ms, self.asked_ms), now_ms)
 
+    def keep(self, gap: Gap) -> None:
+        """A call ends a gap."""
+        if self.gaps and (joined := self.gaps[-1].joined(gap)) is not None:
+            self.gaps[-1] = joined
+        else:
+            self.gaps.append(gap)
+            del self.gaps[:-GAPS_MAX]
+
 
 class Demand:
     """The calls of one group, since the first one that did not ask for everything."""
 
-    def __init__(self, since_ms: int, calls: int, asked_ms: int) -> None:
-        """`calls` ask now, and may ask for anything; the last one ended at `asked_ms`, 0 = none."""
+    def __init__(self, since_ms: int, calls: int, asked_ms: int, *, before: bool = False) -> None:
+        """`calls` ask now, and may ask for anything; the last one ended at `asked_ms`, 0 = none.
+        `before` = it is only known that some consumer holds leases of before that.
+        """
         self.since_ms = since_ms
+        self._before = before
         self._askers: dict[Masks, _Asker] = {}
         if calls or asked_ms:
             anyone = self._askers[EVERYTHING] = _Asker(since_ms if calls else asked_ms)
@@ -80,6 +109,13 @@ class Demand:
         """A call asks. Messages of the group were under lease until `busy_ms`. Shorter gaps than
         `gap_min_ms` are not kept.
         """
+        if self._before and (masks == EVERYTHING or busy_ms < now_ms):
+            self._before = False
+            if masks != EVERYTHING:
+                # No leases are left. The consumer asks again or is gone: what it would have taken
+                # before is not known.
+                self._askers.pop(EVERYTHING, None)
+                self.since_ms = max(self.since_ms, busy_ms)
         asker = self._askers.get(masks)
         if asker is None:
             if masks != EVERYTHING and not self._room():
@@ -87,9 +123,14 @@ class Demand:
                 return
             asker = self._askers[masks] = _Asker(now_ms)
         elif not asker.calls and now_ms - asker.asked_ms >= gap_min_ms:
-            asker.gaps.append(asker.gap(busy_ms, now_ms))
-            del asker.gaps[:-GAPS_MAX]
+            asker.keep(asker.gap(busy_ms, now_ms))
         asker.calls += 1
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether a call asks now that may take any message."""
+        anyone = self._askers.get(EVERYTHING)
+        return anyone is not None and anyone.calls > 0
 
     def end(self, masks: Masks, now_ms: int) -> None:
         """A call has ended. It counts as one for everything if it began before the first one here,

@@ -28,19 +28,21 @@ CAUSES: Final = (
     "take_over",
     "catching_up",
     "stall",
-    "slow_disk",
-    "loading",
     "paused",
     "key",
     "rate_limit",
     "leased_max",
     "push_target",
     "filtered_out",
+    "slow_disk",
+    "loading",
     "no_consumers",
     "slow_consumers",
     "unknown",
 )
-"""All causes. Of several at one time the first counts: a paused topic needs no consumer."""
+"""All causes. Of several at one time the first counts: a paused topic needs no consumer. Slow
+commits and loads are of the whole node: what holds for the group itself comes before them.
+"""
 UNKNOWN: Final = "unknown"
 STORED: Final = ("paused", "push_target")
 """Lasting causes that are parts of the state: a restart or another leader does not end them."""
@@ -123,6 +125,9 @@ class Timeline:
         for key, lasting in list(self._lasting):
             if lasting not in STORED:
                 self.end(key, lasting, last_ms or now_ms)
+        for key in self._groups:
+            # The tokens of a limit are not stored: there are all of them now.
+            self.cut(key, "rate_limit", last_ms or now_ms)
         if last_ms:
             self.node(cause, last_ms, now_ms)
 
@@ -147,6 +152,14 @@ class Timeline:
         from_ms = self._lasting.pop((key, cause), None)
         if from_ms is not None:
             self.group(key, cause, from_ms, at_ms)
+
+    def cut(self, key: GroupKey, cause: str, at_ms: int) -> None:
+        """A cause that was noted until a time to come has ended: a setting changed."""
+        spans = self._groups.get(key, [])
+        spans[:] = [
+            span._replace(until_ms=at_ms) if span.cause == cause and _end(span) > at_ms else span
+            for span in spans
+        ]
 
     def settled(self, key: GroupKey, place: tuple[int, int], at_ms: int) -> None:
         """Messages of a group left their leases, which makes room for others."""
@@ -198,10 +211,16 @@ class Timeline:
                     self.group(key, span.cause, span.from_ms, _end(span))
         self._asking[key] = calls + 1
         if masks != EVERYTHING or key in self._demands:
-            demand = self._demands.get(key) or Demand(now_ms, calls, asked_ms)
+            busy_ms = self._busy_ms(place, leased, now_ms)
+            demand = self._demands.get(key)
+            if demand is None:
+                # Leases of before the start: it is not known what their consumer asked for.
+                before = not calls and not asked_ms and busy_ms >= self.since_ms
+                asked_ms = self.since_ms if before else asked_ms
+                demand = Demand(now_ms, calls, asked_ms, before=before)
             self._demands[key] = demand
             least_ms = SPAN_MIN_MS if ready else IDLE_MIN_MS
-            demand.begin(masks, self._busy_ms(place, leased, now_ms), now_ms, least_ms)
+            demand.begin(masks, busy_ms, now_ms, least_ms)
 
     def end_asking(self, key: GroupKey, now_ms: int, masks: Masks = EVERYTHING) -> None:
         """A call has ended, with messages or without."""
@@ -222,6 +241,11 @@ class Timeline:
         """How many calls ask now."""
         return self._asking.get(key, 0)
 
+    def asked_for_all(self, key: GroupKey) -> bool:
+        """Whether a call asks now that may take any message."""
+        demand = self._demands.get(key)
+        return self.asking(key) > 0 if demand is None else demand.wants_all
+
     def asked_for(self, key: GroupKey, now_ms: int) -> set[Masks]:
         """What consumers of now ask for; empty if none does, or if that is not known."""
         demand = self._demands.get(key)
@@ -237,7 +261,7 @@ class Timeline:
         """Nobody has asked since `asked_ms`: consumers were busy as long as they held leases."""
         begun = max(asked_ms, self.since_ms)
         busy = self._busy_ms(place, leased, now_ms)
-        if busy > begun and asked_ms:
+        if busy > begun:
             yield Span(begun, busy, "slow_consumers")
             begun = busy
         if now_ms > begun:

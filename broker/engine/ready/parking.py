@@ -62,9 +62,9 @@ class Parking:
         return self.any.freed or any(lot.freed for lot in self.filters.values())
 
     @property
-    def parks(self) -> bool:
-        """Whether any message is parked."""
-        return len(self.any) > 0 or any(len(lot) for lot in self.filters.values())
+    def parked(self) -> int:
+        """How many messages are parked; one that several filters match counts once for each."""
+        return len(self.any) + sum(map(len, self.filters.values()))
 
     def note_free(self, keys: Keys) -> None:
         """These keys were unlocked."""

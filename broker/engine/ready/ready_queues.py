@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -247,8 +248,9 @@ class ReadyQueues:
         return any(len(queue) for queue in self._queues)
 
     def filters_left_out(self) -> set[tuple[int, ...]]:
-        """The masks of the filters in use, if the ready messages match none of them; else empty."""
-        if self.unsorted or any(len(entry.queue) for entry in self._filters.values()):
+        """The masks of the filters in use, if most ready messages match none; else empty."""
+        queues = chain(self._queues, (entry.queue for entry in self._filters.values()))
+        if 2 * sum(map(len, queues)) > self.living:
             return set()
         return {only.masks for only in self._filters}
 

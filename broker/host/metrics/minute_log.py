@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from delaylog.broker.engine.late.bound import bounded_by
 from delaylog.broker.engine.late.explaining import Held, Wait, explain
 from delaylog.broker.engine.late.latest import LatestMessage
-from delaylog.broker.engine.late.timeline import MERGED_MS, UNKNOWN
+from delaylog.broker.engine.late.timeline import MERGED_MS, UNKNOWN, Span
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.host.metrics.minutes import (
     MINUTE_MS,
@@ -210,17 +210,7 @@ def _waits(
     spans = timeline.spans(key, place, leased, now_ms)
     held = []
     if one.parked:
-        # While nobody asked nothing was under lease: the key had been unlocked by then.
-        unlocked_ms = min(
-            (
-                span.from_ms
-                for span in spans
-                if span.cause == "no_consumers"
-                and span.from_ms < one.at_ms <= (span.until_ms or now_ms) + MERGED_MS
-            ),
-            default=one.at_ms,
-        )
-        held.append(Held(due_ms, max(unlocked_ms, due_ms), 0))
+        held.append(_held(due_ms, one.at_ms, [s for s in spans if s.cause == "no_consumers"]))
     spans += timeline.absences(key, place, leased, now_ms, one.tag_mask)
     work = explain(due_ms, one.at_ms, spans, held)
     while True:
@@ -229,6 +219,20 @@ def _waits(
         except StopIteration as end:
             waits: list[Wait] = end.value
             return waits
+
+
+def _held(due_ms: int, at_ms: int, nobody: Sequence[Span]) -> Held:
+    """When a message that was handed out at `at_ms` waited for its key: from the first call that
+    parked it. While nobody asked nothing was under lease: in the end its key was unlocked.
+    """
+    from_ms, until_ms = due_ms, at_ms
+    for span in nobody:
+        end_ms = at_ms if span.until_ms is None else span.until_ms
+        if span.from_ms < at_ms <= end_ms + MERGED_MS:
+            until_ms = max(min(until_ms, span.from_ms), due_ms)
+        elif span.from_ms <= due_ms < end_ms:
+            from_ms = end_ms
+    return Held(from_ms, max(until_ms, from_ms), 0)
 
 
 def _groups(node: Node) -> list[tuple[Topic, Group]]:

@@ -22,6 +22,8 @@ def small() -> Any:
         patch.setattr(module, "USED_MS", USED)
         patch.setattr(module, "AWAY_MS", AWAY)
         patch.setattr(module, "GAPS_MAX", 100)
+        # The model knows each call.
+        patch.setattr(module, "SHORT_MS", -1)
         yield
 
 
@@ -138,6 +140,21 @@ def test_consumers_that_are_gone_leave_nothing_out() -> None:
     assert demand.recent(12 + USED) == {A}
     assert demand.recent(13 + USED) == set()
     assert demand.absence(2, busy_ms(50), 50).filtered_out == [(10, 12 + USED)]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_gaps_around_short_calls_are_one(monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+    """Up to `USED_MS`: who asked that recently is there. Others are kept as they were."""
+    monkeypatch.setattr(module, "SHORT_MS", 1)
+    demand = Demand(1, 0, 0)
+    for now_ms in (2, 4, 6, 8):
+        demand.begin(A, now_ms if busy else 0, now_ms, 0)
+        demand.end(A, now_ms)
+    gaps = demand._askers[A].gaps
+    assert [(gap.from_ms, gap.until_ms) for gap in gaps] == [(2, 6), (6, 8)]
+    assert [gap.busy_ms for gap in gaps] == ([6, 8] if busy else [2, 6])
+    demand.begin(A, 0 if busy else 10, 10, 0)
+    assert len(gaps) == 3, "messages were under lease in the one and not in the other"
 
 
 def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_a_locked_key_bounds_only_what_waits_for_it(host: Any) -> None:
     host.send(1, keys="k")
     host.receive(lease=600_000)
     host.send(1, ids=["a"], tags="x")
-    with asking(host):
+    with asking(host, other.masks):
         host.receive(only=other)
         assert bound(host) == "slow_consumers"
         host.send(1, ids=["b"], keys="k", tags="y")

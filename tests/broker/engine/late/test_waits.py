@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,10 +172,15 @@ def test_what_bounds_a_topic_of_which_some_messages_are_asked_for(host: Any) -> 
     taken = take(host, ONLY_A)
     with asking(host, ONLY_A.masks):
         assert bound(host) == "key"
-    assert bound(host) == "slow_consumers"
+    assert bound(host) == "key", "also between two calls, since nobody asks for the other one"
+    host.send(5, tags=["b"] * 5)
+    take(host, ONLY_A)
+    assert bound(host) == "filtered_out", "most wait for that"
     host.ack(taken)
     host.ack(take(host, ONLY_A))
     assert bound(host) == "filtered_out"
+    host.send(2, tags=["b", "a"])
+    assert bound(host) == "filtered_out", "also while a few were not compared yet"
 
 
 def test_filters_of_before_a_restart(host: Any) -> None:
@@ -185,6 +191,69 @@ def test_filters_of_before_a_restart(host: Any) -> None:
     host.restart()
     take(host, ONLY_A, ms=2_000)
     assert causes(host, "b") == [("no_consumers", 3_000), ("filtered_out", 2_000)]
+
+
+@pytest.mark.parametrize("only", [None, ONLY_A])
+def test_a_consumer_that_was_busy_over_a_restart(host: Any, only: TagFilter | None) -> None:
+    """It holds its lease, and asks when it is done; whether others ask for other tags or not."""
+    host.send(2, ids=["x", "b"], tags=["b", "b"])
+    with asking(host):
+        taken = host.receive(1, lease=60_000)
+    host.restart()
+    if only is not None:
+        take(host, only, ms=5_000)
+    host.advance(5_000)
+    waited_ms = 5_000 if only is None else 10_000
+    for _ in range(2):
+        assert (causes(host, "b"), bound(host)) == (
+            [("slow_consumers", waited_ms)],
+            "slow_consumers",
+        )
+    host.ack(taken)
+    host.ack(take(host))
+    assert causes(host, "b") == [("slow_consumers", waited_ms)]
+
+
+def test_leases_of_before_a_restart_that_have_ended(host: Any) -> None:
+    """From then on the calls since the start tell all: other consumers ask for other tags."""
+    host.send(3, ids=["x", "b", "a"], tags=["b", "b", "a"])
+    with asking(host):
+        host.receive(1, lease=3_000)
+    host.restart()
+    host.ack(take(host, ONLY_A, ms=2_000))
+    take(host, ONLY_A, ms=2_000)
+    take(host, ONLY_A, ms=5_000)
+    assert causes(host, "b") == [("slow_consumers", 3_000), ("filtered_out", 6_000)]
+    assert bound(host) == "filtered_out"
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_many_short_calls_beside_another_filter(host: Any, busy: bool) -> None:
+    """Purpose: a consumer that takes one message at a time leaves no time without a cause. Method:
+    more calls than gaps are kept; it works between them, or acks at once and sleeps."""
+    ids = [f"a{number}" for number in range(60)]
+    with asking(host, ONLY_B.masks):
+        host.send(60, ids=ids, tags=["a"] * 60)
+        for _ in ids:
+            with asking(host, ONLY_A.masks):
+                found = host.receive(1, only=ONLY_A)
+            host.advance(400 if busy else 5)
+            host.ack(found)
+            host.advance(5 if busy else 400)
+    ((cause, _),) = causes(host, ids[-1])
+    assert cause == ("slow_consumers" if busy else "no_consumers")
+
+
+def test_a_message_that_is_about_to_be_handed_out(host: Any) -> None:
+    """A call asks that would take it, so nobody is missing."""
+    host.send(1, ids=["a"], tags=["a"])
+    for others in ([], [ONLY_B.masks]):
+        for masks in others:
+            host.engine.state.timeline.begin_asking(
+                ("default", "t", "default"), host.place, 0, host.now_ms, masks=masks
+            )
+        with asking(host):
+            assert bound(host) is None
 
 
 def test_slow_consumer(host: Any) -> None:
@@ -245,6 +314,17 @@ def test_a_paused_topic(host: Any) -> None:
     with asking(host):
         host.receive()
     assert causes(host, "a") == [("paused", 4_000), ("no_consumers", 1_000)]
+
+
+@pytest.mark.parametrize("cause", ["slow_disk", "loading"])
+def test_a_pause_on_a_slow_disk(host: Any, cause: str) -> None:
+    """Commits of the whole node are slow all the time: this message waits for the pause."""
+    host.send(1, ids=["a"])
+    host.pause()
+    for _ in range(20):
+        host.advance(150)
+        host.engine.state.timeline.node(cause, host.now_ms - 120, host.now_ms)
+    assert causes(host, "a") == [("paused", 3_000)]
 
 
 def test_a_topic_that_is_made_again_is_not_paused(host: Any) -> None:
@@ -327,7 +407,7 @@ def test_too_many_leases(open_host: Any, how: str) -> None:
 
 
 def test_too_many_leases_before_a_restart(open_host: Any) -> None:
-    """The refusal ended with the process that refused."""
+    """The refusal ended with the process that refused; the leases did not."""
     host = open_host(limits=Limits(leased_max=1))
     host.send(2, ids=["a", "b"])
     with asking(host):
@@ -340,7 +420,7 @@ def test_too_many_leases_before_a_restart(open_host: Any) -> None:
     assert causes(host, "b") == [
         ("leased_max", 1_000),
         ("down", 5_000),
-        ("no_consumers", 1_000),
+        ("slow_consumers", 1_000),
     ]
 
 
@@ -418,6 +498,51 @@ def test_a_rate_limit(host: Any) -> None:
     waits = dict(causes(host, "c"))
     assert waits.pop("rate_limit") >= 1_800
     assert sum(waits.values()) <= 200
+
+
+def test_a_rate_limit_that_was_lifted(host: Any) -> None:
+    """The refusal named a time in a quarter of an hour: it counts until the limit is gone."""
+    host.configure(rate_limit=RateLimit(0.001, 1))
+    host.send(3, ids=["a", "b", "c"])
+    host.ack(take(host))
+    take(host)
+    host.advance(1_000)
+    host.configure(rate_limit=None)
+    host.advance(60_000)
+    assert causes(host, "c") == [("rate_limit", 1_000), ("no_consumers", 60_000)]
+
+
+def test_a_rate_limit_that_a_restart_ended(host: Any) -> None:
+    """It begins with all its tokens."""
+    host.configure(rate_limit=RateLimit(0.001, 1))
+    host.send(2, ids=["a", "b"])
+    host.ack(take(host))
+    take(host)
+    host.advance(1_000)
+    host.checkpoint(2)
+    host.restart(pause_ms=1_000)
+    host.advance(5_000)
+    assert causes(host, "b") == [
+        ("rate_limit", 1_000),
+        ("down", 1_000),
+        ("no_consumers", 5_000),
+    ]
+
+
+def test_the_rate_of_a_target_that_was_replaced(host: Any) -> None:
+    """A pump notes a time to come: it counts until another target is set."""
+    state, topic = host.engine.state, host.topic
+    slow = Target("http://a.example/", ("whsec_" + "a" * 32,), per_second=0.001)
+    put_target(state, topic, topic.default, slow, host.now_ms)
+    host.send(1, ids=["a"])
+    key = ("default", "t", "default")
+    state.timeline.group(key, "rate_limit", host.now_ms, host.now_ms + 900_000)
+    state.marks.rate_limited[host.place] = host.now_ms + 900_000
+    host.advance(1_000)
+    assert bound(host) == "rate_limit"
+    put_target(state, topic, topic.default, replace(slow, per_second=None), host.now_ms)
+    host.advance(5_000)
+    assert (causes(host, "a")[0], bound(host)) == (("rate_limit", 1_000), "no_consumers")
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

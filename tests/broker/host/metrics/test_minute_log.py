@@ -131,6 +131,19 @@ def test_a_key_that_was_unlocked_before_nobody_asked(host: Host, rows: Rows) -> 
     assert late.causes == [["no_consumers", 3_000], ["key", 2_000]]
 
 
+def test_nobody_asked_before_a_key_was_locked(host: Host, rows: Rows) -> None:
+    """The key counts from the first call on, and not from the due time."""
+    host.send(2, ids=["a", "b"], keys=["k", "k"])
+    host.advance(60_000)
+    with asking(host):
+        first = host.receive(5)
+        host.advance(1_000)
+        host.ack(first)
+        host.receive(5)
+    (late,) = rows.next().late
+    assert (late.message_id, late.causes) == ("b", [["no_consumers", 60_000], ["key", 1_000]])
+
+
 def test_a_backlog_waits_for_consumers_that_take_others(host: Host, rows: Rows) -> None:
     """Somebody asks all the time, and takes one message after the other."""
     with asking(host):

@@ -120,7 +120,8 @@ def test_a_broker_writes_its_minutes(start_broker: Any, tmp_path: Path) -> None:
         sent = broker.post("/v1/topics/t/messages", {"body": "x"})
         broker.await_metric(ready, 1)
         time.sleep(0.03)
-        broker.post("/v1/topics/t/receive", {})
+        (message,) = broker.post("/v1/topics/t/receive", {})["messages"]
+        broker.post("/v1/topics/t/ack", {"receipts": [message["receipt"]]})
         assert broker.stop() == 0
         broker.start()
     (file,) = tmp_path.rglob(FILE)
