@@ -148,8 +148,8 @@ class Pump:
             count = self.breaker.permitted(now_ms, wanted)
             if count == 0:
                 ready_ms = self.breaker.ready_at_ms(now_ms)
-                if wanted and self.breaker.blocked_until_ms <= now_ms < ready_ms < NEVER_MS:
-                    self._note_rate(now_ms, ready_ms)
+                if wanted and now_ms < ready_ms < NEVER_MS:
+                    self._note_wait(now_ms, ready_ms)
                 wait_s = (ready_ms - now_ms) / 1_000
                 wait_s = min(max(wait_s, ROOM_SECONDS if wanted else FULL_SECONDS), LOOK_SECONDS)
                 await self._until_ended(in_flight - 1, wait_s)
@@ -184,12 +184,17 @@ class Pump:
                     self._acks_wait = False
                     self._flush_acks()
 
-    def _note_rate(self, now_ms: int, ready_ms: int) -> None:
-        """The target's rate permits no attempt before `ready_ms`: messages may wait for it."""
-        if self.is_current:
+    def _note_wait(self, now_ms: int, ready_ms: int) -> None:
+        """The target permits no attempt before `ready_ms`: messages may wait for it."""
+        if not self.is_current:
+            return
+        key = *self._place.topic_key, self._place.group
+        if self.breaker.blocked_until_ms <= now_ms:
             self._state.marks.rate_limited[self._place.key] = ready_ms
-            key = *self._place.topic_key, self._place.group
             self._state.timeline.group(key, "rate_limit", now_ms, ready_ms)
+        elif not self._stored.blocks:
+            # A short throttle: a health that blocks and is stored notes it by itself.
+            self._state.timeline.group(key, "push_target", now_ms, ready_ms)
 
     async def _receive_in_slot(self) -> Delivery | None:
         """Wait for a slot, then receive one message that is ready; without one the slot is free."""
@@ -370,6 +375,8 @@ def _settling(outcome: Outcome) -> Settling:
 def _is_news(stored: Health, health: Health, now_ms: int) -> bool:
     """Whether a new leader should know what has changed."""
     if health.throttled_until_ms >= max(stored.throttled_until_ms, now_ms) + THROTTLE_STORED_MS:
+        return True
+    if stored.blocks and not health.blocks:
         return True
     return (stored.disabled, stored.open_until_ms) != (health.disabled, health.open_until_ms)
 

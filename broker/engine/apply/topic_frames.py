@@ -85,10 +85,12 @@ def apply_target(state: EngineState, members: dict[str, Any], at_ms: int) -> Non
     if topic is None or group is None:
         return
     key = topic.namespace, topic.name, group.name
-    if "target" in members and group.bucket is None:
-        # The rate was the one of the target before.
-        state.timeline.cut(key, "rate_limit", at_ms)
-        state.marks.rate_limited.pop(place, None)
+    if "target" in members:
+        # Rate and throttle were those of the target before.
+        state.timeline.cut(key, "push_target", at_ms)
+        if group.bucket is None:
+            state.timeline.cut(key, "rate_limit", at_ms)
+            state.marks.rate_limited.pop(place, None)
     health = state.targets.healths.get(place)
     if health is not None and health.blocks:
         state.timeline.last(key, "push_target", at_ms)

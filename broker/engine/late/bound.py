@@ -27,10 +27,12 @@ def bounded_by(state: EngineState, topic: Topic, group: Group, now_ms: int) -> s
         return "leased_max"
     if place in state.marks.rate_limited:
         return "rate_limit"
-    health = state.targets.healths.get(place)
-    if health is not None and health.blocks:
-        return "push_target"
     key = topic.namespace, topic.name, group.name
+    health = state.targets.healths.get(place)
+    if health is not None:
+        # Short throttles are not stored.
+        if health.blocks or timeline.holds(key, "push_target", now_ms):
+            return "push_target"
     asked = timeline.asking(key)
     wanted = timeline.asked_for(key, now_ms)
     left_out = bool(wanted) and wanted <= {IDS} | group.ready.filters_left_out()

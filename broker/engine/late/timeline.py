@@ -126,8 +126,9 @@ class Timeline:
             if lasting not in STORED:
                 self.end(key, lasting, last_ms or now_ms)
         for key in self._groups:
-            # The tokens of a limit are not stored: there are all of them now.
+            # The tokens of a limit are not stored, nor are short throttles of a target.
             self.cut(key, "rate_limit", last_ms or now_ms)
+            self.cut(key, "push_target", last_ms or now_ms)
         if last_ms:
             self.node(cause, last_ms, now_ms)
 
@@ -281,6 +282,11 @@ class Timeline:
         if not self.asking(key):
             out += self._gap(self._asked.get(key, 0), place, leased, now_ms)
         return out
+
+    def holds(self, key: GroupKey, cause: str, now_ms: int) -> bool:
+        """Whether a cause was noted of a group until a time to come."""
+        spans = self._groups.get(key, ())
+        return any(span.cause == cause and span.from_ms <= now_ms < _end(span) for span in spans)
 
     def absences(
         self, key: GroupKey, place: tuple[int, int], leased: int, now_ms: int, tag_mask: int

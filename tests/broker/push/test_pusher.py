@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from delaylog.broker.engine.late.bound import bounded_by
 from delaylog.broker.engine.push.commands import drop_target, put_target
 from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, Health, Target
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic, put_group, put_topic
@@ -170,19 +171,39 @@ async def test_410_disables_the_target_and_keeps_the_messages(tmp_path: Path) ->
     assert {headers["ce-attempt"] for _, headers, _ in receiver.requests} == {"1"}
 
 
-async def test_429_throttles_and_counts_no_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", [False, True])
+async def test_429_throttles_and_counts_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """Messages wait for the target meanwhile, and no longer, whether the throttle is stored or
+    not."""
+    if stored:
+        monkeypatch.setattr(pump, "THROTTLE_STORED_MS", 100)
     async with (
         Receiver(answer(429, "retry-after: 1")) as receiver,
         pushing(tmp_path, receiver) as push,
     ):
-        push.topic()
+        topic = push.topic()
         push.target(receiver, concurrency=1)
         push.it.send()
         await receiver.arrived.wait()
         began_ms = push.it.clock.now_ms()
         receiver.script = answer(200)
+        state, place = push.it.engine.state, (1, 1)
+
+        def bound() -> str | None:
+            return bounded_by(state, topic, topic.default, push.it.clock.now_ms())
+
+        await push.it.until(lambda: bound() == "push_target")
+        assert push.health().blocks == stored
         await push.counts(acked=1)
         assert push.it.clock.now_ms() - began_ms >= 950
+        await push.it.until(lambda: not push.health().blocks)
+        now_ms = push.it.clock.now_ms()
+        spans = state.timeline.spans(("default", "t", "default"), place, 0, now_ms)
+        blamed = [each for each in spans if each.cause == "push_target"]
+        assert sum((each.until_ms or now_ms) - each.from_ms for each in blamed) >= 800, spans
+        assert all(each.until_ms is not None for each in blamed)
     assert [headers["ce-attempt"] for _, headers, _ in receiver.requests] == ["1", "1"]
 
 
