@@ -23,7 +23,7 @@ from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
 _FORMATS: Final = ("parquet", "csv", "json")
-_ENDS: Final = {"csv": ".csv", "json": (".json", ".jsonl", ".ndjson")}
+_ENDS: Final = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson")}
 """The ends of names, before `.gz`; others are of parquet."""
 _COLUMNS: Final = ("value", "deliver_at", "topic", *FIELD_TYPES)
 _SCALARS: Final = frozenset({"string", "int", "bigint", "double"})
