@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_delaylog.broker_http import BrokerHttp
-from pyspark_delaylog.claims import ENDED, Claim, Claims
+from pyspark_delaylog.claims import ENDED, GONE, Claim, Claims
 from pyspark_delaylog.deliveries import broker_now_ms
 from pyspark_delaylog.errors import DataLossError, OptionError, RefusedError
 from pyspark_delaylog.options import CLAIM_ROWS_MAX, Options
@@ -132,7 +132,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 rows = self._claims.make(claim, rows_max)
             except RefusedError as error:
-                if error.status not in ENDED:
+                if error.status != GONE:
                     raise
                 # Its lease ended before its batch was planned, so its messages are ready again.
                 self._passed = number

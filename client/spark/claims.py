@@ -15,8 +15,10 @@ from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
 from pyspark_delaylog.errors import RefusedError
 from pyspark_delaylog.options import Options
 
-ENDED: Final = frozenset({404, 410})
-"""The claim has ended (410), or ended so long ago that the broker has forgotten it (404)."""
+GONE: Final = 410
+"""The claim has ended."""
+ENDED: Final = frozenset({404, GONE})
+"""The claim has ended, perhaps so long ago that the broker has forgotten it (404)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,10 @@ class Claims:
         self._lease = {"lease_ms": options.lease_ms}
 
     def make(self, claim: Claim, rows_max: int) -> int:
-        """Create a claim and return its size. RefusedError with 410 if it has ended."""
+        """Create a claim and return its size.
+
+        RefusedError with GONE if it has ended, with 404 if the group does not exist.
+        """
         shape = {"max": rows_max, **self._lease, **self._group}
         return int(self._http.json("POST", self._path(claim), shape)["n"])
 
@@ -68,14 +73,12 @@ class Claims:
         return self._settle(claim, "release", dict(self._group))
 
     def ready(self) -> int:
-        """The number of messages that are ready to be claimed."""
+        """The number of messages that are ready to be claimed: none if there is no topic yet.
+
+        RefusedError with 404 if the group does not exist.
+        """
         query: dict[str, str | int] = {"delay_buckets": "false", **self._group}
-        try:
-            stats = self._http.json("GET", self._http.of_topic(self._topic, "stats"), query=query)
-        except RefusedError as error:
-            if error.status == 404:
-                return 0
-            raise
+        stats = self._http.json("GET", self._http.of_topic(self._topic, "stats"), query=query)
         return int(stats["counts"]["ready"])
 
     def _settle(self, claim: Claim, verb: str, shape: dict[str, Any]) -> bool:

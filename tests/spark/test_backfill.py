@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -110,6 +111,33 @@ def test_json_is_loaded_once(spark: SparkSession, real: RealBroker, tmp_path: Pa
     }
     first = json.loads(real.get("/v1/topics/t/messages/m00000000")["body"])
     assert first["urgent"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "found"),
+    [
+        ("a.csv.gz", 'id,value\n007,"a ""b"""\n', ["inferSchema=false"], ("007", 'a "b"')),
+        ("a.csv", 'id,value\n7,"two\nlines"\n', ["multiLine=true"], ("7", "two\nlines")),
+        ("a.NDJSON.gz", '{"id": "7", "value": "v"}\n', [], ("7", "v")),
+    ],
+)
+def test_names_of_files_and_options_say_how_to_read_them(
+    spark: SparkSession,
+    real: RealBroker,
+    tmp_path: Path,
+    name: str,
+    text: str,
+    options: list[str],
+    found: tuple[str, str],
+) -> None:
+    raw = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+    words = [f"--reader-option={each}" for each in options]
+    words += ["--endpoint", real.url, "--topic", "t", "--delay-ms", "60000"]
+    done = run(spark, backfill, tmp_path / name, *words)
+    assert real.settled(done["transaction"])["rows"] == 1
+    message = real.get(f"/v1/topics/t/messages/{found[0]}")
+    assert message["body"] == found[1]
 
 
 def test_all_columns_and_options_of_a_load(

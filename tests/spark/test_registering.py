@@ -1,7 +1,10 @@
-"""`register` where Spark has found the formats already: a load works as before, and once only."""
+"""Where Spark finds the formats itself: `register` changes nothing, and threads have limits."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from pyspark.sql import SparkSession
 
 import pyspark_delaylog
@@ -17,3 +20,16 @@ def test_a_second_registration_changes_nothing(spark: SparkSession, broker: Fake
         pyspark_delaylog.register(session)
     sink(messages(session, 0, 10), broker, topic="after").save()
     assert sorted(broker.ids("before")) == sorted(broker.ids("after")) == ids_of(0, 10)
+
+
+def test_a_thread_that_did_not_make_the_session_writes_by_write_frame(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    """Spark 4.3 finds no formats in Python there; once it does, docs/SPARK.md must say so."""
+    frame = messages(spark, 0, 10)
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            threads.submit(sink(frame, broker).save).result()
+        load = threads.submit(pyspark_delaylog.write_frame, frame, endpoint=broker.url, topic="t")
+        load.result()
+    assert sorted(broker.ids("t")) == ids_of(0, 10)

@@ -34,6 +34,9 @@ def test_a_token_is_shown_nowhere(tmp_path: Path, broker: FakeBroker) -> None:
     assert done.returncode == 0, done.stderr
     assert len(broker.rows("t")) == 40
     assert done.stdout.count("refused:") == 2
+    # The line of a load; batches of streams have one only if it is a warning.
+    lines = [line for line in done.stderr.splitlines() if line.startswith("INFO delaylog: ")]
+    assert [line.endswith(": 20 of 20 rows added") for line in lines] == [True, True]
     assert "StreamingQuery" in done.stdout
     assert SECRET not in done.stdout + done.stderr
     kept = [each for each in tmp_path.rglob("*") if each.is_file() and each != path]

@@ -23,6 +23,8 @@ from pyspark_delaylog.options import Options
 
 HELP: Final = "load parquet, CSV or JSON into a topic; may be run again"
 _FORMATS: Final = ("parquet", "csv", "json")
+_ENDS: Final = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson")}
+"""The ends of names, before `.gz`; others are of parquet."""
 _COLUMNS: Final = ("value", "deliver_at", "topic", *FIELD_TYPES)
 _SCALARS: Final = frozenset({"string", "int", "bigint", "double"})
 """Types to which a column is cast. An array or a struct must have its type already."""
@@ -249,9 +251,8 @@ def name_of(files: list[list[Any]], args: argparse.Namespace) -> str:
 
 
 def _format_of(names: list[str]) -> str:
-    for kind in _FORMATS:
-        ends = (f".{kind}", f".{kind}.gz", *((".jsonl", ".ndjson") if kind == "json" else ()))
-        if all(name.lower().rstrip("/").endswith(ends) for name in names):
+    for kind, ends in _ENDS.items():
+        if all(name.lower().rstrip("/").removesuffix(".gz").endswith(ends) for name in names):
             return kind
     return "parquet"
 

@@ -243,6 +243,19 @@ def test_available_now_of_a_topic_that_is_not_there_ends_at_once(
     assert not any("/claims/" in call.path for call in broker.calls)
 
 
+def test_a_group_that_is_not_there_ends_the_stream(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    """It is neither empty nor full of ended claims, and the broker says how to make it."""
+    problem = {"code": "unknown", "detail": "create it with PUT …/groups/g", "field": "group"}
+    broker.fault = lambda call: None if "clock" in call.path else Fault(404, document=problem)
+    stream = Stream(options_of, consumerGroup="g").begin()
+    for call in (stream.plan, stream.reader.prepareForTriggerAvailableNow):
+        with pytest.raises(RefusedError, match="404 unknown create it with PUT …/groups/g"):
+            call()
+    assert len(broker.calls) == 3
+
+
 def test_some_columns_are_read_when_some_are_asked_for(
     broker: FakeBroker, options_of: OptionsOf
 ) -> None:

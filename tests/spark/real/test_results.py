@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import requests
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -52,6 +53,9 @@ def test_ids_that_live_are_counted_and_may_fail_the_load(
     frame = messages(spark, 0, ROWS).withColumn("id", ids)
     sink(frame, real, delivery=delivery).save()
     assert (last().added, last().results["kept"]) == (10, 990)
+    assert last().state == ("committed" if delivery == "staged" else "sent")
+    sink(frame.withColumn("merge", f.lit("reject")), real, delivery=delivery).save()
+    assert (last().added, last().results["rejected"]) == (0, ROWS)
     with pytest.raises(Exception, match=r"0 of 1,000 rows added; 1,000 kept.*failOnPartial"):
         sink(frame, real, delivery=delivery, failOnPartial="true").save()
 
@@ -77,15 +81,19 @@ FIELDS = """
         named_struct('first_ms', 500, 'factor', 1.5BD) AS backoff
     UNION ALL
     SELECT 'nulls', X'', now(), null, null, null, null, null, null, null, null
+    UNION ALL
+    SELECT 'never', X'', now(), null, null, null, null, -1, null, null, null
 """
 
 
 def test_every_field_of_a_message_arrives(spark: SparkSession, real: RealBroker) -> None:
     """From the types that SQL gives; nulls leave a field to the topic."""
-    frame = spark.sql(FIELDS)
+    frame, ttl_ms = spark.sql(FIELDS), 3_600_000
+    topic = requests.put(f"{real.url}/v1/topics/t", json={"ttl_ms": ttl_ms}, timeout=30)
+    assert topic.status_code == 201, topic.text
     for _ in range(2):
         sink(frame, real, wait="published").save()
-    assert last().results == {**last().results, "replaced": 1, "kept": 1}, "by the row's own mode"
+    assert last().results == {**last().results, "replaced": 1, "kept": 2}, "by the row's own mode"
     found = real.get("/v1/topics/t/messages/full")
     assert (found["key"], found["tags"]) == ("k", ["red", "blue"])
     assert found["headers"] == {"kind": "a", "empty": ""}
@@ -94,8 +102,10 @@ def test_every_field_of_a_message_arrives(spark: SparkSession, real: RealBroker)
     assert found["expires_at_ms"] - found["deliver_at_ms"] == 86_400_000
     assert found["backoff"] == {"first_ms": 500, "factor": 1.5}
     bare = real.get("/v1/topics/t/messages/nulls")
-    absent = ("key", "tags", "headers", "priority", "backoff", "expires_at_ms")
+    absent = ("key", "tags", "headers", "priority", "backoff")
     assert not any(bare.get(name) for name in absent), bare
+    assert bare["expires_at_ms"] - bare["deliver_at_ms"] == ttl_ms
+    assert real.get("/v1/topics/t/messages/never").get("expires_at_ms") is None
 
 
 def test_streams_have_results_and_report_what_is_ready(
@@ -117,16 +127,18 @@ def test_streams_have_results_and_report_what_is_ready(
     assert (found.batch, found.rows, found.added) == (0, ROWS, ROWS)
     assert found.bytes > 0
     assert found.name == f"{query.id}.0"
+    assert [dict(each.sink.metrics) for each in query.recentProgress] == [{}]
     consumer = (
         spark.readStream.format("delaylog")
         .options(**options, maxMessagesPerTrigger=300)
         .load()
-        .writeStream.foreachBatch(lambda rows, number: None)
+        .writeStream.foreachBatch(lambda rows, number: rows.collect())
         .option("checkpointLocation", str(tmp_path / "source"))
         .trigger(availableNow=True)
         .start()
     )
     consumer.awaitTermination()
-    progress = [each.sources[0] for each in consumer.recentProgress]
-    ready = [each.latestOffset for each in progress]
-    assert '"ready": 700' in str(ready[0])
+    progress = consumer.recentProgress[0].sources[0]
+    assert '"ready": 700' in str(progress.latestOffset)
+    assert '"rows": 300' in str(progress.endOffset)
+    assert progress.numInputRows == 300

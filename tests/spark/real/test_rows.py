@@ -7,13 +7,15 @@ put aside and the others are loaded, or the load fails with the row and the colu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_delaylog import tasks
-from pyspark_delaylog.errors import RowError
+from pyspark_delaylog.errors import RowError, TransactionError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.writers import DelaylogBatchWriter
 from tests.client.spark.batches import HEADERS, batch_of, ids_of
@@ -39,7 +41,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Spark:
 
 def load(real: RealBroker, played: Spark, batch: Any, **given: str) -> DelaylogBatchWriter:
     options = Options.parse({"endpoint": real.url, "topic": "t", "retryWaitMs": "1", **given})
-    writer = DelaylogBatchWriter(options, SCHEMA)
+    topic = [] if options.topic else [StructField("topic", StringType())]
+    writer = DelaylogBatchWriter(options, StructType([*SCHEMA.fields, *topic]))
     writer.commit([run_task(writer, played, 0, 0, [batch])])
     return writer
 
@@ -106,5 +109,20 @@ def test_a_past_time_is_due_at_once(shared: RealBroker, played: Spark) -> None:
     """Also one before 1970, which a timestamp of Spark may be."""
     times = pa.array([-1, -(2**50), 0, 10**12], pa.int64()).cast(US)
     load(shared, played, batch_of(ids_of(0, 4), deliver_at=times), topic="past", txnAppId="past")
-    shared.settled("past")
+    committed_at_ms = shared.settled("past")["decided_at_ms"]
     assert sum(shared.counts("past").values()) == 4
+    for each in ids_of(0, 4):
+        message = shared.get(f"/v1/topics/past/messages/{each}")
+        assert message["deliver_at_ms"] == committed_at_ms
+
+
+def test_parts_of_many_topics_over_the_limit_fail_with_advice(
+    tmp_path: Path, played: Spark
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[limits]\nstaged_parts_max = 2\n")
+    batch = batch_of(ids_of(0, 3), topic=pa.array(["a", "b", "c"]))
+    with RealBroker(tmp_path, "--config", str(config)) as real:
+        said = r'parts are staged already.*df\.repartition\("topic"\)'
+        with pytest.raises(TransactionError, match=said):
+            load(real, played, batch, topic="", retries="0")
