@@ -44,9 +44,16 @@ async def _tail(args: argparse.Namespace, transport: AsyncTransport) -> None:
     while left is None or left > 0:
         # The first call only begins: a message that is handed out from then on is not missed.
         wait_ms = 0 if after is None else WAIT_MS
-        place = Places(args.namespace), args.topic
+        look = request(
+            "getTail",
+            Places(args.namespace),
+            args.topic,
+            limit_s=ANSWER_S + wait_ms / 1000,
+            after=after,
+            wait_ms=wait_ms,
+        )
         try:
-            answer = await transport.carry(request("getTail", *place, after=after, wait_ms=wait_ms))
+            answer = await transport.carry(look)
         except (AnswerLost, NotReached, NotReady) as error:
             # A restart, or another leader, ends no tail. The first call tells of a wrong address.
             if after is None:

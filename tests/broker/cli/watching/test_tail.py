@@ -123,6 +123,21 @@ def test_a_restart_ends_no_tail(
     ]
 
 
+def test_a_quiet_topic_is_no_late_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call may take the wait for a hand-out and the time of an answer."""
+    limits_s: list[float] = []
+
+    class Quiet(Restarting):
+        async def carry(self, call: Any) -> dict[str, Any]:
+            limits_s.append(call.limit_s)
+            return {"messages": [MESSAGE] * (len(limits_s) > 1), "next": 5, "complete": True}
+
+    monkeypatch.setattr(connection, "AsyncTransport", Quiet)
+    words = ["tail", "t", "--count", "1"]
+    assert asyncio.run(tail_module.tail_command(make_parser("tail").parse_args(words))) == 0
+    assert limits_s == [connection.ANSWER_S, connection.ANSWER_S + tail_module.WAIT_MS / 1000]
+
+
 def count_of(broker: Any) -> float:
     """Answered calls of the tail."""
     name = 'delaylog_request_seconds_count{call="getTail",face="http"} '
