@@ -253,7 +253,7 @@ _ADVICE: Final = {
     401: " (give a valid token: option tokenFile, or DELAYLOG_TOKEN on driver and executors)",
     403: " (the token does not have this right)",
     413: " (lower the options batchSize and batchBytes)",
-    415: " (the broker needs pyarrow to take what Spark sends: install delaylog[spark] there)",
+    415: " (the broker needs pyarrow to take what Spark sends: install delaylog[arrow] there)",
     429: " (the broker asks to slow down: raise retries, or set maxRowsPerSecond)",
 }
 
