@@ -67,9 +67,7 @@ class PeerTransport:
             server_tls, self._client_tls = config.tls.contexts()
         self.counts = PeerCounts()
         """Counters since the start."""
-        for peer in config.addresses:
-            if peer != node:
-                self.counts.peers[peer] = PeerTraffic()
+        self.counts.peers.update({peer: PeerTraffic() for peer in config.addresses if peer != node})
         self._open: dict[int, Connection] = {}
         self._told: dict[int, Connection] = {}
         """Peers whose `on_disconnect` was not called yet."""
@@ -227,17 +225,22 @@ class PeerTransport:
 
     def judge(self, connection: Connection, hello: Hello, folder: FolderIdentity) -> None:
         """A peer has sent the identity of its folder. Raises HandshakeError."""
-        if connection.peer in self._removed:
+        if self._was_removed(connection.peer, folder):
             return
         present = self._open.get(connection.peer)
         connected = None if present is None else present.folder
         self._folders.judge(connection.peer, hello, folder, connected)
 
+    def _was_removed(self, peer: int, folder: FolderIdentity | None) -> bool:
+        """Whether a peer is no member. A configuration later than ours may have added it again."""
+        mine = self._folders.identity(peer).version
+        return peer in self._removed and (folder is None or folder.version <= mine)
+
     def opened(self, connection: Connection) -> None:
         """A peer is authenticated, and has sent HELLO and the identity of its folder."""
         self._strangers.remove(connection)
         peer = connection.peer
-        if peer in self._removed and self._farewell is not None:
+        if self._farewell is not None and self._was_removed(peer, connection.folder):
             connection.send(self._farewell)
             connection.flush()
             self._log.tell("removed", "node %d was removed from the cluster, and was told so", peer)

@@ -138,13 +138,17 @@ class Fake:
 class AnyFolder:
     """Says that nothing is known of any folder, and takes all."""
 
+    def __init__(self, version: int = 0) -> None:
+        self._version = version
+        self.judged: list[int] = []
+
     def identity(self, peer: int) -> FolderIdentity:
-        return FolderIdentity(bytes(16), 1, 0, bytes(16), 0, 0, 0, 0, (1,))
+        return FolderIdentity(bytes(16), 1, self._version, bytes(16), 0, 0, 0, 0, (1,))
 
     def judge(
         self, peer: int, hello: Hello, theirs: FolderIdentity, connected: FolderIdentity | None
     ) -> None:
-        pass
+        self.judged.append(peer)
 
 
 PLACE = [field.name for field in fields(PeerConfig)]

@@ -315,6 +315,25 @@ async def test_a_removed_node_is_told_and_does_not_hammer(rig: Rig, gone: int) -
         assert ("up", gone) not in member.story
 
 
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_removed_node_may_be_a_member_again(rig: Rig, later: bool) -> None:
+    """This node was away, or its folder is an old copy, if the removed one knows more. Otherwise it
+    could meet none of the members, nor learn that its folder is stale.
+    """
+    folder = AnyFolder(version=16)
+    behind = await rig.start(0, folders=folder)
+    behind.transport.set_removed({1}, ack(77))
+    behind.transport.set_addresses({0: rig.addresses[0]})
+    peer = await rig.start(1, folders=AnyFolder(version=17 if later else 16))
+    peer.transport.dial_all(wanted=True)
+    await until(lambda: folder.judged if later else peer.messages)
+    assert folder.judged == ([1] if later else [])
+    if later:
+        await until(lambda: ("up", 1) in behind.story)
+        assert behind.transport.connected() == {1}
+        assert not peer.messages
+
+
 async def test_without_a_majority_only_those_away_are_dialled(rig: Rig) -> None:
     first, second = await rig.pair()
     second.transport.dial_all(wanted=True)
