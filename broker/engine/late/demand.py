@@ -118,7 +118,7 @@ class Demand:
                 self.since_ms = max(self.since_ms, busy_ms)
         asker = self._askers.get(masks)
         if asker is None:
-            if masks != EVERYTHING and not self._room():
+            if masks != EVERYTHING and not self._make_room():
                 self.begin(EVERYTHING, busy_ms, now_ms, gap_min_ms)
                 return
             asker = self._askers[masks] = _Asker(now_ms)
@@ -143,8 +143,10 @@ class Demand:
                 asker.asked_ms = now_ms
                 return
 
-    def _room(self) -> bool:
-        """Whether another filter may be remembered, instead of the one not used for longest."""
+    def _make_room(self) -> bool:
+        """Forget the filter that was not used for longest if there are too many; False if all of
+        them are in use.
+        """
         if len(self._askers) < MASKS_MAX:
             return True
         idle = [
@@ -220,7 +222,7 @@ def _joined(times: Iterable[_Time]) -> list[_Time]:
 
 
 def _both(one: Sequence[_Time], other: Sequence[_Time]) -> list[_Time]:
-    """The times of both. They have no overlaps, and are in order."""
+    """The times that are in both. Each list is in order and has no overlaps."""
     out: list[_Time] = []
     at = 0
     for from_ms, until_ms in one:
@@ -236,6 +238,7 @@ def _both(one: Sequence[_Time], other: Sequence[_Time]) -> list[_Time]:
 
 def _without(one: Sequence[_Time], other: Sequence[_Time]) -> list[_Time]:
     """The times of the first without those of the second."""
+    # From the end of each time of the second to the begin of its next one.
     ends = one[-1][1] if one else 0
     edges = [0, *(edge for time in other for edge in time), ends]
     return _both(one, list(zip(edges[::2], edges[1::2], strict=True)))
