@@ -7,11 +7,12 @@ import { Tag, Time } from "./values.js";
 
 const WORDS = {
   down: "the broker did not run", take_over: "another node took over", catching_up: "a start replayed the log",
-  stall: "the process stood still", slow_disk: "the disk was slow", loading: "it was read from disk",
+  stall: "the process stood still",
   paused: "the topic is paused", key: "its key is locked by another message", rate_limit: "the topic's rate limit",
   leased_max: "the limit of messages under lease",
   push_target: "the push target fails or is disabled",
-  filtered_out: "consumers ask only for other tags or ids", no_consumers: "nobody asks for messages",
+  filtered_out: "consumers ask only for other tags or ids",
+  slow_disk: "the disk was slow", loading: "it was read from disk", no_consumers: "nobody asks for messages",
   slow_consumers: "consumers are busy", unknown: "not known",
 };
 
