@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,3 +74,8 @@ class PeerCounts:
     """Connections that are not authenticated at the moment."""
     strangers_most: int = 0
     """The highest value of `strangers` so far."""
+
+    def include(self, peers: Iterable[int]) -> None:
+        """Have counters of these peers, which keep their values."""
+        for peer in peers:
+            self.peers.setdefault(peer, PeerTraffic())

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from delaylog.broker.cluster.peers.connection import Connection
-from delaylog.broker.cluster.peers.counts import PeerCounts, PeerTraffic, Refused
+from delaylog.broker.cluster.peers.counts import PeerCounts, Refused
 from delaylog.broker.cluster.peers.handshake import NONCE_SIZE, Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
@@ -67,7 +67,7 @@ class PeerTransport:
             server_tls, self._client_tls = config.tls.contexts()
         self.counts = PeerCounts()
         """Counters since the start."""
-        self.counts.peers.update({peer: PeerTraffic() for peer in config.addresses if peer != node})
+        self.counts.include(config.addresses.keys() - {node})
         self._open: dict[int, Connection] = {}
         self._told: dict[int, Connection] = {}
         """Peers whose `on_disconnect` was not called yet."""
@@ -162,8 +162,7 @@ class PeerTransport:
                     # Gently, since a farewell may be waiting.
                     why = "the peer is no member any more, or has another address"
                     connection.close(Refused.HOST, why, gently=True)
-        for peer in self._addresses.keys() - {self._identity.node}:
-            self.counts.peers.setdefault(peer, PeerTraffic())
+        self.counts.include(self._addresses.keys() - {self._identity.node})
         if self._running:
             self._dial()
 
@@ -172,8 +171,7 @@ class PeerTransport:
         self._removed.clear()
         self._removed.update(removed)
         self._farewell = farewell
-        for peer in removed:
-            self.counts.peers.setdefault(peer, PeerTraffic())
+        self.counts.include(removed)
 
     def dial_all(self, *, wanted: bool) -> None:
         """Set whether to dial nodes with smaller indexes too: they do not dial a removed node."""
@@ -232,9 +230,10 @@ class PeerTransport:
         self._folders.judge(connection.peer, hello, folder, connected)
 
     def _was_removed(self, peer: int, folder: FolderIdentity | None) -> bool:
-        """Whether a peer is no member. A configuration later than ours may have added it again."""
-        mine = self._folders.identity(peer).version
-        return peer in self._removed and (folder is None or folder.version <= mine)
+        """Whether a peer is no member. One with a later configuration may have been added again."""
+        if peer not in self._removed:
+            return False
+        return folder is None or folder.version <= self._folders.identity(peer).version
 
     def opened(self, connection: Connection) -> None:
         """A peer is authenticated, and has sent HELLO and the identity of its folder."""
