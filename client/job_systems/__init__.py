@@ -16,7 +16,8 @@ def register_kombu_transport() -> None:
     """Make kombu, and so Celery, understand `delaylog://` and, for TLS, `delaylogs://` URLs.
 
     Call it in the module of the Celery application, before the first connection. Calling it again
-    has no effect. In workers of Celery it also lets `revoke` reach the tasks in the broker.
+    has no effect. In workers of Celery it also lets `revoke` reach the tasks in the broker, and
+    keeps the tasks whose retries cannot be stored.
     """
     from kombu.transport import TRANSPORT_ALIASES
 
@@ -25,11 +26,11 @@ def register_kombu_transport() -> None:
     if find_spec("celery") is not None:
         from celery.signals import worker_init
 
-        worker_init.connect(_extend_revoke)
+        worker_init.connect(_extend_worker)
 
 
-def _extend_revoke(**_: Any) -> None:
-    from delaylog.client.job_systems import celery_revoke as _loaded  # noqa: F401
+def _extend_worker(**_: Any) -> None:
+    from delaylog.client.job_systems import celery_retries, celery_revoke  # noqa: F401
 
 
 __all__ = ["register_kombu_transport"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from delaylog.client.job_systems import tasks
 from delaylog.client.job_systems.topics import topic_of
 from delaylog.client.models import Changed
 
@@ -14,13 +15,15 @@ log = logging.getLogger("delaylog.job_systems")
 def cancel_task(app: Any, task_id: str, *, queue: str | None = None) -> Changed:
     """Cancel a task of a Celery application that no worker has received, however far it is due.
 
+    Each send of the id is cancelled.
+
     `queue`: where the task was sent; None: the application's default queue. Raises TooLate if a
     worker has the task (`app.control.revoke` may still reach it there) or it has ended, NotFound
     if the queue has no such task. The result backend then says REVOKED, as after `revoke`.
     """
     topic = topic_of(queue or app.conf.task_default_queue)
     with app.pool.acquire(block=True) as connection:
-        changed: Changed = connection.default_channel.sdk.cancel(topic, task_id)
+        changed = tasks.cancel_task(connection.default_channel.sdk, topic, task_id)
     try:
         app.backend.mark_as_revoked(task_id, reason="revoked", store_result=True)
     except Exception as error:

@@ -17,7 +17,8 @@ from celery.worker import control
 
 from delaylog.client.errors import ClientError, NotFound, TooLate
 from delaylog.client.job_systems.kombu_channel import Channel
-from delaylog.client.job_systems.topics import id_of, topic_of
+from delaylog.client.job_systems.tasks import cancel_task, id_of
+from delaylog.client.job_systems.topics import topic_of
 
 log = logging.getLogger("delaylog.job_systems")
 _revoke = control.revoke
@@ -48,7 +49,7 @@ def end_in_the_broker(state: Any, task_ids: Iterable[str]) -> None:
         for task_id in legal:
             try:
                 with suppress(NotFound, TooLate):
-                    channel.sdk.cancel(topic_of(queue), task_id)
+                    cancel_task(channel.sdk, topic_of(queue), task_id)
                     log.info("task %s of queue %s is revoked: it was cancelled", task_id, queue)
                     if (events := state.consumer.event_dispatcher) is not None:
                         facts = {"terminated": False, "signum": None, "expired": False}

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import dramatiq
@@ -22,7 +23,16 @@ from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import AnswerLost, NotFound, NotReached, NotReady
 from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
-from delaylog.client.job_systems.topics import declare_topic, fields_of_task, topic_of
+from delaylog.client.job_systems.tasks import (
+    cancel_task,
+    reason_of_refusal,
+    send_task,
+    tags_of,
+    whole_ms,
+)
+from delaylog.client.job_systems.topics import declare_topic, topic_of
+from delaylog.client.keywords import SendKeywords
+from delaylog.client.models import Changed
 
 log = logging.getLogger("delaylog.job_systems")
 PRIORITY_OPTION: Final = "broker_priority"
@@ -64,22 +74,40 @@ class DelaylogBroker(dramatiq.Broker):
         """The queues that were declared."""
         return self.queues.copy()
 
-    def enqueue(self, message: Any, *, delay: int | None = None) -> Any:
-        """Send a message that is due `delay` ms after its arrival, or now.
+    def enqueue(self, message: Any, *, delay: float | None = None) -> Any:
+        """Send a message that is due `delay` ms after its arrival, rounded up, or now.
 
-        A message of the same id that no worker has received is replaced. Raises ConnectionClosed
-        if the broker does not answer.
+        Each call stores a message, also with an id that was sent before. Raises ConnectionClosed if
+        the broker does not answer. If `message` is the one that a worker runs, this is its retry:
+        if it cannot be stored, the message is not acked.
         """
-        message = message.copy()
+        try:
+            return self._enqueue(message.copy(), delay)
+        except Exception as error:
+            if isinstance(message, _Proxy):
+                message.keep(error)
+            raise
+
+    def _enqueue(self, message: Any, delay: float | None) -> Any:
         self.emit_before("enqueue", message, delay)
-        fields = fields_of_task(message.message_id, message.actor_name)
-        fields["priority"] = message.options.get(PRIORITY_OPTION)
-        fields["delay_ms"] = None if delay is None else max(0, delay)
+        fields = SendKeywords(
+            tags=tags_of(message.actor_name),
+            priority=message.options.get(PRIORITY_OPTION),
+            delay_ms=None if delay is None else whole_ms(delay),
+        )
         with as_dramatiq():
             self.create_topic(message.queue_name)
-            self.sdk.send(topic_of(message.queue_name), message.encode(), **fields)
+            topic = topic_of(message.queue_name)
+            send_task(self.sdk, topic, message.encode(), fields, message.message_id)
         self.emit_after("enqueue", message, delay)
         return message
+
+    def cancel(self, message_id: str, queue_name: str = "default") -> Changed:
+        """Cancel every send of a message that no worker has received.
+
+        Raises TooLate if workers have received all of them, and NotFound if there is none.
+        """
+        return cancel_task(self.sdk, topic_of(queue_name), message_id)
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5_000) -> _Consumer:
         """An iterator over the messages of a queue that are due. Raises QueueNotFound.
@@ -155,6 +183,17 @@ class _Proxy(dramatiq.MessageProxy):
     def __init__(self, message: Any, received: Message) -> None:
         super().__init__(message)
         self.received = received
+        self.refusal: str | None = None
+        """Why its retry was refused."""
+        self.leave = False
+        """The broker did not answer when the retry was sent: the message keeps its lease."""
+
+    def keep(self, error: Exception) -> None:
+        """Do not ack the message: its retry was not stored because of `error`."""
+        if isinstance(error, BrokerConnectionError):
+            self.leave = True
+        else:
+            self.refusal = reason_of_refusal(error)
 
 
 class _Consumer(dramatiq.Consumer):
@@ -194,12 +233,22 @@ class _Consumer(dramatiq.Consumer):
             return None
 
     def ack(self, message: Any) -> None:
-        """End a message as done. Raises ConnectionClosed; the worker then calls again."""
-        self._settle(message, self._broker.keeper.ack)
+        """End a message as done. Raises ConnectionClosed; the worker then calls again.
+
+        A message whose retry was refused becomes a dead letter instead. A message whose retry got
+        no answer is delivered again when its lease ends.
+        """
+        keeper = self._broker.keeper
+        if message.leave:
+            self._settle(message, keeper.leave)
+        elif message.refusal is not None:
+            self.nack(message)
+        else:
+            self._settle(message, keeper.ack)
 
     def nack(self, message: Any) -> None:
         """Make a message a dead letter. Raises ConnectionClosed, as `ack` does."""
-        self._settle(message, self._broker.keeper.reject)
+        self._settle(message, partial(self._broker.keeper.reject, reason=message.refusal))
 
     def requeue(self, messages: Iterable[Any]) -> None:
         """Return messages for immediate delivery, without counting the attempt."""

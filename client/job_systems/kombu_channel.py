@@ -18,7 +18,13 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import ClientError, NotFound
 from delaylog.client.job_systems.kombu_bindings import Binding
-from delaylog.client.job_systems.kombu_messages import body_of, fields_of, payload_of
+from delaylog.client.job_systems.kombu_messages import body_of, fields_of, payload_of, task_id_of
+from delaylog.client.job_systems.tasks import (
+    reason_of_refusal,
+    refusal_of,
+    send_refused_copy,
+    send_task,
+)
 from delaylog.client.job_systems.topics import topic_of
 
 if TYPE_CHECKING:
@@ -89,13 +95,18 @@ class Channel(virtual.Channel):
         encoded: tuple[Any, str | None] = super().encode_body(body, encoding)
         return encoded
 
-    def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
+    def _put(
+        self, queue: str, message: dict[str, Any], refusal: Exception | None = None, **_: Any
+    ) -> None:
         fields = fields_of(message)
         if queue in self._transport.transient:
             fields.setdefault("ttl_ms", BROADCAST_TTL_MS)
         else:
             self._transport.declare_queue(queue)
-        self.sdk.send(topic_of(queue), body_of(message), **fields)
+        if refusal is not None:
+            send_refused_copy(self.sdk, topic_of(queue), body_of(message), fields, refusal)
+        else:
+            send_task(self.sdk, topic_of(queue), body_of(message), fields, task_id_of(message))
 
     def _put_fanout(
         self, exchange: str, message: dict[str, Any], routing_key: str | None = None, **_: Any
@@ -146,7 +157,7 @@ class Channel(virtual.Channel):
     def deliver(self, queue: str, message: Message) -> bool:
         """Hand a message to the consumer of its queue.
 
-        False if the queue has no consumer any more, or if kombu did not send the message. Raises
+        False if the queue has no consumer any more, or if the message was rejected. Raises
         what the consumer raises. Its attempt then counts, even if it is only returned: a message
         that ends each worker becomes a dead letter.
         """
@@ -169,6 +180,9 @@ class Channel(virtual.Channel):
         return True
 
     def _payload_of(self, message: Message) -> dict[str, Any] | None:
+        if (reason := refusal_of(self.sdk, message)) is not None:
+            self.intake.reject(message.receipt, reason)
+            return None
         try:
             payload = payload_of(message)
             # Kombu does it where an error would end the worker.
@@ -182,6 +196,18 @@ class Channel(virtual.Channel):
             )
             self.intake.reject(message.receipt)
             return None
+
+    def give_up(self, message: Any, error: Exception, *, acked: bool) -> None:
+        """Make a received task a dead letter, because its retry was refused with `error`.
+
+        A task that is acked by now is sent again, as a copy that its receiver rejects.
+        """
+        if not acked:
+            self.intake.reject(message.delivery_tag, reason_of_refusal(error))
+            return
+        payload = {**message.serializable(), "body": message.body, "headers": message.headers}
+        route = message.delivery_info
+        self.basic_publish(payload, route["exchange"], route["routing_key"], refusal=error)
 
     # Queues and bindings
 

@@ -204,10 +204,10 @@ class Intake:
         if held is not None:
             held.failed = True
 
-    def reject(self, receipt: str) -> None:
+    def reject(self, receipt: str, reason: str | None = None) -> None:
         """Make a message a dead letter. One that is not held was settled before."""
         for message in self._taken([receipt]):
-            self._keeper.reject(message)
+            self._keeper.reject(message, reason)
 
     def release(self, receipts: Iterable[str]) -> None:
         """Return messages for immediate delivery, without counting the attempt."""

@@ -1,7 +1,7 @@
 """Kombu's messages as messages of a topic, and back.
 
-The body is kombu's message as JSON. What the broker can use is repeated as fields: the task id as
-id, the task's name as tag, the ETA as due time, the priority, and the expiration as ttl. The broker
+The body is kombu's message as JSON. What the broker can use is repeated as fields: the task's name
+as tag, the ETA as due time, the priority, and the expiration as ttl. The broker
 waits for an ETA that has a time zone, so the worker finds none in the message. It waits by itself
 for an ETA without one, because only the application knows which zone is meant.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final
 from kombu.utils.json import dumps, loads
 
 from delaylog.client._sync.message import Message
-from delaylog.client.job_systems.topics import fields_of_task
+from delaylog.client.job_systems.tasks import tags_of
 from delaylog.client.keywords import SendKeywords
 
 PRIORITY_MAX: Final = 9
@@ -42,7 +42,7 @@ def fields_of(payload: Mapping[str, Any]) -> SendKeywords:
     headers: Mapping[str, Any] = payload.get("headers") or {}
     properties: Mapping[str, Any] = payload["properties"]
     if "task" in headers:
-        fields = fields_of_task(headers.get("id"), headers["task"])
+        fields["tags"] = tags_of(headers["task"])
     if (due := due_ms(headers)) is not None:
         fields["deliver_at_ms"] = due
     if priority := priority_of(properties):
@@ -50,6 +50,12 @@ def fields_of(payload: Mapping[str, Any]) -> SendKeywords:
     if (expiration := properties.get("expiration")) is not None:
         fields["ttl_ms"] = int(expiration)
     return fields
+
+
+def task_id_of(payload: Mapping[str, Any]) -> object:
+    """The id of the task in a message of kombu; None for what is no task."""
+    headers: Mapping[str, Any] = payload.get("headers") or {}
+    return headers.get("id") if "task" in headers else None
 
 
 def priority_of(properties: Mapping[str, Any]) -> int:

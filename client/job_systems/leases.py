@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from delaylog.client._sync.message import Message
@@ -78,9 +79,13 @@ class LeaseKeeper:
         """
         self._end(message, self._client.nack)
 
-    def reject(self, message: Message) -> None:
+    def reject(self, message: Message, reason: str | None = None) -> None:
         """Make a message a dead letter. Raises ClientError if the broker does not answer."""
-        self._end(message, self._client.reject)
+        self._end(message, partial(self._client.reject, reason=reason))
+
+    def leave(self, message: Message) -> None:
+        """Stop extending the lease of a message: it is delivered again when the lease ends."""
+        self._drop([message])
 
     def release(self, messages: Iterable[Message]) -> None:
         """Return messages for immediate delivery, without counting the attempt.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 
@@ -17,22 +18,41 @@ from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
 from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
-from delaylog.client.job_systems.topics import declare_topic, fields_of_task, topic_of
+from delaylog.client.job_systems.tasks import (
+    cancel_task,
+    id_tag,
+    reason_of_refusal,
+    refusal_of,
+    send_refused_copy,
+    send_task,
+    tags_of,
+    task_tag_of,
+    whole_ms,
+)
+from delaylog.client.job_systems.topics import declare_topic, topic_of
+from delaylog.client.keywords import SendKeywords
+from delaylog.client.models import Changed
 
 log = logging.getLogger("delaylog.job_systems")
 WAIT_MS: Final = 1_000
 """Wait of one poll, and so the longest time that `shutdown` waits for it."""
 PAUSE_S: Final = 1.0
 """Between polls that fail."""
+DELAY_LABEL: Final = "delaylog_delay_s"
+PRIORITY_LABEL: Final = "delaylog_priority"
+RETRY_DELAY_LABEL: Final = "delay"
+_acked: ContextVar[Message | None] = ContextVar("_acked", default=None)
+"""The task that this asyncio task runs, once it is acked."""
 
 
 class DelaylogBroker(AsyncBroker):
     """A broker that stores tasks in the delay log.
 
-    Of the labels of a task it reads `delay` (seconds), `priority` (higher goes first) and
-    `queue_name`.
+    Of the labels of a task it reads `delaylog_delay_s`, `delaylog_priority` (higher goes first) and
+    `queue_name`, and `delay` (seconds) of a retry, which `SmartRetryMiddleware` sets. All other
+    labels belong to the application and its middleware.
     """
 
     def __init__(
@@ -52,6 +72,8 @@ class DelaylogBroker(AsyncBroker):
         self._keeper = LeaseKeeper(self.sdk, lease_ms)
         self._created: set[str] = set()
         self._poll: asyncio.Future[list[Message]] | None = None
+        self._running: dict[str, Message] = {}
+        """Received tasks that are not acked, by `task_tag_of`."""
 
     async def shutdown(self) -> None:
         """Return the tasks that have not ended, and close the client."""
@@ -62,20 +84,44 @@ class DelaylogBroker(AsyncBroker):
         await asyncio.to_thread(self._close)
 
     async def kick(self, message: BrokerMessage) -> None:
-        """Send a task. A task of the same id that no worker has received is replaced."""
-        labels: dict[str, Any] = message.labels
-        fields = fields_of_task(message.task_id, message.task_name)
-        if (delay_s := labels.get("delay")) is not None:
-            fields["delay_ms"] = max(0, math.ceil(float(delay_s) * 1000))
-        if (priority := labels.get("priority")) is not None:
-            fields["priority"] = int(priority)
-        queue = labels.get("queue_name") or self.queue_name
+        """Send a task, also one whose id was sent before.
 
-        def send() -> None:
-            self._create_topic(queue)
-            self.sdk.send(topic_of(queue), message.message, **fields)
+        If it is the retry of a task that this worker runs, and cannot be stored, the task is not
+        lost: a refusal makes it a dead letter, and without an answer it keeps its lease.
+        """
+        try:
+            queue, fields = _route(message.labels, self.queue_name)
+            fields["tags"] = tags_of(message.task_name)
+            await asyncio.to_thread(self._send, queue, message, fields)
+        except Exception as error:
+            if _is_retry(message.labels):
+                await asyncio.to_thread(self._keep, message.task_id, error)
+            raise
 
-        await asyncio.to_thread(send)
+    async def cancel(self, task_id: str, queue_name: str | None = None) -> Changed:
+        """Cancel every send of a task that no worker has received.
+
+        Raises TooLate if workers have received all of them, and NotFound if there is none.
+        """
+        topic = topic_of(queue_name or self.queue_name)
+        return await asyncio.to_thread(cancel_task, self.sdk, topic, task_id)
+
+    def _send(self, queue: str, message: BrokerMessage, fields: SendKeywords) -> None:
+        self._create_topic(queue)
+        send_task(self.sdk, topic_of(queue), message.message, fields, message.task_id)
+
+    def _keep(self, task_id: str, error: Exception) -> None:
+        """Do not lose a task of this worker whose retry was not stored."""
+        no_answer = isinstance(error, NotReached | AnswerLost | NotReady)
+        if (held := self._running.pop(id_tag(task_id), None)) is not None:
+            if no_answer:
+                self._keeper.leave(held)
+            else:
+                self._keeper.reject(held, reason_of_refusal(error))
+        elif (acked := _acked.get()) is not None and not no_answer:
+            # taskiq has acked it before it ran.
+            fields = SendKeywords(tags=list(acked.tags[:1]))
+            send_refused_copy(self.sdk, acked.topic, acked.body, fields, error)
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """The tasks of the queue that are due, one by one, so that a worker holds what it runs."""
@@ -88,15 +134,30 @@ class DelaylogBroker(AsyncBroker):
                 await asyncio.sleep(PAUSE_S)
                 continue
             for message in found:
-                ack = partial(asyncio.to_thread, self._keeper.ack, message)
-                yield AckableMessage(data=message.body, ack=ack)
+                if (task := task_tag_of(message)) is not None:
+                    self._running[task] = message
+                yield AckableMessage(data=message.body, ack=partial(self._ack, message))
+
+    async def _ack(self, message: Message) -> None:
+        _acked.set(message)
+        task = task_tag_of(message)
+        if task is not None and self._running.get(task) is message:
+            del self._running[task]
+        await asyncio.to_thread(self._keeper.ack, message)
 
     def _receive(self) -> list[Message]:
         self._create_topic(self.queue_name)
         topic = topic_of(self.queue_name)
         found = self.sdk.receive(topic, wait_ms=WAIT_MS, lease_ms=self._keeper.lease_ms)
         self._keeper.hold(found)
-        return found
+        return [message for message in found if not self._reject_refused(message)]
+
+    def _reject_refused(self, message: Message) -> bool:
+        """Whether the message was the copy of a task whose retry was refused."""
+        if (reason := refusal_of(self.sdk, message)) is None:
+            return False
+        self._keeper.reject(message, reason)
+        return True
 
     def _create_topic(self, queue: str) -> None:
         if queue not in self._created:
@@ -107,6 +168,32 @@ class DelaylogBroker(AsyncBroker):
         self._keeper.release_all()
         self._keeper.close()
         self.sdk.close()
+
+
+def _is_retry(labels: Mapping[str, Any]) -> bool:
+    """Whether middleware of taskiq sends the task again. Its labels count the retries."""
+    return "_retries" in labels
+
+
+def _route(labels: Mapping[str, Any], queue_name: str) -> tuple[str, SendKeywords]:
+    """The queue of a task, and what its labels say of its message. Raises ValueError."""
+    fields = SendKeywords()
+    delay = RETRY_DELAY_LABEL if _is_retry(labels) else DELAY_LABEL
+    if delay in labels:
+        fields["delay_ms"] = whole_ms(_number(labels, delay) * 1_000)
+    if PRIORITY_LABEL in labels:
+        fields["priority"] = int(_number(labels, PRIORITY_LABEL))
+    return labels.get("queue_name") or queue_name, fields
+
+
+def _number(labels: Mapping[str, Any], label: str) -> float:
+    try:
+        number = float(labels[label])
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"label {label} is a number, not {labels[label]!r}")
+    return number
 
 
 __all__ = ["DelaylogBroker"]

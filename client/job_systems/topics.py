@@ -1,4 +1,4 @@
-"""Topics for the queues of job systems, and what of a task the fields of its message can hold."""
+"""Topics for the queues of job systems."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from random import Random
 from typing import Final
 
 from delaylog.client.errors import ClientError, Forbidden, NotFound
-from delaylog.client.keywords import SendKeywords
 from delaylog.client.models import TopicSettings
 from delaylog.client.surface import QueueClient
 from delaylog.client.wire.patience import Patience
-from delaylog.storage.messages.message_fields import ID_BYTES_MAX, ID_PATTERN, TAG_BYTES_MAX
 
 log = logging.getLogger("delaylog.job_systems")
 NAME_CHARS_MAX: Final = 200
 _LEGAL: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9._-]")
-_ID: Final = re.compile(ID_PATTERN)
 _DIGEST_CHARS: Final = 12
 
 
@@ -41,13 +38,17 @@ def declare_topic(
 ) -> None:
     """Create a topic that is ordered by priority, unless it exists.
 
+    A task that is sent while a worker has the task of its id follows that one, so a retry may have
+    the id of its task.
+
     While the broker is away this is repeated for `for_s` seconds. A caller without the right to
     create topics uses those that the administrator has made.
     """
+    settings = TopicSettings("priority", merge="keep", merge_leased="successor", ttl_ms=ttl_ms)
     patience = Patience(for_s, time.monotonic, Random())
     while True:
         try:
-            _create(client, topic, TopicSettings("priority", merge="replace", ttl_ms=ttl_ms))
+            _create(client, topic, settings)
             return
         except Forbidden as error:
             log.info("topic %s is used with the settings that it has: %s", topic, error)
@@ -62,29 +63,3 @@ def _create(client: QueueClient, topic: str, settings: TopicSettings) -> None:
         client.get_topic(topic)
     except NotFound:
         client.put_topic(topic, settings)
-
-
-def fields_of_task(task_id: object, name: object) -> SendKeywords:
-    """The fields of a task's message: its id, and its name as the tag, as far as they are legal.
-
-    A retry has the id of the task. It replaces a message that is still to come, and follows one
-    that is under lease.
-    """
-    fields = SendKeywords(tags=tags_of(name))
-    if (own := id_of(task_id)) is not None:
-        fields["id"], fields["merge"] = own, "replace"
-    return fields
-
-
-def id_of(task_id: object) -> str | None:
-    """The id of a task as the id of its message, or None if it cannot be one."""
-    if not isinstance(task_id, str) or not _ID.fullmatch(task_id):
-        return None
-    return task_id if len(task_id.encode()) <= ID_BYTES_MAX else None
-
-
-def tags_of(name: object) -> list[str]:
-    """The name of a task as the tag of its message; none if it cannot be one."""
-    if not isinstance(name, str) or not name or "\n" in name:
-        return []
-    return [name] if len(name.encode()) <= TAG_BYTES_MAX else []

@@ -96,6 +96,47 @@ def test_retries_wait_in_the_broker(shared: Shared) -> None:
         assert bench.names().count(f"{name}:0") == 1
 
 
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [("grow", "413 too_large"), ("grow_late", "413 too_large"), ("too_far", "horizon")],
+)
+def test_a_task_whose_retry_is_refused_is_a_dead_letter_with_the_reason(
+    shared: Shared, task: str, reason: str
+) -> None:
+    jobs, bench, client = shared
+    getattr(jobs, task).delay(task)
+    tag = f"celery_app.{task}"
+    await_that(lambda: list(client.dead("celery", tag=tag)), bench.log, seconds=TIMEOUT_S)
+    (letter,) = client.dead("celery", tag=tag)
+    assert letter.reason is not None
+    assert letter.reason.startswith("its retry was refused")
+    assert reason in letter.reason
+    assert bench.names().count(task) == 1
+    client.replay("celery", [letter.id])
+    await_that(lambda: bench.names().count(task) == 2, bench.log, seconds=TIMEOUT_S)
+
+
+def test_each_send_of_one_task_id_runs(shared: Shared) -> None:
+    """A frozen signature has an id; chords and `link` send one callback several times."""
+    jobs, bench, _ = shared
+    signature = jobs.run.si("frozen")
+    signature.freeze()
+    signature.apply_async(countdown=1)
+    signature.apply_async(countdown=2)
+    callback = jobs.run.si("linked")
+    callback.freeze()
+    for _ in range(3):
+        jobs.run.apply_async(("link",), link=callback)
+    jobs.run.apply_async(("one",), task_id="shared-id")
+    jobs.show_eta.apply_async(task_id="shared-id")
+    expected = {"frozen": 2, "linked": 3, "link": 3, "one": 1}
+    await_that(
+        lambda: {name: bench.names().count(name) for name in expected} == expected,
+        lambda: f"{bench.names()}\n{bench.log()[-8000:]}",
+        seconds=TIMEOUT_S,
+    )
+
+
 def test_a_task_that_outlives_its_lease_runs_once(shared: Shared) -> None:
     """The lease is 2 s; the worker extends it."""
     jobs, bench, _ = shared
@@ -113,7 +154,7 @@ def test_a_task_that_kills_its_child_becomes_a_dead_letter(shared: Shared) -> No
     await_that(lambda: client.get("celery", sent.id).state == "dead", bench.log, seconds=TIMEOUT_S)
     first_ms, last_ms = [at_ms for name, at_ms in bench.ran() if name == "killed-child"]
     assert last_ms - first_ms >= 1_400
-    assert [each.attempts for each in client.dead("celery")] == [2]
+    assert [each.attempts for each in client.dead("celery", tag="celery_app.kill_child")] == [2]
 
 
 def test_revoke_ends_a_task_that_waits_in_the_broker(shared: Shared) -> None:

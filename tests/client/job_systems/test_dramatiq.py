@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import dramatiq
+import dramatiq.errors
 import dramatiq.worker
 import pytest
 from dramatiq.errors import ConnectionClosed, QueueNotFound
@@ -239,11 +240,11 @@ def test_settling_is_repeated_while_the_broker_is_away_and_the_lease_is_kept(
     verb = "reject" if fails else "ack"
     settle = getattr(jobs.sdk, verb)
 
-    def refusing(messages: Any) -> Any:
+    def refusing(messages: Any, **options: Any) -> Any:
         asked.append(1)
         if len(asked) <= 3:
             raise NotReached("nobody listens")
-        return settle(messages)
+        return settle(messages, **options)
 
     def work() -> None:
         ran.append(1)
@@ -284,14 +285,86 @@ def test_the_highest_priority_is_delivered_first(jobs: Any, client: Client) -> N
     consumer.close()
 
 
-def test_a_second_message_of_one_id_replaces_the_first(jobs: Any, client: Client) -> None:
-    run = actor(lambda word: None, actor_name="run")
+def test_each_message_of_one_id_runs_and_all_are_cancelled_by_it(jobs: Any, client: Client) -> None:
+    ran: list[str] = []
+    run = actor(ran.append, actor_name="run")
     message = run.send("first")
-    jobs.enqueue(message.copy(args=("second",)))
-    consumer = jobs.consume(QUEUE, timeout=100)
-    assert next(consumer).args == ("second",)
-    assert next(consumer) is None
-    consumer.close()
+    for word in ("second", "third"):
+        jobs.enqueue(message.copy(args=(word,)))
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert sorted(ran) == ["first", "second", "third"]
+    for _ in range(2):
+        jobs.enqueue(message, delay=AHEAD_MS)
+    assert jobs.cancel(message.message_id).result == "done"
+    assert client.stats(QUEUE).counts.waiting == 0
+
+
+@pytest.mark.parametrize("delay", [1_234.5, 1e2, 0.5, -3.5])
+def test_a_delay_with_a_fraction_is_rounded_up(jobs: Any, delay: float) -> None:
+    ran_ms: list[int] = []
+
+    def retry_once() -> None:
+        ran_ms.append(now_ms())
+        if len(ran_ms) == 1:
+            raise dramatiq.errors.Retry("busy", delay=delay)
+
+    begin_ms = now_ms()
+    actor(retry_once).send_with_options(delay=delay)
+    with worker(jobs) as running:
+        finish(jobs, running)
+    assert len(ran_ms) == 2
+    assert ran_ms[0] - begin_ms >= delay
+    assert ran_ms[1] - ran_ms[0] >= delay
+
+
+@pytest.mark.parametrize(
+    ("delay", "reason"),
+    [
+        (11 * 366 * 86_400_000, "horizon"),
+        ("soon", "not 'soon'"),
+        (float("inf"), "not inf"),
+    ],
+)
+def test_a_message_whose_retry_is_refused_is_a_dead_letter_with_the_reason(
+    jobs: Any, client: Client, delay: Any, reason: str
+) -> None:
+    def retry() -> None:
+        raise dramatiq.errors.Retry("busy", delay=delay)
+
+    sent = actor(retry).send()
+    with worker(jobs) as running:
+        finish(jobs, running)
+    (letter,) = client.dead(QUEUE)
+    assert letter.id == sent.message_id
+    assert letter.reason is not None
+    assert letter.reason.startswith("its retry was refused")
+    assert reason in letter.reason
+
+
+def test_a_message_runs_again_if_the_broker_is_away_when_its_retry_is_sent(
+    broker: Broker, namespace: str
+) -> None:
+    jobs = DelaylogBroker(broker.url, namespace=namespace, lease_ms=SHORT_LEASE_MS, timeout_s=0.5)
+    dramatiq.set_broker(jobs)
+    ran: list[int] = []
+    away = threading.Event()
+
+    def fail_once() -> None:
+        ran.append(now_ms())
+        if len(ran) == 1:
+            broker.crash()
+            away.set()
+            raise RuntimeError("its retry finds no broker")
+
+    sent = actor(fail_once, min_backoff=1).send()
+    with worker(jobs):
+        assert away.wait(60)
+        time.sleep(1)
+        broker.start()
+        await_that(lambda: len(ran) == 2, seconds=60)
+        await_that(lambda: jobs.sdk.get(QUEUE, sent.message_id).state == "acked", seconds=60)
+    jobs.close()
 
 
 def test_joins_and_flushes(jobs: Any) -> None:

@@ -8,7 +8,13 @@ from typing import Any, cast
 import pytest
 
 from delaylog.client._sync.message import Message
-from delaylog.client.job_systems.kombu_messages import body_of, due_ms, fields_of, payload_of
+from delaylog.client.job_systems.kombu_messages import (
+    body_of,
+    due_ms,
+    fields_of,
+    payload_of,
+    task_id_of,
+)
 
 
 def payload(headers: dict[str, Any], **properties: Any) -> dict[str, Any]:
@@ -46,14 +52,10 @@ def test_the_worker_waits_only_for_what_the_broker_did_not(eta: str, seen: str |
 
 
 def test_a_task_is_found_by_its_id_and_name() -> None:
-    fields = fields_of(payload({"task": "app.add", "id": "17"}, priority=20, expiration="1500"))
-    assert fields == {
-        "id": "17",
-        "merge": "replace",
-        "tags": ["app.add"],
-        "priority": 9,
-        "ttl_ms": 1_500,
-    }
+    message = payload({"task": "app.add", "id": "17"}, priority=20, expiration="1500")
+    assert fields_of(message) == {"tags": ["app.add"], "priority": 9, "ttl_ms": 1_500}
+    assert task_id_of(message) == "17"
+    assert task_id_of(payload({"id": "no task"})) is None
 
 
 def test_what_cannot_be_a_field_is_left_out() -> None:

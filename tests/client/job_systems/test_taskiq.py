@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from taskiq import SendTaskError
 
 from delaylog.client import Client
 from tests.client.job_systems.conftest import TIMEOUT_S, Bench
@@ -48,9 +49,9 @@ def test_delays_and_retries_wait_in_the_broker(app: tuple[Any, Bench], client: C
     begin = time.time_ns() // 1_000_000
     _, _, _, far = send(
         jobs.run.kiq("now"),
-        jobs.run.kicker().with_labels(delay=1).kiq("later"),
+        jobs.run.kicker().with_labels(delaylog_delay_s=1).kiq("later"),
         jobs.fail_once.kiq("tried"),
-        jobs.run.kicker().with_labels(delay=AHEAD_S).kiq("far"),
+        jobs.run.kicker().with_labels(delaylog_delay_s=AHEAD_S).kiq("far"),
     )
     info = client.get(QUEUE, far)
     assert (info.state, info.tags) == ("waiting", ("taskiq_app:run",))
@@ -70,8 +71,8 @@ def test_the_highest_priority_runs_first_and_what_a_killed_worker_had_runs_again
     """Each task outlives its lease of 5 s, which the worker extends. A stop returns the rest."""
     jobs, bench = app
     send(
-        jobs.slow.kicker().with_labels(priority=1).kiq("low", 7),
-        jobs.slow.kicker().with_labels(priority=9).kiq("high", 7),
+        jobs.slow.kicker().with_labels(delaylog_priority=1).kiq("low", 7),
+        jobs.slow.kicker().with_labels(delaylog_priority=9).kiq("high", 7),
     )
     with worker(bench) as first:
         bench.at_ms("high:begin")
@@ -84,6 +85,59 @@ def test_the_highest_priority_runs_first_and_what_a_killed_worker_had_runs_again
     counts = client.stats(QUEUE).counts
     assert (counts.leased, counts.ready + counts.acked) == (0, 6)
     assert counts.ready >= 1
+
+
+def test_labels_of_middleware_do_not_change_the_first_attempt(app: tuple[Any, Bench]) -> None:
+    jobs, bench = app
+    with worker(bench):
+        send(jobs.run.kiq("begun"))
+        begin = bench.at_ms("begun")
+        send(jobs.fail_always.kiq("tried"))
+        bench.wait("begun", "tried", "tried")
+    first, second = [at_ms for word, at_ms in bench.ran() if word == "tried"]
+    assert second - first >= 2_000 > first - begin
+
+
+@pytest.mark.parametrize("task", ["too_far", "too_far_early"])
+def test_a_task_whose_retry_is_refused_is_a_dead_letter_with_the_reason(
+    app: tuple[Any, Bench], client: Client, task: str
+) -> None:
+    jobs, bench = app
+    with worker(bench):
+        send(getattr(jobs, task).kiq("tried"))
+        await_that(lambda: list(client.dead(QUEUE)), bench.log, seconds=TIMEOUT_S)
+    (letter,) = client.dead(QUEUE)
+    assert letter.reason is not None
+    assert letter.reason.startswith("its retry was refused")
+    assert "horizon" in letter.reason
+    assert bench.names() == ["tried"]
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [("delaylog_delay_s", "soon"), ("delaylog_delay_s", "nan"), ("delaylog_priority", "high")],
+)
+def test_a_label_with_a_wrong_value_is_refused_by_name(
+    app: tuple[Any, Bench], client: Client, label: str, value: str
+) -> None:
+    jobs, _ = app
+    with pytest.raises(SendTaskError) as caught:
+        send(jobs.run.kicker().with_labels(**{label: value}).kiq("never"))
+    assert label in str(caught.value.__cause__)
+    assert value in str(caught.value.__cause__)
+
+
+def test_each_send_of_one_task_id_runs_and_all_are_cancelled_by_it(
+    app: tuple[Any, Bench], client: Client
+) -> None:
+    jobs, bench = app
+    send(*(jobs.run.kicker().with_task_id("17").kiq(word) for word in ("one", "two", "three")))
+    with worker(bench):
+        bench.wait("one", "two", "three")
+    later = jobs.run.kicker().with_labels(delaylog_delay_s=AHEAD_S).with_task_id("18")
+    send(later.kiq("never"), later.kiq("never"))
+    assert asyncio.run(jobs.broker.cancel("18")).result == "done"
+    assert client.stats(QUEUE).counts.waiting == 0
 
 
 def test_schedules_send_to_the_broker(app: tuple[Any, Bench], client: Client) -> None:

@@ -9,13 +9,7 @@ import pytest
 
 from delaylog.client import AnswerLost, NotFound, NotReached
 from delaylog.client.errors import api_error
-from delaylog.client.job_systems.topics import (
-    NAME_CHARS_MAX,
-    declare_topic,
-    id_of,
-    tags_of,
-    topic_of,
-)
+from delaylog.client.job_systems.topics import NAME_CHARS_MAX, declare_topic, topic_of
 
 
 @pytest.mark.parametrize("queue", ["celery", "a.B-c_9", "x" * NAME_CHARS_MAX])
@@ -29,21 +23,6 @@ def test_other_names_become_legal_and_stay_apart() -> None:
     assert len(set(topics)) == len(queues)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,200}", topic) for topic in topics)
     assert topics[0].startswith("a-b.")
-
-
-@pytest.mark.parametrize("task_id", ["17", "ä" * 127])
-def test_a_task_id_is_a_message_id(task_id: str) -> None:
-    assert id_of(task_id) == task_id
-
-
-@pytest.mark.parametrize("task_id", ["", "~1", "a\nb", "x" * 256, "ä" * 128, None, 17])
-def test_a_task_id_that_cannot_be_one_is_left_out(task_id: object) -> None:
-    assert id_of(task_id) is None
-
-
-def test_the_name_of_a_task_is_a_tag_if_it_can_be_one() -> None:
-    assert tags_of("app.add") == ["app.add"]
-    assert [tags_of(name) for name in ("", "a\nb", "x" * 65, None)] == [[]] * 4
 
 
 class Away:

@@ -47,6 +47,27 @@ def fail_once_late(self: Any) -> None:
         raise self.retry(countdown=1)
 
 
+GROWN = "x" * 5_000_000
+
+
+@app.task(bind=True)
+def grow(self: Any, word: str) -> None:
+    note(word)
+    raise self.retry(args=(GROWN,), countdown=0)
+
+
+@app.task(bind=True, acks_late=True)
+def grow_late(self: Any, word: str) -> None:
+    note(word)
+    raise self.retry(args=(GROWN,), countdown=0)
+
+
+@app.task(bind=True)
+def too_far(self: Any, word: str) -> None:
+    note(word)
+    raise self.retry(countdown=11 * 366 * 86_400)
+
+
 @app.task(bind=True, acks_late=True)
 def slow(self: Any, word: str, seconds: float) -> None:
     note(f"{word}:{'again' if self.request.delivery_info['redelivered'] else 'first'}")

@@ -36,6 +36,27 @@ async def fail_once(word: str) -> None:
         raise ValueError("the first try")
 
 
+@broker.task(retry_on_error=True, max_retries=2, delay=2, priority="high")
+async def fail_always(word: str) -> None:
+    note(word)
+    raise ValueError("each try")
+
+
+FAR_S = 11 * 366 * 86_400
+
+
+@broker.task(retry_on_error=True, max_retries=5, delay=FAR_S)
+async def too_far(word: str) -> None:
+    note(word)
+    raise ValueError("its retry is beyond the horizon")
+
+
+@broker.task(retry_on_error=True, max_retries=5, delay=FAR_S, ack_type="when_received")
+async def too_far_early(word: str) -> None:
+    note(word)
+    raise ValueError("its retry is beyond the horizon")
+
+
 @broker.task(schedule=[{"interval": 1}])
 async def tick() -> None:
     note("tick")
