@@ -326,3 +326,22 @@ def test_what_a_killed_worker_had_runs_again_and_a_worker_reconnects(
         broker.start()
         jobs.run.delay("reconnected")
         bench.at_ms("reconnected")
+
+
+def test_a_task_with_late_acks_runs_again_if_the_broker_is_away_when_its_retry_is_sent(
+    make_app: MakeApp, broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    jobs, bench = make_app("celery_app")
+    away = tmp_path / "away"
+    sent = jobs.retry_while_away.delay(str(away))
+    with worker(bench):
+        bench.at_ms("away")
+        broker.crash()
+        away.touch()
+        await_that(lambda: "OperationalError" in bench.log(), bench.log, seconds=TIMEOUT_S)
+        broker.start()
+        await_that(lambda: bench.names().count("away") >= 2, bench.log, seconds=TIMEOUT_S)
+        await_that(
+            lambda: client.get("celery", sent.id).state == "acked", bench.log, seconds=TIMEOUT_S
+        )
+    assert list(client.dead("celery")) == []

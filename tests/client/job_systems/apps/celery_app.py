@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
@@ -16,7 +17,7 @@ register_kombu_transport()
 app = Celery("celery_app", broker=os.environ["BROKER_URL"])
 app.conf.update(
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"lease_ms": 2_000},
+    broker_transport_options={"lease_ms": 2_000, "timeout_s": 2},
     task_ignore_result=True,
     task_queue_max_priority=10,
     worker_hijack_root_logger=False,
@@ -66,6 +67,16 @@ def grow_late(self: Any, word: str) -> None:
 def too_far(self: Any, word: str) -> None:
     note(word)
     raise self.retry(countdown=11 * 366 * 86_400)
+
+
+@app.task(bind=True, acks_late=True)
+def retry_while_away(self: Any, file: str) -> None:
+    note("away")
+    if Path(file).exists():
+        return
+    while not Path(file).exists():
+        time.sleep(0.1)
+    raise self.retry(countdown=0)
 
 
 @app.task(bind=True, acks_late=True)
