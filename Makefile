@@ -165,7 +165,8 @@ test-redis: venv $(CLIENTS_READY) $(OLDER_READY)  ## real Redis clients, and wor
 	$(BIN)/pytest $(REDIS_TESTS) tests/redis/differential
 	$(CLIENTS)/bin/pytest $(REDIS_TESTS) $(BY_CLIENTS) tests/redis
 	$(CLIENTS)/bin/pytest -n 4 --dist loadfile tests/client/job_systems
-	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client
+	$(OLDER)/bin/pytest $(REDIS_TESTS) $(BY_REDIS_PY) tests/redis/older_client \
+	  tests/client/job_systems/test_celery.py
 
 test-frameworks: venv $(CLIENTS_READY)  ## the programs of docs/FRAMEWORKS.md, by aiohttp, FastAPI, Flask and Django
 	$(CLIENTS)/bin/pytest -n 2 tests/frameworks

@@ -27,7 +27,8 @@ COLUMNS: Final = (
     "several workers",
     "a killed worker",
 )
-_PIP: Final = (REDIS / "requirements.txt", REDIS / "requirements-older.txt")
+_PIP: Final = (REDIS / "requirements-older.txt", REDIS / "requirements.txt")
+"""The newer version of a package that both name counts."""
 _NPM: Final = REDIS / "other_languages" / "package.json"
 _DEBIAN: Final = {"sidekiq": "6.4.1"}
 """What Debian 12 has; tests/redis/get_sidekiq.sh installs it."""
