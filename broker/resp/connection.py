@@ -391,7 +391,7 @@ class Connection(asyncio.Protocol):
             self._replies.drop()
 
     def close(self) -> None:
-        """Close the connection after the replies that are written; a command that waits gets none."""
+        """Close the connection after the replies that are written; a waiting command gets none."""
         if self.task is not None:
             self.task.cancel()
         self.session.closing = self._last = True
