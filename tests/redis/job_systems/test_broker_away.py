@@ -6,7 +6,6 @@ is sent to its system afterwards, in the process that was started first.
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,24 +42,23 @@ CHECKS = {"bullmq": ["node", "bullmq_checks.cjs"], "sidekiq": ["ruby", "sidekiq_
 
 @dataclass(frozen=True)
 class System:
-    """How a job system's worker is started and ended."""
+    """How a job system's worker is started."""
 
     program: str
     arguments: tuple[str, ...]
-    end_by: signal.Signals = signal.SIGTERM
     older: bool = False
 
 
-def _system(words: str, **options: object) -> System:
+def _system(words: str, *, older: bool = False) -> System:
     program, *arguments = words.split()
-    return System(program, tuple(arguments), **options)  # type: ignore[arg-type]
+    return System(program, tuple(arguments), older=older)
 
 
 SYSTEMS = {
     "celery": _system("celery -A celery_jobs worker --pool threads --concurrency 2 -l WARNING"),
     "rq": _system("rq worker --config rq_settings"),
     "dramatiq": _system("dramatiq dramatiq_jobs --processes 1 --threads 2"),
-    "huey": _system("huey_consumer huey_jobs.huey --no-periodic", end_by=signal.SIGINT),
+    "huey": _system("huey_consumer huey_jobs.huey --no-periodic"),
     "taskiq_list": _system("taskiq worker taskiq_jobs:listed --workers 1"),
     "taskiq_stream": _system("taskiq worker taskiq_jobs:streamed --workers 1"),
     "saq": _system("saq saq_jobs.settings", older=True),
@@ -109,7 +107,7 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Start the server and then the workers, which have run a job each; end them in the end."""
+        """Start the server and then the workers, which have run a job each; kill them in the end."""
         with ExitStack() as opened:
             if self._server is not None:
                 opened.callback(self._server.remove)
@@ -120,13 +118,18 @@ class Place:
                 self._cluster.followers()
             for name, system in SYSTEMS.items():
                 program = str(OLDER / system.program) if system.older else system.program
-                worker = self._bench.worker(program, *system.arguments, end_by=system.end_by)
+                worker = self._bench.worker(program, *system.arguments)
                 self._workers[name] = opened.enter_context(worker)
             # When SAQ starts it sweeps away what is popped and not yet marked as running.
             with redis.Redis(port=self._port()) as client:
                 wait_for(lambda: client.keys("saq:*:sweep"), "the sweep")
             self.run_jobs()
             yield
+            # How they end by themselves is tested elsewhere.
+            for process in self._workers.values():
+                process.kill()
+            for process in self._workers.values():
+                process.wait()
 
     def _port(self) -> int:
         if self._server is not None:
