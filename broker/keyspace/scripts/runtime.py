@@ -247,6 +247,18 @@ class Runtime:
         # Nil and the status OK need no new Lua value. api.call in lua/redis.lua reads these pairs.
         nothing, okay = (None, True), (None, 1)
 
+        held: list[Any] = []
+
+        def hold(first: bool, *part: Any) -> None:
+            if first:
+                held.clear()
+            held.extend(part)
+
+        def held_call(function: bytes) -> Any:
+            argv = tuple(held)
+            held.clear()
+            return (check if function == b"check" else command)(*argv)
+
         def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
             words = list(argv)
             for index, item in enumerate(words):
@@ -325,6 +337,8 @@ class Runtime:
 
         # Wrapped in a C function: calling a Python object would go through its metatable.
         host[b"command"] = lua.eval(b"python.as_function")(command)
+        host[b"hold"] = hold
+        host[b"held_call"] = held_call
         host[b"check"] = check
         host[b"late"] = late
         host[b"setresp"] = setresp

@@ -107,7 +107,7 @@ class Place:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Start the server and then the workers, which have run a job each; kill them in the end."""
+        """Start the server, then the workers, which run a job each; kill them in the end."""
         with ExitStack() as opened:
             if self._server is not None:
                 opened.callback(self._server.remove)
@@ -160,7 +160,7 @@ class Place:
             cluster.followers()
 
     def run_jobs(self) -> None:
-        """Send a job to each system, and wait until all have run in workers that are still there."""
+        """Send a job to each system, and wait until all have run in the first workers."""
         self._step += 1
         numbers = {name: f"{number}" for number, name in enumerate(SYSTEMS, 1)}
         commands = [
