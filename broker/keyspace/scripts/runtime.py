@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 from delaylog.broker.keyspace.errors import CommandError
@@ -75,6 +76,11 @@ class Owner:
 
 def _refuse(_object: object, _name: object, _setting: bool) -> object:
     raise AttributeError("scripts hold no objects")
+
+
+def has_lua() -> bool:
+    """Whether the package lupa is installed. It is not imported before the first script."""
+    return find_spec("lupa") is not None
 
 
 def new_lua(memory_bytes: int) -> Any:
