@@ -22,8 +22,8 @@ def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFac
     """Create the endpoint, which does not listen yet."""
     if config.scripts and not has_lua():
         log.warning(
-            "scripts of Redis clients are refused, since Lua is not installed; RQ, BullMQ and other "
-            "job systems need it: run pip install 'delaylog[server,redis]' and start again"
+            "scripts of Redis clients are refused, since Lua is not installed; RQ, BullMQ and "
+            "others need it: run pip install 'delaylog[server,redis]' and start again"
         )
     face = RespFace(
         node,
