@@ -24,9 +24,6 @@ MASTER_DOWN: Final = (
     b"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 )
 NO_MEMORY: Final = b"OOM command not allowed when used memory > 'maxmemory'."
-MOVED_AWAY: Final = (
-    b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
-)
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 SCRIPTS_OFF: Final = b"ERR scripts are off: the broker's setting resp-scripts=on allows them"
 EXEC_ABORT: Final = b"EXECABORT Transaction discarded because of previous errors."

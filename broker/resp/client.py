@@ -40,4 +40,4 @@ class Client(Protocol):
         """Close the connection and drop its replies."""
 
     def close(self) -> None:
-        """Close the connection after the replies that are written."""
+        """Close the connection after the replies that are written; a waiting command gets none."""

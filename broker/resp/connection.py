@@ -391,7 +391,9 @@ class Connection(asyncio.Protocol):
             self._replies.drop()
 
     def close(self) -> None:
-        """Close the connection after the replies that are written."""
+        """Close the connection after the replies that are written; a waiting command gets none."""
+        if self.task is not None:
+            self.task.cancel()
         self.session.closing = self._last = True
         if self._transport is not None and self._writer.idle:
             self._transport.close()

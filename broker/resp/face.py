@@ -18,7 +18,7 @@ from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.keyspace.command import Command
 from delaylog.broker.keyspace.commands.server.configuration import value_of
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import MOVED_AWAY, NO_MEMORY, READ_ONLY
+from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
@@ -58,8 +58,7 @@ _SWEEP_SECONDS: Final = 15.0
 them is closed."""
 _NO_MEMORY: Final = ErrorReply(NO_MEMORY)
 _AGAIN_SECONDS: Final = 0.05
-"""Deferred replies are tried again after this time while the node changes its leader."""
-_TRY_AGAIN: Final = ErrorReply(b"TRYAGAIN this node does not accept writes at the moment")
+"""Interval of further tries while a change of leaders takes long."""
 
 log = logging.getLogger("delaylog.resp")
 
@@ -170,18 +169,22 @@ class RespFace:
             self._listener.close()
 
     async def stop(self) -> None:
-        """Close connections after the replies that they are owed."""
+        """Close connections after the replies that they are owed; blocked commands get none."""
         if self._timer is not None:
             self._timer.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self.replies.stop()
-        self.executor.waits.end_all(ErrorReply(b"UNBLOCKED the server is shutting down"))
         for _ in range(100):
             owed = any(connection.owed for connection in self.connections.values())
             if not (owed or self.turns.under_way):
                 break
             await asyncio.sleep(0.01)
+        self._close_all()
+
+    def _close_all(self) -> None:
+        """Close all connections; commands that wait get no reply, see `Waits.end_all`."""
+        self.executor.waits.end_all()
         for connection in list(self.connections.values()):
             connection.close()
 
@@ -307,9 +310,7 @@ class RespFace:
         state = node.engine.state
         if node.suspended or state.retired or state.keyspace.condemned:
             return False
-        if self.turns.begun:
-            return True
-        if node.crowded:
+        if node.crowded and not self.turns.begun:
             return False
         if node.role.settled:
             self._unsettled_from = None
@@ -319,14 +320,14 @@ class RespFace:
     async def until_ready(self) -> None:
         """Wait until commands can run: a short change of leaders only delays them.
 
-        After `SETTLE_SECONDS` they run as on a node without a leader.
+        After `SETTLE_SECONDS` without a leader they run as on a node without one.
         """
         node = self._node
         if not node.role.settled and not self._is_waited_out():
             if self._unsettled_from is None:
                 self._unsettled_from = self.loop.time()
             left = self._unsettled_from + SETTLE_SECONDS - self.loop.time()
-            await node.role.until_settled(left)
+            await node.role.until_settled(max(left, _AGAIN_SECONDS))
         with suppress(NotLeadingError):
             await node.room()
         while node.suspended:  # noqa: ASYNC110 (an exchange takes seconds, and is rare)
@@ -336,9 +337,14 @@ class RespFace:
             await asyncio.sleep(0.005)
 
     def _is_waited_out(self) -> bool:
-        """Whether clients have waited `SETTLE_SECONDS` for a leader."""
+        """Whether clients have waited `SETTLE_SECONDS` for a leader.
+
+        Where this node still leads, they wait until its hand-over has ended, which has a deadline.
+        """
         since = self._unsettled_from
-        return since is not None and self.loop.time() - since >= SETTLE_SECONDS
+        if since is None or self._node.role.leading:
+            return False
+        return self.loop.time() - since >= SETTLE_SECONDS
 
     def begin(self) -> Executor:
         """Begin to run commands. All commands of a turn see the same time."""
@@ -381,10 +387,7 @@ class RespFace:
         return _NO_MEMORY if self.memory.refuses(size) else None
 
     def _may_write(self) -> ErrorReply | None:
-        role = self._node.role
-        if role.may_dispatch():
-            return None
-        return _TRY_AGAIN if role.leading else _READ_ONLY
+        return None if self._node.role.may_dispatch() else _READ_ONLY
 
     def _applied(self) -> None:
         """Wake blocked readers, which wait on followers too."""
@@ -394,7 +397,11 @@ class RespFace:
             self.begin().serve_waiting()
 
     def _led_until_now(self) -> None:
-        """End blocked commands; the effects of this turn may never be committed."""
+        """Close all connections, so that their clients look for the leader.
+
+        The effects of this turn may never be committed, so its clients get no replies. Subscribers
+        have to go too: the messages are published at the new leader.
+        """
         self._unsettled_from = None
         self._forget_turn()
-        self.executor.waits.end_all(ErrorReply(MOVED_AWAY))
+        self._close_all()

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.config import RespConfig
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.keyspace.scripts.runtime import has_lua
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.auditing import CommandAudit
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 
+log = logging.getLogger("delaylog.resp")
+
 
 def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFace:
     """Create the endpoint, which does not listen yet."""
+    if config.scripts and not has_lua():
+        log.warning(
+            "scripts of Redis clients are refused, since Lua is not installed; RQ, BullMQ and "
+            "others need it: run pip install 'delaylog[server,redis]' and start again"
+        )
     face = RespFace(
         node,
         ServerState(started_ms=node.clock.now_ms()),

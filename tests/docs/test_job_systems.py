@@ -35,3 +35,14 @@ def test_tests_that_the_pages_name_exist() -> None:
     named = {name for page in pages for name in re.findall(r"`(test_\w+)`", page.read_text())}
     assert named
     assert named <= defined
+
+
+def test_install_lines_beside_the_redis_endpoint_bring_lua() -> None:
+    """Without the extra `redis` job systems fail at their first script."""
+    wrong = [
+        f"{page.name}: {line}"
+        for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+        for line in re.findall(r"pip install (.*)\n.*delaylog serve .*--resp ", page.read_text())
+        if not re.search(r"\[[a-z,]*\b(redis)\b[a-z,]*\]", line) or "server" not in line
+    ]
+    assert wrong == []

@@ -44,6 +44,8 @@ class RedisServer:
     """
 
     host = "127.0.0.1"
+    sentinels = ""
+    """Addresses of sentinels that name the server's address; none."""
 
     def __init__(
         self,

@@ -58,7 +58,11 @@ class Bench:
 
     def environment(self) -> dict[str, str]:
         """What the modules of jobs/ read when they are imported."""
-        return {"SERVER_URL": self.server.url, "RAN_FILE": str(self.ran_file)}
+        return {
+            "SERVER_URL": self.server.url,
+            "SENTINELS": self.server.sentinels,
+            "RAN_FILE": str(self.ran_file),
+        }
 
     def jobs(self, name: str) -> ModuleType:
         """A module of jobs/, imported anew for this server, to send from."""
@@ -75,7 +79,7 @@ class Bench:
         done = subprocess.run(
             self.command(program, *arguments),
             cwd=self.folder,
-            env=self._child_environment(),
+            env=self.child_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -93,12 +97,12 @@ class Bench:
         """A worker in the background. Asked to end, it must, unless the test has killed it and
         waited for it. When the test fails, its log shows.
         """
-        log_path = self.folder / f"{program}.log"
+        log_path = self.folder / f"{Path(program).name}.log"
         with log_path.open("ab") as log:
             process = subprocess.Popen(
                 self.command(program, *arguments),
                 cwd=self.folder,
-                env=self._child_environment(),
+                env=self.child_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -118,7 +122,8 @@ class Bench:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def _child_environment(self) -> dict[str, str]:
+    def child_environment(self) -> dict[str, str]:
+        """What programs of this test get."""
         return {
             **os.environ,
             **self.environment(),

@@ -16,7 +16,6 @@ from delaylog.broker.keyspace.encoding import REPLY_BYTES_A_TURN, encode_into
 from delaylog.broker.keyspace.errors import (
     EXEC_ABORTED_BY,
     MASTER_DOWN,
-    MOVED_AWAY,
     CommandError,
 )
 from delaylog.broker.keyspace.expiry import DatabaseKey
@@ -85,8 +84,8 @@ class Executor(SharedState):
         self.pubsub.leave(session)
 
     def exchange(self, keyspace: Keyspace) -> None:
-        """Replace the keyspace: watched keys count as changed, and blocked commands end."""
-        self.waits.end_all(ErrorReply(MOVED_AWAY))
+        """Replace the keyspace: watched keys count as changed, and blocked clients are closed."""
+        self.waits.end_all()
         self._deferred.clear()
         for session in self.sessions.values():
             if session.watched:

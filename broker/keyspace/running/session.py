@@ -105,6 +105,12 @@ class Session:
         self.checked = None if slow else self.rights
         self.special = slow or self.rights is not None
 
+    def close(self) -> None:
+        """Close the connection when `out` is written."""
+        self.closing = True
+        if self.on_output is not None:
+            self.on_output(self)
+
     def kill(self) -> None:
         """Close the connection at once."""
         self.closing = self.killed = True

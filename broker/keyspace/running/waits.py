@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.session import Blocked, Session
 from delaylog.wheel import DelayQueue
 
@@ -56,8 +55,12 @@ class Waits:
             session.deliver(blocked.timeout_reply)
         return self._deadlines.head_ms()
 
-    def end_all(self, reply: Reply) -> None:
-        """End all waits with this reply."""
+    def end_all(self) -> None:
+        """End all waits without a reply, and close the connections of their clients.
+
+        Client libraries repeat a command whose connection broke. They raise an error reply to the
+        program, which ends workers of job systems.
+        """
         for session in list(self.sessions.values()):
             self.end(session)
-            session.deliver(reply)
+            session.close()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 from delaylog.broker.keyspace.errors import CommandError
@@ -75,6 +76,11 @@ class Owner:
 
 def _refuse(_object: object, _name: object, _setting: bool) -> object:
     raise AttributeError("scripts hold no objects")
+
+
+def has_lua() -> bool:
+    """Whether the package lupa is installed. It is not imported before the first script."""
+    return find_spec("lupa") is not None
 
 
 def new_lua(memory_bytes: int) -> Any:
@@ -247,6 +253,18 @@ class Runtime:
         # Nil and the status OK need no new Lua value. api.call in lua/redis.lua reads these pairs.
         nothing, okay = (None, True), (None, 1)
 
+        held: list[Any] = []
+
+        def hold(first: bool, *part: Any) -> None:
+            if first:
+                held.clear()
+            held.extend(part)
+
+        def held_call(function: bytes) -> Any:
+            argv = tuple(held)
+            held.clear()
+            return (check if function == b"check" else command)(*argv)
+
         def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
             words = list(argv)
             for index, item in enumerate(words):
@@ -325,6 +343,8 @@ class Runtime:
 
         # Wrapped in a C function: calling a Python object would go through its metatable.
         host[b"command"] = lua.eval(b"python.as_function")(command)
+        host[b"hold"] = hold
+        host[b"held_call"] = held_call
         host[b"check"] = check
         host[b"late"] = late
         host[b"setresp"] = setresp

@@ -123,9 +123,13 @@ class NativeHost:
         out.append(b"")
 
     def flush(self) -> bool:
-        """Send and ack the messages collected so far; returns False if there were none."""
+        """Send and ack the messages collected so far; returns False if there were none.
+
+        Raises NotLeadingError, and keeps them, while the node hands over its leadership.
+        """
         if not (self._plain or self._sends or self._acks):
             return False
+        self.node.role.check()
         # Acks go first, since a send may reuse the id of an acked message.
         acks, self._acks = self._acks, {}
         for topic_key, asked in acks.items():
@@ -181,7 +185,6 @@ class NativeHost:
                 self._send(part, key)
             return
         try:
-            node.role.check()
             now_ms = node.clock.now_ms()
             due = delays[0] if all_same(delays) else np.array(delays, np.int64)
             refs = self.send_wire(plain_wire(plain.bodies, due + now_ms), rows, key).refs
@@ -231,7 +234,6 @@ class NativeHost:
     def send_batch(self, items: list[PendingSend], key: TopicKey) -> SendResult:
         """Send messages as one batch."""
         node = self.node
-        node.role.check()
         result = send_parts(node, key, [single for single, _, _ in items])
         node.appended()
         return result

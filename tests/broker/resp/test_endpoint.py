@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +216,28 @@ def test_scripts_are_on_where_clients_are_trusted(
         refused = is_error(client.call(*command), "ERR scripts are off: the broker's setting")
         assert refused is not allowed, command
     assert client.call("SET", "k", "v") == b"OK"
+
+
+WITHOUT_LUA = """
+import sys
+sys.modules["lupa"] = None
+from delaylog.broker.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("options", "warnings"), [((), 1), (("--resp-scripts", "off"), 0)])
+def test_broker_without_lua_warns_once_at_its_start(
+    start_broker: Start, options: tuple[str, ...], warnings: int
+) -> None:
+    """Job systems fail there at their first script, which may be hours later."""
+    broker = start_broker(*options, program=(sys.executable, "-P", "-c", WITHOUT_LUA))
+    client = broker.connect()
+    for _ in range(2):
+        assert is_error(client.call("EVAL", "return 1", 0), "ERR scripts ")
+    found = [line["message"] for line in broker.logs() if line["level"] == "warning"]
+    assert len(found) == warnings
+    assert all("pip install 'delaylog[server,redis]'" in each for each in found)
 
 
 def test_wrong_settings_are_named(tmp_path: Path) -> None:

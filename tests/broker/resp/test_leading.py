@@ -34,10 +34,30 @@ READ_ONLY = b"-READONLY You can't write against a read only replica.\r\n"
 MASTER_DOWN = (
     b"-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n"
 )
-UNBLOCKED = (
-    b"-UNBLOCKED force unblock from blocking operation, instance state changed "
-    b"(master -> replica?)\r\n"
-)
+BLOCKED = [
+    b"BLPOP k 0",
+    b"BRPOP k 0",
+    b"BLMOVE k to LEFT RIGHT 0",
+    b"BRPOPLPUSH k to 0",
+    b"BLMPOP 0 1 k LEFT",
+    b"BZPOPMIN k 0",
+    b"BZPOPMAX k 0",
+    b"BZMPOP 0 1 k MIN",
+    b"XREAD BLOCK 0 STREAMS k $",
+    b"XREADGROUP GROUP g c BLOCK 0 STREAMS s >",
+    b"WAIT 1 0",
+]
+"""Commands that wait in the keyspace."""
+WAITING = [
+    *BLOCKED,
+    b"DL.RECEIVE topic 1 WAIT 20000",
+    b"SUBSCRIBE news",
+    b"PSUBSCRIBE n*",
+    b"MULTI\r\nSET a b",
+    b"WATCH k",
+    b"PING",
+]
+"""Commands after which a client listens or sends nothing for a while."""
 
 
 class Played(Standalone):
@@ -170,7 +190,7 @@ def test_effects_that_are_not_in_the_log_are_never_answered(tmp_path: Path) -> N
         it.follow()
         async with asyncio.timeout(5):
             assert await reader.read() == b"", "it is told nothing, and closed"
-            assert await other.readexactly(5) == b"$-1\r\n"
+            assert await other.read() == b"", "its command has not run"
         assert await it.call(b"SET k v\r\n", len(READ_ONLY)) == READ_ONLY
 
     run(tmp_path / "d", test)
@@ -189,15 +209,142 @@ def test_clients_are_not_shown_a_state_that_is_about_to_be_dropped(tmp_path: Pat
     run(tmp_path / "d", test)
 
 
-def test_who_waits_is_told(tmp_path: Path) -> None:
+async def clients_of(it: Rig, commands: list[bytes]) -> list[asyncio.StreamReader]:
+    """A client for each command, with a SET in the pipeline behind it. It has read what was
+    answered at once."""
+    assert await it.call(b"XGROUP CREATE s g $ MKSTREAM\r\n", 5) == b"+OK\r\n"
+    readers = []
+    for command in commands:
+        reader, writer = await it.connect()
+        writer.write(b"SET before 1\r\n" + command + b"\r\n")
+        assert await reader.readexactly(5) == b"+OK\r\n"
+        readers.append(reader)
+    await asyncio.sleep(0.05)
+    for reader, writer, command in zip(readers, it.writers[1:], commands, strict=True):
+        if command in (*BLOCKED, b"DL.RECEIVE topic 1 WAIT 20000"):
+            writer.write(b"SET behind 1\r\n")
+        else:
+            assert await reader.read(1000), command
+    await asyncio.sleep(0.02)
+    return readers
+
+
+async def read_rests(
+    readers: list[asyncio.StreamReader], commands: list[bytes]
+) -> dict[str, bytes]:
+    """What clients read until their connections end, without those that read nothing."""
+    async with asyncio.timeout(5):
+        rests = [await reader.read() for reader in readers]
+    return {str(word): rest for word, rest in zip(commands, rests, strict=True) if rest}
+
+
+def test_loss_of_leadership_closes_all_connections_without_a_reply(tmp_path: Path) -> None:
+    """To client libraries an error is a fault of the program: it would end workers."""
+
+    async def test(it: Rig) -> None:
+        readers = await clients_of(it, WAITING)
+        it.step_down()
+        assert await read_rests(readers, WAITING) == {}
+        assert not it.face.connections
+        it.follow()
+        assert await it.call(b"EXISTS behind\r\n", 4) == b":0\r\n"
+
+    run(tmp_path / "d", test)
+
+
+def test_stop_closes_all_connections_without_a_reply(tmp_path: Path) -> None:
+    async def test(it: Rig) -> None:
+        keyspace = it.node.engine.state.keyspace
+        readers = await clients_of(it, WAITING)
+        await it.face.stop()
+        assert await read_rests(readers, WAITING) == {}
+        assert keyspace.databases[0].find(b"behind") is None
+
+    run(tmp_path / "d", test)
+
+
+def test_restored_keyspace_closes_blocked_clients_without_a_reply(tmp_path: Path) -> None:
+    """As after a script of somebody else that was stopped and undone. Others stay connected."""
+
+    async def test(it: Rig) -> None:
+        readers = await clients_of(it, BLOCKED)
+        idle, idle_writer = await it.connect()
+        it.face.restoring.undo_script()
+        idle_writer.write(b"EXISTS behind\r\n")
+        async with asyncio.timeout(5):
+            assert await idle.readexactly(4) == b":0\r\n"
+        assert await read_rests(readers, BLOCKED) == {}
+
+    run(tmp_path / "d", test)
+
+
+def test_closed_client_takes_no_element(tmp_path: Path) -> None:
+    """An element that is pushed while the node closes its connections stays in the list."""
+
     async def test(it: Rig) -> None:
         reader, writer = await it.connect()
-        writer.write(b"BLPOP queue 0\r\nLLEN queue\r\n")
+        writer.write(b"BLPOP queue 0\r\n")
         await asyncio.sleep(0.05)
-        it.step_down()
-        it.follow()
+        other = it.face.executor.connect(it.clock.now_ms())
+        it.face._close_all()
+        it.face.begin().handle(other, [[b"RPUSH", b"queue", b"job"]])
         async with asyncio.timeout(5):
-            assert await reader.readexactly(len(UNBLOCKED) + 4) == UNBLOCKED + b":0\r\n"
+            assert await reader.read() == b""
+        assert await it.call(b"LLEN queue\r\n", 4) == b":1\r\n"
+
+    run(tmp_path / "d", test)
+
+
+@pytest.mark.parametrize("command", [b"SET k v", b"BLPOP k 0", b"DL.SEND topic 0 body", b"GET k"])
+def test_commands_wait_for_the_end_of_a_long_hand_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bytes
+) -> None:
+    """They are answered if it fails, and closed without a reply if another node leads."""
+    monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.05)
+
+    async def test(it: Rig) -> None:
+        it.role.appending = False
+        reader, writer = await it.connect()
+        writer.write(command + b"\r\nPING\r\n")
+        await asyncio.sleep(0.3)
+        assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
+        it.step_down()
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+
+    run(tmp_path / "lost", test)
+
+    async def resumed(it: Rig) -> None:
+        it.role.appending = False
+        reader, writer = await it.connect()
+        writer.write(b"RPUSH k a\r\n")
+        await asyncio.sleep(0.2)
+        it.role.appending = True
+        async with asyncio.timeout(5):
+            assert await reader.readexactly(4) == b":1\r\n"
+
+    run(tmp_path / "resumed", resumed)
+
+
+def test_sends_of_a_turn_wait_for_the_end_of_a_hand_over(tmp_path: Path) -> None:
+    """It began between the command and the end of its turn."""
+
+    async def test(it: Rig) -> None:
+        reader, writer = await it.connect()
+        run_commands = it.face.begin
+
+        def begin() -> Any:
+            asyncio.get_running_loop().call_soon(setattr, it.role, "appending", False)
+            it.face.begin = run_commands  # type: ignore[method-assign]
+            return run_commands()
+
+        it.face.begin = begin  # type: ignore[method-assign]
+        writer.write(b"DL.SEND topic 0 body\r\n")
+        await asyncio.sleep(0.1)
+        assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
+        it.role.appending = True
+        async with asyncio.timeout(5):
+            assert (await reader.readexactly(5)).startswith(b"$17")
 
     run(tmp_path / "d", test)
 

@@ -7,11 +7,16 @@ import time
 from typing import Any
 
 import ran
+import where
 from celery import Celery
 
-app = Celery("celery_jobs", broker=os.environ["SERVER_URL"], backend=os.environ["SERVER_URL"])
+url = ";".join(f"sentinel://{host}:{port}" for host, port in where.SENTINELS) or where.URL
+app = Celery("celery_jobs", broker=url, backend=url)
 app.conf.update(broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
 app.conf.beat_schedule = {"tick": {"task": "celery_jobs.add", "schedule": 1.0, "args": (7, 7)}}
+if where.SENTINELS:
+    app.conf.broker_transport_options = {"master_name": where.MASTER}
+    app.conf.result_backend_transport_options = {"master_name": where.MASTER}
 if "VISIBILITY_TIMEOUT_S" in os.environ:
     app.conf.broker_transport_options = {
         "visibility_timeout": int(os.environ["VISIBILITY_TIMEOUT_S"]),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import os
-
 import dramatiq
 import ran
+import where
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.results import Results
 from dramatiq.results.backends import RedisBackend
+from redis.sentinel import Sentinel
 
-broker = RedisBroker(url=os.environ["SERVER_URL"])
 # redis-py reads for 5 s at most. A worker may take longer until it has the first result.
-results = RedisBackend(url=f"{os.environ['SERVER_URL']}?socket_timeout=60")
+WAIT_S = 60
+if where.SENTINELS:
+    leader = Sentinel(where.SENTINELS, socket_timeout=WAIT_S).master_for(where.MASTER)
+    broker, results = RedisBroker(client=leader), RedisBackend(client=leader)
+else:
+    broker = RedisBroker(url=where.URL)
+    results = RedisBackend(url=f"{where.URL}?socket_timeout={WAIT_S}")
 broker.add_middleware(Results(backend=results))
 dramatiq.set_broker(broker)
 tried: list[bool] = []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from typing import Any
 
 import ran
+import where
 from huey import PriorityRedisHuey, RedisHuey
+from redis.sentinel import Sentinel, SentinelConnectionPool
 
-huey = RedisHuey("plain", url=os.environ["SERVER_URL"])
-urgent = PriorityRedisHuey("urgent", url=os.environ["SERVER_URL"])
+options: dict[str, Any] = {"url": where.URL}
+if where.SENTINELS:
+    pool = SentinelConnectionPool(where.MASTER, Sentinel(where.SENTINELS))
+    options = {"connection_pool": pool}
+huey = RedisHuey("plain", **options)
+urgent = PriorityRedisHuey("urgent", **options)
 
 
 @huey.task()

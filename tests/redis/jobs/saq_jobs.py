@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import ran
+import where
+from redis.asyncio.sentinel import Sentinel
 from saq import Queue
+from saq.queue.redis import RedisQueue
 
-queue = Queue.from_url(os.environ["SERVER_URL"])
+if where.SENTINELS:
+    queue: Queue = RedisQueue(Sentinel(where.SENTINELS).master_for(where.MASTER))
+else:
+    queue = Queue.from_url(where.URL)
 
 
 async def add(context: dict[str, Any], *, a: int, b: int) -> int:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import os
+from typing import Any
 
 import ran
+import where
 from taskiq import TaskiqScheduler
 from taskiq_redis import (
     ListQueueBroker,
+    ListQueueSentinelBroker,
     ListRedisScheduleSource,
     RedisAsyncResultBackend,
+    RedisAsyncSentinelResultBackend,
     RedisStreamBroker,
+    RedisStreamSentinelBroker,
 )
 
-url = os.environ["SERVER_URL"]
-listed = ListQueueBroker(url, queue_name="listed").with_result_backend(
-    RedisAsyncResultBackend(url, prefix_str="listed")
+if where.SENTINELS:
+    brokers: Any = (ListQueueSentinelBroker, RedisStreamSentinelBroker)
+    backend: Any = RedisAsyncSentinelResultBackend
+    at: tuple[Any, ...] = (where.SENTINELS, where.MASTER)
+else:
+    brokers = (ListQueueBroker, RedisStreamBroker)
+    backend, at = RedisAsyncResultBackend, (where.URL,)
+listed, streamed = (
+    broker(*at, queue_name=name).with_result_backend(backend(*at, prefix_str=name))
+    for broker, name in zip(brokers, ("listed", "streamed"), strict=True)
 )
-streamed = RedisStreamBroker(url, queue_name="streamed").with_result_backend(
-    RedisAsyncResultBackend(url, prefix_str="streamed")
-)
-source = ListRedisScheduleSource(url)
+source = ListRedisScheduleSource(where.URL)
 scheduler = TaskiqScheduler(streamed, [source])
 
 

@@ -6,12 +6,20 @@ const { FlowProducer, Queue, QueueEvents } = require("bullmq");
 
 const LIMIT_MS = 60_000;
 const { hostname: host, port } = new URL(process.env.SERVER_URL);
-const connection = { host, port: Number(port) };
+const sentinels = (process.env.SENTINELS || "").split(" ").filter(Boolean).map((at) => {
+  const [host, port] = at.split(":");
+  return { host, port: Number(port) };
+});
+const connection = sentinels.length ? { sentinels, name: "delaylog" } : { host, port: Number(port) };
 const queue = new Queue("jobs", { connection });
 const events = new QueueEvents("jobs", { connection });
 const result = (job) => job.waitUntilFinished(events, LIMIT_MS);
 
 const checks = {
+  async one(a, b) {
+    await queue.add("add", { a, b });
+  },
+
   async priorities() {
     await queue.addBulk(
       [9, 1, 5].map((priority) => ({
@@ -80,7 +88,7 @@ const checks = {
 
 async function main() {
   await events.waitUntilReady();
-  await checks[process.argv[2]]();
+  await checks[process.argv[2]](...process.argv.slice(3).map(Number));
   process.exit(0);
 }
 

@@ -5,6 +5,10 @@ const { setTimeout: sleep } = require("node:timers/promises");
 const { Worker } = require("bullmq");
 
 const { hostname: host, port } = new URL(process.env.SERVER_URL);
+const sentinels = (process.env.SENTINELS || "").split(" ").filter(Boolean).map((at) => {
+  const [host, port] = at.split(":");
+  return { host, port: Number(port) };
+});
 const note = (word) => appendFileSync(process.env.RAN_FILE, `${word} ${Date.now()}\n`);
 
 const tasks = {
@@ -33,7 +37,7 @@ const tasks = {
 };
 
 const worker = new Worker("jobs", async (job) => tasks[job.name](job.data, job), {
-  connection: { host, port: Number(port) },
+  connection: sentinels.length ? { sentinels, name: "delaylog" } : { host, port: Number(port) },
   concurrency: 1,
   // The job of a killed worker is found when its lock has ended, after half a minute by default.
   lockDuration: 2_000,

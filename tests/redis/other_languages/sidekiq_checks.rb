@@ -18,6 +18,8 @@ def check(truth, what)
 end
 
 case ARGV.fetch(0)
+when "one"
+  Add.perform_async(Integer(ARGV.fetch(1)), Integer(ARGV.fetch(2)))
 when "results"
   Add.perform_async(1, 0)
   Sidekiq::Client.push_bulk("class" => Add, "args" => [[2, 0], [3, 0]])

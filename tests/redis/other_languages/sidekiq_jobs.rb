@@ -2,12 +2,21 @@
 
 require "sidekiq"
 
+SENTINELS = ENV.fetch("SENTINELS", "").split.map { |at| at.split(":") }
+REDIS =
+  if SENTINELS.empty?
+    { url: ENV.fetch("SERVER_URL") }
+  else
+    { url: "redis://delaylog", role: :master,
+      sentinels: SENTINELS.map { |host, port| { host: host, port: Integer(port) } } }
+  end
+
 Sidekiq.configure_server do |config|
-  config.redis = { url: ENV.fetch("SERVER_URL") }
+  config.redis = REDIS
   # It looks for jobs that are due each five seconds by default.
   config.average_scheduled_poll_interval = 1
 end
-Sidekiq.configure_client { |config| config.redis = { url: ENV.fetch("SERVER_URL") } }
+Sidekiq.configure_client { |config| config.redis = REDIS }
 
 def note(word)
   File.open(ENV.fetch("RAN_FILE"), "a") { |file| file.syswrite("#{word} #{(Time.now.to_f * 1000).to_i}\n") }

@@ -2,13 +2,13 @@
 -- functions (bits.py), which return numbers only.
 local host = ...
 local bad_argument, given = host.bad_argument, host.given
-local select, tonumber, format, type = select, tonumber, string.format, type
+local select, tonumber, format, type, unpack = select, tonumber, string.format, type, unpack
 local bit = {}
 
 local function check(what, ...)
-  local n = select("#", ...)
+  local n, all = select("#", ...), { ... }
   for position = 1, n == 0 and 1 or n do
-    local value = (select(position, ...))
+    local value = all[position]
     if type(value) ~= "number" and not (type(value) == "string" and tonumber(value)) then
       bad_argument(position, what, "number expected, got " .. given(n, position, value), 3)
     end
@@ -18,7 +18,23 @@ end
 for name, operation in next, host.bits do
   bit[name] = function(...)
     check(name, ...)
-    return (operation(...))
+    return (operation((...)))
+  end
+end
+-- A function of C takes 8,000 values, and lupa needs a few of them.
+local PART = 4000
+for _, name in next, { "band", "bor", "bxor" } do
+  local operation = host.bits[name]
+  bit[name] = function(...)
+    check(name, ...)
+    local n = select("#", ...)
+    if n <= PART then return (operation(...)) end
+    local all = { ... }
+    local value = operation(unpack(all, 1, PART))
+    for at = PART + 1, n, PART do
+      value = operation(value, unpack(all, at, at + PART > n and n or at + PART - 1))
+    end
+    return value
   end
 end
 for _, name in next, { "lshift", "rshift", "arshift", "rol", "ror" } do

@@ -9,6 +9,7 @@ local char, byte, sub, floor, concat = string.char, string.byte, string.sub, mat
 local format = string.format
 
 local MAX_NESTING = 16
+local STACK = 8000 -- most values of a C function in Lua, its arguments and results
 local cmsgpack = {
   _NAME = "cmsgpack", _VERSION = "lua-cmsgpack 0.4.0",
   _COPYRIGHT = "Copyright (C) 2012, Salvatore Sanfilippo",
@@ -88,6 +89,7 @@ end
 function cmsgpack.pack(...)
   local n = select("#", ...)
   if n == 0 then bad_argument(0, "pack", "MessagePack pack needs input.") end
+  if 2 * n > STACK then bad_argument(0, "pack", "Too many arguments for MessagePack pack.") end
   pieces, size = {}, 0
   for k = 1, n do put_value((select(k, ...)), 0) end
   local text = concat(pieces)
@@ -163,6 +165,12 @@ function read_value(text, at)
   return read_map(text, after, value)
 end
 
+-- `unpack` itself has three arguments on the stack.
+local function all_of(values, count)
+  if count <= STACK - 3 then return unpack(values, 1, count) end
+  return values[1], values[2], unpack(values, 3, count)
+end
+
 -- Returns the next offset (-1 at the end) and up to `limit` values from `offset`. With limit 0 it
 -- returns all values, without an offset.
 local function unpack_from(what, n, text, limit, offset)
@@ -177,15 +185,21 @@ local function unpack_from(what, n, text, limit, offset)
   end
   local all = limit == 0
   local values, count, at = {}, 0, offset + 1
+  local room = STACK - (all and n or 1)
   while at <= #text and (all or count < limit) do
+    if count == room then
+      error("stack overflow (too many return values at once; use unpack_one or unpack_limit "
+        .. "instead.)", 3)
+    end
     local value, problem
     value, at, problem = read_value(text, at)
     if problem then error(problem, 3) end
     count = count + 1
     values[count] = value
   end
-  if all then return unpack(values, 1, count) end
-  return at > #text and -1 or at - 1, unpack(values, 1, count)
+  if all then return all_of(values, count) end
+  if count == room then error("stack overflow (in function mp_unpack_full)", 3) end
+  return at > #text and -1 or at - 1, all_of(values, count)
 end
 
 local function whole_argument(what, n, position, value)

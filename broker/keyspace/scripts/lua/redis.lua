@@ -7,12 +7,24 @@ local find, sub = string.find, string.sub
 
 local function failure(text) return { err = text, ignore_error_stats_update = true } end
 
+-- A function of C takes 8,000 values, and lupa needs a few of them. So Python holds more than PART
+-- arguments first, part by part, and then calls the function of this name.
+local PART = 4000
+local hold, held_call = host.hold, host.held_call
+local function in_parts(name, ...)
+  local all, n = { ... }, select("#", ...)
+  for at = 1, n, PART do hold(at == 1, unpack(all, at, at + PART > n and n or at + PART - 1)) end
+  return held_call(name)
+end
+
 -- command() returns a value, or nil and a second result: true for nil, 1 for the status OK, a text
 -- for an error. It returns nil alone if memory is short, because a text would need memory too.
 local api = {}
 
 function api.call(...)
-  local value, problem = command(...)
+  local value, problem
+  if select("#", ...) > PART then value, problem = in_parts("command", ...)
+  else value, problem = command(...) end
   if value ~= nil then return value end
   if problem == 1 then return { ok = "OK" } end
   if problem == true then return nil end
@@ -21,7 +33,9 @@ function api.call(...)
 end
 
 function api.pcall(...)
-  local value, problem = command(...)
+  local value, problem
+  if select("#", ...) > PART then value, problem = in_parts("command", ...)
+  else value, problem = command(...) end
   if value ~= nil then return value end
   if problem == 1 then return { ok = "OK" } end
   if problem == true then return nil end
@@ -87,7 +101,9 @@ function api.set_repl(...)
 end
 
 function api.acl_check_cmd(...)
-  local allowed, problem = check(...)
+  local allowed, problem
+  if select("#", ...) > PART then allowed, problem = in_parts("check", ...)
+  else allowed, problem = check(...) end
   if allowed == nil then
     if problem then error(failure(problem), 0) end
     error("not enough memory", 0)

@@ -10,6 +10,7 @@ local floor, log, concat = math.floor, math.log, table.concat
 local SIZES = { b = 1, B = 1, h = 2, H = 2, l = 8, L = 8, T = 8, f = 4, d = 8, x = 1 }
 local UNSIGNED = { B = true, H = true, L = true, T = true, I = true }
 local MAX_INTEGER, MAX_ALIGN = 32, 8
+local STACK = 8000 -- most values of a C function in Lua, its arguments and results
 
 -- Reads a number in a format. Returns it, or nil if there is none, or false if it is too large; and
 -- the next position.
@@ -142,6 +143,7 @@ function struct.unpack(...)
     local option, size, little, align = unpack(list[k])
     at = at + padding(at - 1, option, size, align)
     if at - 1 + size > #data then bad_argument(2, "unpack", "data string too short") end
+    if n + found + 2 > STACK then error("stack overflow (too many results)", 2) end
     local value
     if option == "c" then
       if size == 0 then
@@ -170,8 +172,9 @@ function struct.unpack(...)
       values[found] = value
     end
   end
+  for k = found + 1, #values do values[k] = nil end -- c0 has taken a size
   values[found + 1] = at
-  return unpack(values, 1, found + 1)
+  return unpack(values)
 end
 
 function struct.size(...)
