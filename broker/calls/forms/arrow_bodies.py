@@ -47,7 +47,6 @@ from delaylog.storage.messages.message_fields import (
     FIELDS,
     MERGE,
     MERGE_MODES,
-    UNIX_MS_MIN,
 )
 from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.messages.shape import Nested
@@ -100,7 +99,9 @@ def _decode(
     wire = encode_send(fields)
     if len(wire) > limits.request_bytes_max:
         raise Problem("too_large", f"a body unpacks to at most {limits.request_bytes_max} bytes")
-    return decode_send(wire, rows_max=limits.bulk_rows_max), apart
+    batch = decode_send(wire, rows_max=limits.bulk_rows_max)
+    batch.due_name = "deliver_at"
+    return batch, apart
 
 
 def _check_schema(library: Any, schema: Any, known: Mapping[str, _Kind]) -> None:
@@ -171,8 +172,7 @@ def _deliver_at(column: ArrowColumn, fields: dict[str, Any]) -> None:
         if int(times.max()) > 2**53 or int(times.min()) < -(2**53):
             raise column.wrong("is out of range", int(np.argmax(np.abs(times))))
         times = times * 1_000
-    # A timestamp has a unit, so that one before 2001 is no mistake: it means now.
-    put_numbers(fields, "deliver_at_ms", np.where(times < UNIX_MS_MIN, 0, times))
+    put_numbers(fields, "deliver_at_ms", times)
 
 
 def _delay_ms(column: ArrowColumn, fields: dict[str, Any]) -> None:
