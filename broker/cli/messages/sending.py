@@ -21,7 +21,13 @@ from delaylog.broker.cli.output import emit, print_lines
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import time_text
 from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.message_fields import DELAY_MS, DELIVER_AT_MS, FIELDS, ID, pack_fields
+from delaylog.storage.messages.message_fields import (
+    DELAY_MS,
+    DELIVER_AT_MS,
+    FIELDS,
+    ID,
+    pack_fields,
+)
 
 _LINES_A_CALL: Final = 1_000
 _READ_BYTES: Final = 1 << 20
