@@ -28,7 +28,7 @@ from delaylog.client.errors import ClientError
 from delaylog.client.free_ports import free_port
 from delaylog.storage.messages.members import INT64_MAX
 from tests.broker.calls.forms.arrow_streams import one, stream
-from tests.broker.conftest import BULK, MSGPACK, Broker
+from tests.broker.conftest import MSGPACK, Broker
 from tests.broker.resp.resp_client import RespClient
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -316,7 +316,18 @@ def test_a_datetime_made_from_another_unit_is_refused(both: Any, tmp_path: Path)
     [
         ("send", "t", "x", "--at", "1970-01-21T21:20:27Z"),
         ("reschedule", "t", "m", "--at", "1970-01-21T21:20:27Z"),
-        ("schedule", "put", "t", "s", "--body", "x", "--cron", "* * * * *", "--end", "1970-01-21T21:20Z"),
+        (
+            "schedule",
+            "put",
+            "t",
+            "s",
+            "--body",
+            "x",
+            "--cron",
+            "* * * * *",
+            "--end",
+            "1970-01-21T21:20Z",
+        ),
         ("list", "t", "--due-from", "1970-01-21T21:20:27Z"),
     ],
 )
