@@ -13,7 +13,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 
@@ -68,11 +68,11 @@ NAMED: Final = {"Server": "delaylog"}
 class LeanResponse(web.StreamResponse):
     """An answer that is written at once."""
 
-    def __init__(self, answer: Answer, request_id: str) -> None:
+    def __init__(self, answer: Answer, request_id: str, *, close: bool = False) -> None:
         # The base class's `__init__` is skipped: it builds a header map that is never read.
         self._answer = answer
         self._request_id = request_id
-        self._keep_alive = True
+        self._keep_alive = not close
 
     @property
     def status(self) -> int:
@@ -89,7 +89,8 @@ class LeanResponse(web.StreamResponse):
             await request._payload_writer.drain()
             if transport.is_closing():
                 raise ConnectionResetError("the client has gone")
-        transport.write(wire_of(self._answer, self._request_id))
+        close = not self._keep_alive
+        transport.write(wire_of(self._answer, self._request_id, close=close))
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -126,6 +127,8 @@ async def send_pieces(
             async for piece in pieces:
                 if not response.prepared:
                     await response.prepare(request)
+                if request.method == hdrs.METH_HEAD:
+                    break
                 await response.write(piece)
     except Exception as error:
         if not response.prepared:
