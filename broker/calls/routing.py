@@ -122,7 +122,7 @@ def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
 
 
 def pick(table: dict[str, T], method: str) -> T:
-    """The entry of a method; HEAD has that of GET. Raises a Problem that lists those that are there."""
+    """The entry of a method; HEAD has that of GET. Raises a Problem that lists the methods."""
     found = table.get("GET" if method == "HEAD" else method)
     if found is None:
         allow = ", ".join(sorted({*table, "HEAD"} if "GET" in table else table))

@@ -54,7 +54,6 @@ def response_to(request: web.BaseRequest, answer: Answer, request_id: str) -> we
         and len(answer.body) <= LEAN_BODY_MAX
         and request.version == HttpVersion11
         and request.keep_alive
-        and request.method != "HEAD"
     )
     return LeanResponse(answer, request_id) if lean else response_of(answer, request_id)
 
@@ -89,8 +88,10 @@ class LeanResponse(web.StreamResponse):
             await request._payload_writer.drain()
             if transport.is_closing():
                 raise ConnectionResetError("the client has gone")
-        close = not self._keep_alive
-        transport.write(wire_of(self._answer, self._request_id, close=close))
+        wire = wire_of(self._answer, self._request_id, close=not self._keep_alive)
+        if request.method == hdrs.METH_HEAD:
+            wire = wire[: len(wire) - len(self._answer.body)]
+        transport.write(wire)
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:

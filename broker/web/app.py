@@ -387,7 +387,9 @@ class HttpFace:
             except UnicodeEncodeError:
                 raise Problem("bad_request", "the path is not UTF-8") from None
         if path == "*":
-            raise Problem("method", "* names no resource", allow=", ".join(sorted(METHODS)))
+            raise Problem(
+                "method", "* names no resource", allow=", ".join(sorted(METHODS - {"OPTIONS"}))
+            )
         page = self._pages.get(path)
         if page is not None:
             right = PAGES[path][1]

@@ -20,8 +20,8 @@ from delaylog.storage.calls.table import ALL
 TARGET_BYTES_MAX: Final = 8_192
 """Largest target of a request. The longest path of the API has some 3,000 bytes."""
 FIELD_BYTES_MAX: Final = 16_384
-"""Largest header field, name and value together, with room for cookies and tokens of 8 KiB. It must
-differ from that of targets: aiohttp's error names the limit only.
+"""Largest name or value of a header field, with room for cookies and tokens of 8 KiB. It must differ
+from that of targets: aiohttp's error names the limit only.
 """
 FIELDS_MAX: Final = 128
 """Most header fields of a request."""
@@ -37,7 +37,7 @@ METHODS: Final = frozenset({"HEAD", "OPTIONS", *(call.method for call in ALL)})
 """Methods that some path offers, or that are answered by the methods it offers."""
 _VERSIONS: Final = (HttpVersion11, HttpVersion10)
 _LINE: Final = re.compile(rb"[\r\n]*([!#$%&'*+.^_`|~0-9A-Za-z-]+) [^ ]+ HTTP/([0-9])\.([0-9])\r\n")
-_ABSOLUTE: Final = re.compile(r"https?://([^/?#@]+)([^#]*)", re.IGNORECASE)
+_ABSOLUTE: Final = re.compile(r"https?://([^/?#@]+)((?:[/?][^#]*)?)", re.IGNORECASE)
 
 
 def check_line(method: str, version: HttpVersion) -> None:
@@ -72,7 +72,8 @@ def refusal_of(error: BaseException | None, opening: bytes) -> Problem:
         if error.args[1] == TARGET_BYTES_MAX:
             most = f"a request's target has at most {TARGET_BYTES_MAX} bytes"
             return Problem("target_too_long", most)
-        return Problem("head_too_large", f"a header field has at most {FIELD_BYTES_MAX} bytes")
+        most = f"the name or value of a header field has at most {FIELD_BYTES_MAX} bytes"
+        return Problem("head_too_large", most)
     # Its subclasses, and messages of several lines, quote the request.
     said = error.message if type(error) is BadHttpMessage and "\n" not in error.message else ""
     if said.startswith("Too many headers"):
