@@ -23,7 +23,7 @@ from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import BATCH_VERSION
-from delaylog.storage.messages.members import INT64_MAX
+from delaylog.storage.messages.members import INT64_MAX, limit_note
 from delaylog.storage.messages.message_fields import (
     BODY,
     BODY_BASE64,
@@ -59,7 +59,7 @@ def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None
     if len(body) > limits.body_bytes_max:
         raise Problem(
             "too_large",
-            f"a body has at most {limits.body_bytes_max} bytes",
+            f"a body has at most {limits.body_bytes_max} bytes{limit_note('body_bytes_max')}",
             field="body",
             item=item,
         )

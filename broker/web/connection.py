@@ -22,6 +22,7 @@ from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, LeanResponse, wire_of
 from delaylog.broker.web.request_line import LINE_BYTES_MAX, refusal_of
 from delaylog.storage.calls.streams import CLIENT_FRAME_BYTES_MAX
+from delaylog.storage.messages.members import limit_note
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
@@ -316,6 +317,11 @@ class Server(web.Server):
 def _too_many(request_id: str) -> bytes:
     """The answer to a connection over the limit, sent before any request."""
     answer = problem_answer(
-        Problem("not_ready", "the broker is at its limit of connections; try again")
+        Problem(
+            "not_ready",
+            "the broker is at its limit of connections"
+            + limit_note("connections_max")
+            + "; try again",
+        )
     )
     return wire_of(answer, request_id, close=True)

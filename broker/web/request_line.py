@@ -20,8 +20,8 @@ from delaylog.storage.calls.table import ALL
 TARGET_BYTES_MAX: Final = 8_192
 """Largest target of a request. The longest path of the API has some 3,000 bytes."""
 FIELD_BYTES_MAX: Final = 16_384
-"""Largest name or value of a header field, with room for cookies and tokens of 8 KiB. It must differ
-from that of targets: aiohttp's error names the limit only.
+"""Largest name or value of a header field, with room for cookies and tokens of 8 KiB. It must
+differ from that of targets: aiohttp's error names the limit only.
 """
 FIELDS_MAX: Final = 128
 """Most header fields of a request."""

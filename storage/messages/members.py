@@ -54,6 +54,12 @@ def whole_of(value: object) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def limit_note(*names: int | str) -> str:
+    """Which limits of the broker a refusal is about, if bounds are named."""
+    named = [each for each in names if isinstance(each, str)]
+    return f" ({', '.join(named)} of the broker's limits)" if named else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Member(ABC, Generic[T]):
     """The base of all declarations: a name and its documentation."""
@@ -100,7 +106,8 @@ class Int(Member[int]):
         found = value if type(value) is int else self.whole(value, item)
         low, high = bound(self.low, limits), bound(self.high, limits)
         if not low <= found <= high:
-            raise self.wrong(f"must lie from {low} to {high}, not {value}", item)
+            note = limit_note(self.low, self.high)
+            raise self.wrong(f"must lie from {low} to {high}, not {value}{note}", item)
         if abs(found) > EXACT_MAX and isinstance(value, float):
             # Floating point has already rounded it.
             raise self.wrong(f"{value} is not exact: write it without point and exponent", item)
@@ -382,7 +389,8 @@ class TextList(Member[list[str]]):
                 raise self.wrong_type(wanted, text, at if item is None else item)
         low, high = self.count_min, bound(self.count_max, limits)
         if not low <= len(value) <= high:
-            raise self.wrong(f"must be a list of {low} to {high} texts, not {len(value)}", item)
+            count = f"{len(value)}{limit_note(self.count_max)}"
+            raise self.wrong(f"must be a list of {low} to {high} texts, not {count}", item)
         if self.words is not None and not set(value) <= set(self.words):
             raise self.wrong(f"may only contain {', '.join(self.words)}", item)
         return texts

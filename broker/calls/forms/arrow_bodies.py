@@ -40,7 +40,15 @@ from delaylog.storage.calls.shapes import PART_TOPIC
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.backoff_columns import own_backoff_entries
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
-from delaylog.storage.messages.members import Choice, Int, Number, Text, TextList, TextMap
+from delaylog.storage.messages.members import (
+    Choice,
+    Int,
+    Number,
+    Text,
+    TextList,
+    TextMap,
+    limit_note,
+)
 from delaylog.storage.messages.message_fields import (
     BACKOFF,
     COLUMNS,
@@ -98,7 +106,11 @@ def _decode(
     apart = {name: fields.pop(name) for name in (TOPIC,) if name in fields}
     wire = encode_send(fields)
     if len(wire) > limits.request_bytes_max:
-        raise Problem("too_large", f"a body unpacks to at most {limits.request_bytes_max} bytes")
+        raise Problem(
+            "too_large",
+            f"a body unpacks to at most {limits.request_bytes_max} bytes"
+            + limit_note("request_bytes_max"),
+        )
     batch = decode_send(wire, rows_max=limits.bulk_rows_max)
     batch.due_name = "deliver_at"
     return batch, apart

@@ -12,6 +12,7 @@ import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.messages.batch import Column, column_max
+from delaylog.storage.messages.members import limit_note
 from delaylog.storage.messages.time_columns import wrong_time
 from delaylog.storage.messages.times import UNIX_MS_MIN, delay_fault
 
@@ -47,5 +48,5 @@ def too_far(due_ms: int, now_ms: int, horizon_ms: int) -> str:
     ahead, most = ((ms / _YEAR_MS) for ms in (due_ms - now_ms, horizon_ms))
     return (
         f"{due_ms} is {ahead:,.1f} years ahead, over the horizon of {horizon_ms} ms"
-        f" ({most:.1f} years)"
+        f" ({most:.1f} years){limit_note('horizon_ms')}"
     )

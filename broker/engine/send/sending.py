@@ -35,6 +35,7 @@ from delaylog.storage.messages.batch import (
     column_max,
     expand,
 )
+from delaylog.storage.messages.members import limit_note
 from delaylog.storage.messages.message_fields import (
     DEFAULT_I64,
     ID_BYTES_MAX,
@@ -104,7 +105,8 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
     limits = state.limits
     if column_max(batch.body.size) > limits.body_bytes_max:
         raise TooLargeError(
-            f"a body has at most {limits.body_bytes_max} bytes, not {column_max(batch.body.size)}",
+            f"a body has at most {limits.body_bytes_max} bytes, not {column_max(batch.body.size)}"
+            + limit_note("body_bytes_max"),
             field="body",
             item=int(np.argmax(batch.body.size)),
         )

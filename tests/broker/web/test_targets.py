@@ -136,7 +136,18 @@ def test_secrets_rotate(broker: Any, topic: str) -> None:
         ({}, "url", "missing"),
         ({"url": "ftp://example.com/"}, "url", "https://"),
         ({"url": "https://u:p@example.com/"}, "url", "no user name"),  # pragma: allowlist secret
-        ({"url": "https://example.com:22/"}, "url", "port 22"),
+        ({"url": "https://example.com:22/"}, "url", "port 22 is not permitted: --push-ports of"),
+        (
+            {"url": "https://u:p@example.com/"},
+            "url",
+            "verify the Standard Webhooks signature",
+        ),  # pragma: allowlist secret
+        (
+            {"url": "https://example.com/", "headers": {"authorization": "x"}},
+            "headers",
+            "unknown member 'headers'; pushes have no credentials; have the receiver verify the",
+        ),
+        ({"url": "https://example.com/", "token": "x"}, "token", "a proxy in front of it"),
         (
             {"url": "https://10.1.2.3/"},
             "url",
