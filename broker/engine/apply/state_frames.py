@@ -122,8 +122,6 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int, at_ms: 
         else:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
-            if keyed:
-                state.marks.blocked.add((decision.topic, group.number))
     for kind, n in lengths:
         if group is not None and kind >= STATE_ENDED_FIRST:
             group.counts.ended(kind, n)

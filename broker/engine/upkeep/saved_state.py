@@ -117,8 +117,6 @@ def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> N
     key = (topic.number, number)
     if group.ephemeral:
         state.marks.ephemeral.add(key)
-    if group.made_gate is not None and group.gate.has_blockers:
-        state.marks.blocked.add(key)
 
 
 def fill_group(group: Group, saved: dict[str, Any]) -> None:

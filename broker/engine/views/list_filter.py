@@ -121,13 +121,18 @@ class RowFilter:
         return mask
 
     def states(
-        self, due: Int64Array, sent_position: npt.NDArray[np.uint64], entries: StateArray
+        self,
+        due: Int64Array,
+        expires: Int64Array,
+        sent_position: npt.NDArray[np.uint64],
+        entries: StateArray,
     ) -> tuple[Mask, Int64Array]:
         """Which rows match by due time and state, and the state that each is shown with.
 
-        Entries of rows that a purge ended are changed to show that.
+        Entries of rows that a purge ended, or that have expired, are changed to show that.
         """
         self.group.show_purged(sent_position, entries)
+        self._topic.show_expired(expires, entries, self._now_ms)
         kept = entries["state"].astype(np.int64)
         fresh = np.where(due <= self._now_ms, int(MessageState.READY), int(MessageState.WAITING))
         shown: Int64Array = np.where(kept == 0, fresh, kept)

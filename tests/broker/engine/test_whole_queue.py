@@ -218,7 +218,6 @@ class QueueMachine(Deliveries):
         """What is shown is ready, whatever its key; a filter gets its queue by that, too."""
         for name in list(self.model.groups)[at : at + 1]:
             group, topic, now = self.model.groups[name], self.host.topic, self.now
-            late = [view for view in group.views.values() if view.late(now)]
             _, rows, _, _ = receiving.peek(
                 self.state,
                 topic,
@@ -227,24 +226,16 @@ class QueueMachine(Deliveries):
             )
             self.host.turn()
             origins = [ref_to_id(int(origin)) for origin in rows["origin"]]
-            ready = [v for v in group.views.values() if v.state is S.READY and v not in late]
+            ready = [v for v in group.views.values() if v.state is S.READY]
             names = {v.message.server_id for v in ready if matches(v.message, only)}
             assert len(set(origins)) == len(origins) <= count
             assert names >= set(origins)
-            self.end_late(group, late)
 
     @rule()
     def look_after(self) -> None:
-        """Filters that nobody asks with are closed; late ones that hold others up end."""
-        now = self.now
-        late = [
-            (group, [view for view in group.views.values() if view.late(now)])
-            for group in self.model.groups.values()
-        ]
-        look_after_groups(self.state, now)
+        """Filters that nobody asks with are closed."""
+        look_after_groups(self.state, self.now)
         self.host.turn()
-        for group, views in late:
-            self.end_late(group, views)
 
     # ------------------------------------------------------------------ time and restarts
 
@@ -309,7 +300,7 @@ class QueueMachine(Deliveries):
     def meddle(self, random: Random) -> None:
         """A call of one frame, which is not durable yet."""
         model, now = self.model, self.now
-        names = [name for name, group in model.groups.items() if not self.late_in(group)]
+        names = list(model.groups)
         held = [
             (group, view)
             for group in model.groups.values()
@@ -322,7 +313,7 @@ class QueueMachine(Deliveries):
             self.send_rows(rows, "keep", -1)
         elif what == "receive" and names and not self.host.topic.paused:
             group = model.groups[random.choice(names)]
-            allowed = {view.message.body: view for view in group.allowed(now, None)}
+            allowed = {view.message.body: view for view in group.allowed(None)}
             for message in self.host.receive(1, group=group.name):
                 self.lend(group, allowed[message.body], message, now + 30_000)
         elif what == "settle" and held:
@@ -380,7 +371,7 @@ class QueueMachine(Deliveries):
                 assert getattr(real.counts, kind.name.lower()) == group.ended.get(kind, 0), kind
             if not topic.paused and (topic.number, real.number) not in self.state.marks.newly_ready:
                 for only in group.asleep:
-                    assert not group.allowed(now, only), f"{name} {only} sleeps"
+                    assert not group.allowed(only), f"{name} {only} sleeps"
 
     def may_be_forgotten(self, view: View) -> bool:
         """Whether the broker may have removed a row or an hour that a look-up needs.
