@@ -31,6 +31,7 @@ from delaylog.storage.layout import (
     Cause,
     FrameKind,
     Int64Array,
+    MessageState,
     RowArray,
 )
 from delaylog.storage.log.payloads import SettleDecision
@@ -166,6 +167,7 @@ def end_by_ttl(state: EngineState, topic: Topic, group: Group, late: Part, now_m
     ended["cause"] = Cause.TTL
     ended["time"] = now_ms
     settings = topic.settings
+    dead = some(ended["state"] == int(MessageState.DEAD))
     decision = SettleDecision(
         topic.number,
         group.number,
@@ -173,7 +175,7 @@ def end_by_ttl(state: EngineState, topic: Topic, group: Group, late: Part, now_m
         ended,
         None,
         late.rows["origin"].astype(np.int64),
-        now_ms + max(settings.ended_keep_ms, settings.dead_keep_ms),
+        now_ms + (settings.dead_keep_ms if dead else settings.ended_keep_ms),
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end, now_ms)
