@@ -15,6 +15,7 @@ from delaylog.broker.engine.apply.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.apply.level_frames import raise_level
 from delaylog.broker.engine.apply.replay import follow, replay
 from delaylog.broker.engine.deliver.claims import expire_claims, left_over, settle_left_over
+from delaylog.broker.engine.deliver.expiry import end_due
 from delaylog.broker.engine.deliver.ready_again import wake_rate_limited
 from delaylog.broker.engine.deliver.settling import expire_leases
 from delaylog.broker.engine.dispatch.dispatching import Dispatcher
@@ -262,7 +263,9 @@ class Engine:
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
         state = self.state
+        expiry = state.expiries.next()
         wakes = (
+            None if expiry is None else expiry[0],
             self.dispatcher.next_wake_ms(),
             state.leases.next_expiry_ms(),
             state.keyspace.next_expiry_ms(),
@@ -299,7 +302,7 @@ class Engine:
         self.dispatcher.dispatch(now_ms)
 
     def run_due(self, now_ms: int) -> bool:
-        """Release due messages and expire leases, one bounded slice; True if more is due.
+        """Release due messages, expire leases and messages, one bounded slice; True if more is due.
 
         Raises the error that left a frame applied in part: the host must end the process.
         """
@@ -310,6 +313,7 @@ class Engine:
         # A claim expires before the first of its messages returns, so it never ends in part.
         expire_claims(self.state, now_ms)
         expire_leases(self.state, now_ms)
+        end_due(self.state, now_ms)
         self._expire_keys(now_ms)
         if self.state.marks.rate_limited:
             wake_rate_limited(self.state, now_ms)
@@ -333,7 +337,7 @@ class Engine:
         return settle_left_over(self.state, clock)
 
     def retire_unused(self, now_ms: int) -> None:
-        """Drop unused topics and groups, expire transactions, end expired blockers.
+        """Drop unused topics and groups, expire transactions.
 
         The host calls it every few seconds.
         """

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from delaylog.broker.engine.ready.expiries import SHARED
 from delaylog.broker.engine.ready.ready_queues import ReadyOrder
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.topics.rate_meter import RateMeter
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
+from delaylog.storage.columns.questions import some
+from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.layout import (
     STATE_ENTRY,
+    STATE_NONE,
     Cause,
     Int64Array,
     MessageState,
@@ -26,6 +31,23 @@ DEFAULT_NAMESPACE: Final = "default"
 NO_TOPIC: Final = 0
 """The number that no topic has."""
 REJECTED: Final = "rejected"
+
+
+def shown_kind(state: int, cause: int) -> MessageState:
+    """The state that clients see for a stored state and its cause."""
+    if state == MessageState.CANCELLED and cause == Cause.REPLACED:
+        return MessageState.REPLACED
+    return MessageState(state)
+
+
+def shown_kinds(entries: StateArray) -> npt.NDArray[np.uint8]:
+    """The same for a column."""
+    kinds = entries["state"]
+    replaced = entries["cause"] == int(Cause.REPLACED)
+    if not some(replaced):
+        return np.asarray(kinds)
+    replaced &= kinds == int(MessageState.CANCELLED)
+    return np.where(replaced, int(MessageState.REPLACED), kinds).astype(np.uint8)
 
 
 def cause_name(state: int, cause: int) -> str:
@@ -154,6 +176,30 @@ class Topic:
                 group.bucket = TokenBucket(limit.per_second, limit.burst)
             group.pace = limit
 
+    @property
+    def expiry_owner(self) -> int:
+        """The queue of `Expiries` for its messages: its own if it has a quota."""
+        return SHARED if self.settings.quota is None else self.number
+
+    def expired_states(self, entries: StateArray) -> npt.NDArray[np.uint8]:
+        """How messages with these entries end by their ttl: dead after a delivery, expired without
+        one, unless the settings make those dead letters too.
+        """
+        unseen = MessageState.DEAD if self.settings.dead_expired else MessageState.EXPIRED
+        return np.where(entries["attempts"] > 0, MessageState.DEAD, unseen).astype(np.uint8)
+
+    def show_expired(
+        self, expires_ms: npt.NDArray[np.int64], entries: StateArray, now_ms: int
+    ) -> None:
+        """Change `entries`, which must be copies, so that they show messages that have expired but
+        whose end is still to be written.
+        """
+        late = (expires_ms <= now_ms) & (entries["state"] == STATE_NONE)
+        if some(late):
+            entries["state"][late] = self.expired_states(take_rows(entries, late))
+            entries["cause"][late] = Cause.TTL
+            entries["time"][late] = expires_ms[late]
+
     def group(self, name: str) -> Group | None:
         """The group of this name."""
         return next((group for group in self.groups.values() if group.name == name), None)
@@ -240,6 +286,25 @@ class FoundMessage:
     row: Any
     entry: Any
     state: MessageState
+
+
+class Part(NamedTuple):
+    """Messages as columns, with their records if these have been read."""
+
+    refs: Int64Array
+    rows: RowArray
+    entries: StateArray
+    records: bytes | None = None
+
+    def take(self, at: Int64Array | npt.NDArray[np.bool_]) -> Part:
+        """The messages at `at`, in that order, without the records."""
+        return Part(self.refs[at], take_rows(self.rows, at), take_rows(self.entries, at))
+
+    def first(self, count: int) -> Part:
+        """The first `count` messages."""
+        if count >= len(self.refs):
+            return self
+        return Part(self.refs[:count], self.rows[:count], self.entries[:count])
 
 
 def empty_refs() -> Int64Array:

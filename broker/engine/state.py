@@ -29,6 +29,7 @@ from delaylog.broker.engine.late.timeline import Timeline
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
 from delaylog.broker.engine.push.targets import TargetTable
+from delaylog.broker.engine.ready.expiries import Expiries
 from delaylog.broker.engine.schedules.table import ScheduleTable
 from delaylog.broker.engine.send.producers import ProducerTable
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, DEFAULT_NAME, Group
@@ -117,6 +118,7 @@ class EngineState:
         wheel, exposures                       the timing wheel; rows that wait for their commit
         hot                                    copies of seconds with many messages
         released_upto                          up to where due messages were released
+        expiries                               when messages that became ready expire
         marks                                  topics and groups that need attention
         timeline                               what kept messages from being handed out, and when
         latest                                 the latest messages of the last minute
@@ -206,6 +208,7 @@ class EngineState:
         self.released_upto = (0, 0)
         """(time, log position): messages due by then and durable below it have been released,
         unless they are still being loaded."""
+        self.expiries = Expiries(self.make_run)
         self.marks = Marks()
         self.timeline = Timeline(now_ms)
         self.recent_traces: OrderedDict[tuple[int, ...], Any] = OrderedDict()
@@ -378,6 +381,7 @@ class EngineState:
             for group in topic.groups.values():
                 group.forget_ready()
         self.marks.rate_limited.clear()
+        self.expiries.clear()
         self.hot.clear()
         self.released_upto = (0, 0)
 

@@ -290,7 +290,7 @@ DELAY_BUCKETS: Final = QueryFlag(
 STATE: Final = QueryWords(
     "state",
     "Only messages in these states.",
-    ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted"),
+    ("waiting", "ready", "leased", "acked", "expired", "dead", "cancelled", "replaced"),
 )
 LIST_DUE_FROM: Final = QueryTimeMs("due_from", "Due at this Unix time in ms or later.")
 LIST_DUE_TO: Final = QueryTimeMs("due_to", "Due before this Unix time in ms.", default=TIME_MS_MAX)

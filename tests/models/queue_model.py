@@ -66,10 +66,6 @@ class View:
     def __post_init__(self) -> None:
         self.first_due = self.due
 
-    def late(self, now: int) -> bool:
-        """Past its ttl, though nobody may have met it yet."""
-        return self.state is S.READY and self.expires <= now
-
 
 @dataclass(eq=False)
 class Group:
@@ -107,13 +103,12 @@ class Group:
     def alive(self) -> list[View]:
         return [view for view in self.views.values() if view.state in LIVING]
 
-    def allowed(self, now: int, only: TagFilter | None) -> list[View]:
+    def allowed(self, only: TagFilter | None) -> list[View]:
         """All that could be handed out first, were it alone."""
         return [
             view
             for view in self.views.values()
             if view.state is S.READY
-            and view.expires > now
             and matches(view.message, only)
             and view.message not in self.waits
             and self.holders.get(view.message.key, view) is view
@@ -200,12 +195,14 @@ class Model:
     # ------------------------------------------------------------------ time and retries
 
     def pass_time(self, now: int, *, at_bucket: bool = True) -> None:
-        """Leases end and messages become due."""
+        """Leases end, and messages become due and expire."""
         for group in self.groups.values():
             for view in group.alive():
                 while True:
                     if view.state is S.WAITING and view.due <= now:
                         view.state = S.READY
+                    if view.state is S.READY and view.expires <= now:
+                        group.end(view, S.DEAD if view.attempts else S.EXPIRED)
                     end = -(-view.until // BUCKET) * BUCKET
                     if view.state is not S.LEASED or end > now:
                         break
@@ -218,7 +215,7 @@ class Model:
             return
         if delay is None:
             delay = self.backoff_ms * 2 ** (view.attempts - 1)
-        delay = max(delay, view.due - now)
+        delay = min(max(delay, view.due - now), view.expires - now)
         if delay:
             view.due, view.placed = now + delay, self.next_place()
         view.loose = not delay
@@ -243,9 +240,9 @@ class Model:
     # ------------------------------------------------------------------ control
 
     def move(self, group: Group, view: View, due: int, now: int) -> None:
-        """Another time; a ttl moves along."""
-        if view.expires != NEVER:
-            view.expires += due - view.due
+        """Another time, with a full ttl from then on."""
+        if view.expires != NEVER and due != view.due:
+            view.expires = due + view.message.ttl
         view.due, view.placed, view.loose = due, self.next_place(), False
         view.state = S.READY if due <= now else S.WAITING
         group.free_key(view)
@@ -266,7 +263,7 @@ class Model:
             group = self.groups[name]
             gone = [view for view in group.alive() if force or view.state is not S.LEASED]
             for view in gone:
-                group.end(view, S.DELETED)
+                group.end(view, S.CANCELLED)
             count += len(gone)
         return count
 
@@ -285,7 +282,7 @@ class Model:
             matched, done = matched + bool(found), done + bool(free)
             for group, view in free:
                 if action == "cancel":
-                    group.end(view, S.DELETED)
+                    group.end(view, S.CANCELLED)
                 else:
                     self.move(group, view, due, now)
         return matched, done

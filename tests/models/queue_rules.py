@@ -244,7 +244,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
                 model.succeed(message)
             for group, view in old:
                 if view.state in FREE:
-                    group.end(view, S.DELETED)
+                    group.end(view, S.REPLACED)
             if priorities[k] and not self.model.prioritised:
                 self.model.prioritised = True
                 model.loosen()
@@ -295,17 +295,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
             assert self.host.topic.group(name) is None
             return
         now = self.now
-        late = [view for view in group.views.values() if view.late(now)]
-        allowed = group.allowed(now, only)
-        # A message past its ttl ends when it is met, and may give its key to others.
-        maybe = [
-            view
-            for view in group.views.values()
-            if view.state is S.READY
-            and (
-                group.holders.get(view.message.key) in late or group.waits.get(view.message) in late
-            )
-        ]
+        allowed = group.allowed(only)
         place = (self.host.topic.number, self.host.topic.group(name).number)
         if place in self.state.marks.newly_ready:
             # Whoever waits is told now, and would ask again.
@@ -316,7 +306,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
         if self.host.topic.paused:
             assert got == []
             return
-        by_body = {view.message.body: view for view in [*allowed, *maybe]}
+        by_body = {view.message.body: view for view in allowed}
         views = []
         for message in got:
             view = by_body.pop(message.body)
@@ -326,17 +316,15 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
         keyed = [view.message.key for view in views if view.message.key]
         assert len(set(keyed)) == len(keyed), "one of a key at a time"
         if len(got) < count and not (self.world.small and got):
-            dim = {view.message.key for view in maybe}
             left = [view for view in allowed if view not in views]
             for view in left:
                 key = view.message.key
                 assert key, "nothing allowed is left out"
-                assert key in keyed or key in dim, "of no key either"
+                assert key in keyed, "of no key either"
             group.asleep.add(only)
         self.check_order(views, [v for v in allowed if v not in views])
         for view, message in zip(views, got, strict=True):
             self.lend(group, view, message, now + lease)
-        self.end_late(group, late)
 
     @staticmethod
     def lend(group: Group, view: View, receipt: Any, until: int) -> None:
@@ -344,17 +332,6 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
         view.attempts += 1
         if view.message.key:
             group.holders[view.message.key] = view
-
-    def late_in(self, group: Group) -> list[View]:
-        return [view for view in group.views.values() if view.late(self.now)]
-
-    def end_late(self, group: Group, late: list[View]) -> None:
-        """Some of those past their ttl were met, and ended by that."""
-        found = self.find(group.name, [view.message for view in late])
-        for view, state in zip(late, found.states.tolist(), strict=True):
-            if state != S.READY:
-                assert state == (S.DEAD if view.attempts else S.EXPIRED)
-                group.end(view, S(state))
 
     def check_order(self, got: list[View], left: list[View]) -> None:
         """In order of due time, where nothing else can have had a say."""
@@ -419,8 +396,6 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
             return
         message, id_ = self.draw(data, S.READY)
         view = group.views.get(message)
-        if view is not None and view.late(self.now):
-            return
         now, topic = self.now, self.host.topic
         delivery = receiving.receive(
             self.state,
@@ -430,7 +405,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
             lease_ms=30_000,
         )
         self.host.turn()
-        can = view is not None and view in group.allowed(now, None) and not topic.paused
+        can = view is not None and view in group.allowed(None) and not topic.paused
         assert (delivery is not None) == can
         if delivery is not None and view is not None:
             self.lend(group, view, None, now + 30_000)

@@ -17,7 +17,14 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import every, guests_per_hour, per_hour, some
 from delaylog.storage.columns.whole_rows import copy_rows, take_rows
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, Int64Array, MessageState, RowArray
+from delaylog.storage.layout import (
+    HOUR_MS,
+    NEVER_MS,
+    STATE_ENTRY,
+    Int64Array,
+    MessageState,
+    RowArray,
+)
 from delaylog.storage.log.payloads import MoveDecision
 from delaylog.storage.messages.rows import PlacedRows
 
@@ -97,6 +104,8 @@ def apply_move(
     state.hours.counts.count_guests(new_guests, +1, end)
     topic = state.by_number.get(decision.topic)
     if topic is not None:
+        if int(decision.expires_at_ms.min()) < NEVER_MS:
+            state.marks.timed.add(decision.topic)
         topic.last_hour = max((topic.last_hour, *placed.hours))
         if not topic.prioritised and some(rows["priority"]):
             topic.prioritised = True
@@ -111,8 +120,6 @@ def apply_move(
         if decision.cause in RETURNS:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
-            if keyed:
-                state.marks.blocked.add((decision.topic, group.number))
         else:
             # A client rescheduled it: messages with its key do not wait for the new time.
             free_keys(state, state.by_number[decision.topic], group, (), origins, living=True)

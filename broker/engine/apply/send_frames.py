@@ -61,6 +61,8 @@ def apply_send(
         state.before_change(decision.topic)
         _count_sent(state, topic, refs, placed, sent_position)
         whole = placed.order is None
+        if batch.ttl_ms is not None or decision.ttl_ms >= 0:
+            state.marks.timed.add(decision.topic)
         topic.bytes_sent += len(placed.data) if whole else int(rows["size"].sum())
         if not topic.prioritised and batch.priority is not None and some(rows["priority"]):
             topic.prioritised = True
@@ -68,7 +70,7 @@ def apply_send(
         if not topic.own_backoffs and not batch.headers.empty:
             topic.own_backoffs = some(has_own_backoffs(batch.headers, batch.n))
         if decision.successors is not None:
-            _line_up(state, topic, placed, refs, decision.successors)
+            _line_up(topic, placed, refs, decision.successors)
     if decision.producer is not None and decision.sequence is not None:
         _remember_answer(state, batch, decision, placed, refs, logged)
     expose(state, placed, refs, end)
@@ -153,7 +155,6 @@ def _remember_answer(
 
 
 def _line_up(
-    state: EngineState,
     topic: Topic,
     placed: PlacedRows,
     refs: Int64Array,
@@ -168,7 +169,6 @@ def _line_up(
         group = topic.groups.get(number)
         if group is not None:
             at = index_of[row]
-            state.marks.blocked.add((topic.number, number))
             group.gate.wait_for(int(refs[at]), predecessor, int(hashes[at]))
 
 

@@ -98,7 +98,9 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int, at_ms: 
     if decision.was:
         _change_ended(state, decision, group, end)
         return
-    if alike(kinds):
+    if int(entries["cause"][0]) == Cause.REPLACED:
+        lengths = [(int(MessageState.REPLACED), len(refs))]
+    elif alike(kinds):
         lengths = [(int(kinds[0]), len(refs))]
     else:
         found, counted = np.unique(kinds, return_counts=True)
@@ -122,8 +124,6 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int, at_ms: 
         else:
             for each in keyed:
                 group.gate.retry(each.keys, each.origins)
-            if keyed:
-                state.marks.blocked.add((decision.topic, group.number))
     for kind, n in lengths:
         if group is not None and kind >= STATE_ENDED_FIRST:
             group.counts.ended(kind, n)

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.apply.state_frames import apply_settle
-from delaylog.broker.engine.lookup.find_messages import find_living, stored_ids
+from delaylog.broker.engine.deliver.expiry import end_expired, find_living
+from delaylog.broker.engine.lookup.find_messages import stored_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic, blank_entries
 from delaylog.broker.engine.send.due_times import check_due_times
@@ -84,6 +85,7 @@ def cancel(
     With `dead`, dead letters are deleted too. With `untried`, only messages at which no attempt has
     begun are deleted.
     """
+    end_expired(state, topic, found, now_ms)
     living = found.states <= (_LEASED if force else _READY)
     letters = (found.states == _DEAD) & dead
     can = found.known & (living | letters)
@@ -92,9 +94,9 @@ def cancel(
     codes, at, _ = _judge(found, can)
     ended, gone = at[living[at]], at[letters[at]]
     if len(ended):
-        end_found(state, topic, found.take(ended), MessageState.DELETED, Cause.CANCEL, now_ms)
+        end_found(state, topic, found.take(ended), MessageState.CANCELLED, Cause.CANCEL, now_ms)
     if len(gone):
-        kind, cause = MessageState.DELETED, Cause.CANCEL
+        kind, cause = MessageState.CANCELLED, Cause.CANCEL
         change_ended(state, topic, found.take(gone), now_ms, kind=kind, cause=cause)
     due = found.rows["deliver_at"].astype(np.int64)
     return ControlResult(codes, found, due, state.log.end_position)
@@ -165,7 +167,7 @@ def _append_settle(
         leases,
         items.origins,
         now_ms + keep_ms,
-        int(items.states[0]) if leases is None else 0,
+        int(items.entries["state"][0]) if leases is None else 0,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end, now_ms)
@@ -187,6 +189,7 @@ def reschedule(
     """
     if deliver_at_ms is not None:
         check_due_times(deliver_at_ms, now_ms, state.limits.horizon_ms)
+    end_expired(state, topic, found, now_ms)
     can = found.known & (found.states <= _READY)
     if untried:
         can &= found.entries["attempts"] == 0
@@ -205,18 +208,21 @@ def replay(
     """Revive dead messages, at a due time or now; their attempts start at zero."""
     if deliver_at_ms is not None:
         check_due_times(deliver_at_ms, now_ms, state.limits.horizon_ms)
+    end_expired(state, topic, found, now_ms)
     can = found.known & (found.states == _DEAD)
     if topic.erased:
         # Other nodes may have erased these messages already.
         can &= found.rows["sent_position"] >= topic.erased
     named = np.flatnonzero(can & (found.rows["id_hash"] != 0))
     if len(named):
-        can[named[_id_taken(state, topic, found.take(named))]] = False
+        can[named[_id_taken(state, topic, found.take(named), now_ms)]] = False
     due = now_ms if deliver_at_ms is None else deliver_at_ms
     return _move(state, topic, found, can, now_ms, _Move(Cause.REPLAY, due))
 
 
-def _id_taken(state: EngineState, topic: Topic, dead: FoundMessages) -> npt.NDArray[np.bool_]:
+def _id_taken(
+    state: EngineState, topic: Topic, dead: FoundMessages, now_ms: int
+) -> npt.NDArray[np.bool_]:
     """Which dead messages have an id that another living message has now.
 
     Of several dead messages with one id, only the first may be revived.
@@ -227,7 +233,7 @@ def _id_taken(state: EngineState, topic: Topic, dead: FoundMessages) -> npt.NDAr
     taken = np.zeros(len(dead), np.bool_)
     sizes = dead.rows["id_size"].astype(np.int64)
     for group in topic.groups.values():
-        at, living = find_living(state, topic, origins, ids, sizes, group)
+        at, living = find_living(state, topic, origins, ids, sizes, group=group, now_ms=now_ms)
         # The living message may be the same one, which is dead in this group only.
         taken[at[living.origins != dead.origins[at]]] = True
         if group.made_gate is not None and group.gate.expecting:
@@ -271,12 +277,13 @@ def _move(
     due = np.maximum(asked, now_ms)
     expires = items.rows["expires_at"].astype(np.int64)
     ended = move.cause is Cause.REPLAY
-    # A ttl counts from the due time, so it moves along. A replayed message gets its full ttl again,
-    # however much of it the retries had used up.
-    first = state.hours.rows(items.origins) if ended else items.rows
+    # A ttl counts from the due time, so with a new one the message gets its full ttl again, however
+    # much of it the retries had used up.
+    first = state.hours.rows(items.origins)
     ttl = first["expires_at"].astype(np.int64) - first["deliver_at"].astype(np.int64)
-    expires = np.where(expires == NEVER_MS, NEVER_MS, ttl + due)
-    kept = items.rows["priority"].astype(np.int64)
+    kept = (expires == NEVER_MS) | ((due == old_due) & (not ended))
+    expires = np.where(kept, expires, ttl + due)
+    priority = items.rows["priority"].astype(np.int64)
     decision = MoveDecision(
         topic=topic.number,
         group=found.group.number,
@@ -286,7 +293,9 @@ def _move(
         refs=items.refs,
         deliver_at_ms=due,
         expires_at_ms=expires,
-        priority=kept if move.priority is None else np.full(len(items), move.priority, np.int64),
+        priority=priority
+        if move.priority is None
+        else np.full(len(items), move.priority, np.int64),
         attempts=np.zeros(len(items), np.int64)
         if ended
         else items.entries["attempts"].astype(np.int64),

@@ -1,17 +1,17 @@
 """Which refs may be handed out: refs are hints, so their states and rows are checked.
 
-Messages past their ttl are ended here.
+A message past its ttl that is still in a queue is ended here: `end_due` may be busy with others.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.apply.state_frames import apply_settle
-from delaylog.broker.engine.model import Topic, blank_entries
+from delaylog.broker.engine.deliver.expiry import end_by_ttl
+from delaylog.broker.engine.model import Part, Topic
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
@@ -21,37 +21,13 @@ from delaylog.storage.columns.whole_rows import put_rows, take_rows
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_NONE,
-    Cause,
-    FrameKind,
     Int64Array,
-    MessageState,
     RowArray,
-    StateArray,
 )
-from delaylog.storage.log.payloads import SettleDecision
 from delaylog.storage.messages.rows import heads_of
 
 WHOLE_BYTES_MAX: Final = 1 << 20
 """Records up to this size in all are read whole to check their tags."""
-
-
-class Part(NamedTuple):
-    """Messages as columns, with their records if these have been read."""
-
-    refs: Int64Array
-    rows: RowArray
-    entries: StateArray
-    records: bytes | None = None
-
-    def take(self, at: Int64Array | npt.NDArray[np.bool_]) -> Part:
-        """The messages at `at`, in that order, without the records."""
-        return Part(self.refs[at], take_rows(self.rows, at), take_rows(self.entries, at))
-
-    def first(self, count: int) -> Part:
-        """The first `count` messages."""
-        if count >= len(self.refs):
-            return self
-        return Part(self.refs[:count], self.rows[:count], self.entries[:count])
 
 
 def deliverable(
@@ -146,27 +122,3 @@ def _tags_match(
     if tags == tags[:size] * len(sizes):
         return np.full(len(sizes), only.exact_match([tags[:size]])[0])
     return only.exact_match(np.frombuffer(tags, f"V{size}").tolist())
-
-
-def end_by_ttl(state: EngineState, topic: Topic, group: Group, late: Part, now_ms: int) -> None:
-    """End messages past their ttl: dead after a delivery, expired without one."""
-    refs, entries = late.refs, late.entries
-    ended = blank_entries(len(refs))
-    ended["attempts"] = entries["attempts"]
-    unseen = MessageState.DEAD if topic.settings.dead_expired else MessageState.EXPIRED
-    ended["state"] = np.where(entries["attempts"] > 0, MessageState.DEAD, unseen)
-    ended["cause"] = Cause.TTL
-    ended["time"] = now_ms
-    settings = topic.settings
-    decision = SettleDecision(
-        topic.number,
-        group.number,
-        refs,
-        ended,
-        None,
-        late.rows["origin"].astype(np.int64),
-        now_ms + max(settings.ended_keep_ms, settings.dead_keep_ms),
-    )
-    _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
-    apply_settle(state, decision, end, now_ms)
-    state.activity(topic).found_ended += len(refs)

@@ -37,6 +37,7 @@ def make_ready_again(
     """
     refs, rows = known_rows(state, refs)
     if len(refs):
+        state.expiries.add(topic.expiry_owner, refs, rows)
         group.ready.put_back(refs, rows, failed=failed)
         state.marks.newly_ready.add((topic.number, group.number))
 

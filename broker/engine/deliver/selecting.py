@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from delaylog.broker.engine.apply.state_frames import apply_lease
-from delaylog.broker.engine.deliver.deliverable import Part, deliverable, records_of, with_tags
+from delaylog.broker.engine.deliver.deliverable import deliverable, records_of, with_tags
 from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.late.late_note import late_note
 from delaylog.broker.engine.late.latest import HandOut
 from delaylog.broker.engine.lookup.find_messages import find_ids
-from delaylog.broker.engine.model import Delivery, Topic
+from delaylog.broker.engine.model import Delivery, Part, Topic
 from delaylog.broker.engine.ready.key_table import TakenKeys
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.state import EngineState

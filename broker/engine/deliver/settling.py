@@ -228,8 +228,10 @@ def _give_back(
         delay = retry_delays(state, topic, lease.refs[rows], kept, attempts)
     else:
         delay = np.full(len(rows), how.delay_ms, np.int64)
-    # If the clock was set back, the due time may lie ahead: the retry waits for it.
+    # If the clock was set back, the due time may lie ahead: the retry waits for it. One that would
+    # come after the message has expired comes at that time, and the message ends then.
     delay = np.maximum(delay, kept["deliver_at"].astype(np.int64) - now_ms)
+    delay = np.minimum(delay, kept["expires_at"] - now_ms)
     now = delay == 0
     if some(now):
         leased = _leased(lease, rows[now])._replace(attempts=attempts[now])

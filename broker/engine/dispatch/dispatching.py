@@ -24,6 +24,7 @@ from delaylog.storage.layout import (
     SECOND_MS,
     STATE_NONE,
     Int64Array,
+    RowArray,
 )
 from delaylog.storage.log.frames import Tick
 from delaylog.wheel import Entries, join_entries
@@ -189,6 +190,7 @@ class Dispatcher:
     def _push(self, number: int, refs: Int64Array, due_ms: Int64Array) -> None:
         topic = self._state.by_number.get(number)
         if topic is not None:
+            self._watch(topic, refs, None)
             self._push_to(topic, topic.default, refs)
             self._note_released(topic, due_ms)
 
@@ -201,6 +203,11 @@ class Dispatcher:
             if not len(due_ms):
                 return
         self._state.series.lateness_of(topic).ready.note_late(due_ms, now_ms)
+
+    def _watch(self, topic: Topic, refs: Int64Array, rows: RowArray | None) -> None:
+        if topic.number in self._state.marks.timed and len(refs):
+            rows = self._state.hours.rows(refs) if rows is None else rows
+            self._state.expiries.add(topic.expiry_owner, refs, rows)
 
     def _push_to(self, topic: Topic, group: Group, refs: Int64Array) -> None:
         rows = None if group.ready.order is None else self._state.hours.rows(refs)
@@ -220,6 +227,7 @@ class Dispatcher:
             # of a dropped group may have come straight from a send.
             plain = topic.plain and not topic.had_groups and int(due_ms.min()) > suspect
             rows = None if plain else state.hours.rows(refs)
+            self._watch(topic, refs, rows)
             living = np.zeros(len(refs), np.bool_)
             for group in topic.groups.values():
                 entries_now = state.hours.get_states(refs, group.number)

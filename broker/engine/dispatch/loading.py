@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.state import EngineState
-from delaylog.storage.columns.questions import every, grouped
+from delaylog.storage.columns.questions import distinct, every, grouped, some
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.hours.delay_hour import DelayHour
@@ -27,6 +27,7 @@ from delaylog.storage.layout import (
     HOUR_SECONDS,
     HOUR_SHIFT,
     INDEX_BITS,
+    NEVER_MS,
     STATE_NONE,
     Int64Array,
     RowArray,
@@ -333,6 +334,9 @@ class Loader:
         living = folder.states().get(index)["state"] == STATE_NONE
         # Compaction may have removed a row since its chain was walked.
         living &= rows["global_index"] != 0
+        timed = rows["expires_at"] != NEVER_MS
+        if some(timed):
+            self._state.marks.timed.update(distinct(rows["topic"][timed].astype(np.int64)).tolist())
         if self._state.marks.special:
             self._look_closer(folder, index, rows, living)
         return entries if every(living) else Entries(*(column[living] for column in entries))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
-from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.model import Topic, shown_kinds
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.gather import gather
@@ -29,7 +29,7 @@ from delaylog.storage.layout import (
     StateArray,
     ref_to_id,
 )
-from delaylog.storage.messages.batch import Block, TextColumn
+from delaylog.storage.messages.batch import TextColumn
 from delaylog.storage.messages.rows import heads_of
 
 _MOVED = int(MessageState.MOVED)
@@ -44,7 +44,10 @@ def find_origins(
     now_ms: int | None = None,
     group: Group | None = None,
 ) -> FoundMessages:
-    """The message of each origin of this topic, as a group sees it; the default group if None."""
+    """The message of each origin of this topic, as a group sees it; the default group if None.
+
+    With `now_ms`, one whose ttl is over by then is shown as ended; see `end_expired`.
+    """
     group = group or topic.default
     if topic.groups.get(group.number) is not group:
         # The group does not exist: the settings may say that there is no default group.
@@ -87,6 +90,8 @@ def find_origins(
             put_rows(rows, moved, new_rows)
             put_rows(entries, moved, state.hours.get_states(forward, group.number))
     group.show_purged(rows["sent_position"], entries)
+    if now_ms is not None:
+        topic.show_expired(rows["expires_at"], entries, now_ms)
     states = shown_states(rows, entries, now_ms)
     there = np.ones(len(known), np.bool_)
     found = FoundMessages(there, refs.copy(), now_refs, rows, entries, states, group)
@@ -135,7 +140,7 @@ def _there(state: EngineState, refs: Int64Array) -> tuple[npt.NDArray[np.bool_],
 
 def shown_states(rows: RowArray, entries: StateArray, now_ms: int | None) -> npt.NDArray[np.uint8]:
     """The states that clients see: the stored one, or waiting / ready by due time."""
-    stored = entries["state"]
+    stored = shown_kinds(entries)
     if now_ms is None:
         fresh: npt.NDArray[np.uint8] | int = _WAITING
     else:
@@ -218,30 +223,6 @@ def ids_of(state: EngineState, found: FoundMessages) -> list[str | None]:
         own = data[start:end].decode()
         out[slot] = own or ref_to_id(int(found.origins[slot]))
     return out
-
-
-def find_living(
-    state: EngineState,
-    topic: Topic,
-    origins: Int64Array,
-    ids: Block,
-    sizes: Int64Array,
-    group: Group | None = None,
-) -> tuple[Int64Array, FoundMessages]:
-    """(indexes of client-chosen ids that living messages have, those messages).
-
-    `origins` = the entries of the id index for these ids, which are concatenated in `ids`.
-    """
-    at = np.flatnonzero(origins)
-    found = find_origins(state, origins[at], topic, group=group)
-    living = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))
-    at, found = at[living], found.take(living)
-    if len(at) == 0:
-        return at, found
-    starts = np.cumsum(sizes) - sizes
-    wanted = gather(ids, starts[at], sizes[at])
-    same = same_ids(state, found.refs, found.rows, wanted, sizes[at])
-    return at[same], found.take(np.flatnonzero(same))
 
 
 def put_newest_ids(state: EngineState, rows: RowArray) -> None:

@@ -12,7 +12,6 @@ predecessor in the same way, under a key of its own: minus the predecessor's ori
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +33,6 @@ class KeyGate:
     __slots__ = (
         "_awaited",
         "_heirs",
-        "_looked",
         "_retries",
         "_retry_keys",
         "_waits",
@@ -66,8 +64,6 @@ class KeyGate:
         """
         self._waits: dict[int, int] = {}
         """Origins of successors, and the key under which each waits."""
-        self._looked = 0
-        """Where `blockers` goes on at its next call."""
         self._heirs: dict[int, int] = {}
         """By hash of an id: origin of the message that the next one with that id waits for."""
 
@@ -172,13 +168,6 @@ class KeyGate:
         for table in (self._retries, self._retry_keys, self._awaited, self._waits, self._heirs):
             if not table:
                 table.clear()
-
-    def blockers(self, count: int) -> list[int]:
-        """Up to `count` origins of blockers; each call goes on where the one before it ended."""
-        total = len(self._retry_keys) + len(self._awaited)
-        start = self._looked if self._looked < total else 0
-        self._looked = start + count
-        return list(islice(chain(self._retry_keys, self._awaited), start, start + count))
 
     def purge(self, kept: Iterable[int]) -> None:
         """A purge: only messages under lease, of the origins `kept`, still lock keys."""

@@ -32,6 +32,8 @@ from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import Int64Array
 
 HEAD_REFS_MAX: Final = 131_072
+JOIN_REFS_MAX: Final = 64
+"""Small pushes are joined up to this size, since an array has an overhead of 136 bytes."""
 MERGE_RUNS: Final = 16
 """Neighbouring runs of similar size that are merged into one: a file is rewritten only
 log16(entries / 65,536) times, and fewer than 16 runs of a size exist."""
@@ -120,9 +122,12 @@ class OrderedQueue:
                 self._urgent_parts.append(entries if urgent == count else entries[:, below])
                 self._urgent_count += urgent
                 entries = entries[:, ~below]
-        if entries.shape[1]:
-            self._pending.append(entries)
-            self._pending_count += entries.shape[1]
+        if size := entries.shape[1]:
+            if self._pending and self._pending[-1].shape[1] + size <= JOIN_REFS_MAX:
+                self._pending[-1] = join([self._pending[-1], entries])
+            else:
+                self._pending.append(entries)
+            self._pending_count += size
         if self._urgent_count > self._urgent_max:
             self._fold_urgent()
         self._spill_wait -= min(count, self._spill_wait)
@@ -139,11 +144,7 @@ class OrderedQueue:
 
     def pop(self, count: int) -> Int64Array:
         """Take up to `count` refs."""
-        count = min(count, self._count)
-        if self._front.shape[1] + self._urgent_count < count:
-            # Before anything is taken, since reading files may fail. The refill does not count
-            # returned refs: these entries of the front are below all runs in any case.
-            self._refill(count - self._urgent_count)
+        count = self._reach(count)
         if count == 0:
             return np.zeros(0, np.int64)
         entries = self._pop_front(count)
@@ -152,6 +153,24 @@ class OrderedQueue:
         # A copy: a lease that keeps the refs must not keep the ranks in memory.
         refs: Int64Array = entries[2].copy()
         return refs
+
+    def pop_upto(self, first_max: int, count: int) -> Int64Array:
+        """Take up to `count` refs whose first keys are at most `first_max`, for good."""
+        count = self._reach(count)
+        below = (int(part[0].searchsorted(first_max, "right")) for part in self._sorted_parts())
+        count = min(count, sum(below))
+        if count == 0:
+            return np.zeros(0, np.int64)
+        self._count -= count
+        refs: Int64Array = self._pop_front(count)[2].copy()
+        return refs
+
+    @property
+    def first(self) -> int | None:
+        """The first key of what goes out next; None if the queue is empty."""
+        self._reach(1)
+        keys = (int(part[0, 0]) for part in self._sorted_parts() if part.shape[1])
+        return min(keys, default=None)
 
     def in_memory(self) -> list[Int64Array]:
         """All refs in memory, which stay; of runs on disk those that were read ahead."""
@@ -167,6 +186,19 @@ class OrderedQueue:
         self._begin()
 
     # ------------------------------------------------------------------ front
+
+    def _reach(self, count: int) -> int:
+        """Read on until up to `count` entries can be taken; returns how many there are."""
+        count = min(count, self._count)
+        if self._front.shape[1] + self._urgent_count < count:
+            # Before anything is taken, since reading files may fail. The refill does not count
+            # returned refs: these entries of the front are below all runs in any case.
+            self._refill(count - self._urgent_count)
+        return count
+
+    def _sorted_parts(self) -> tuple[RankedRefs, RankedRefs, RankedRefs]:
+        self._sort_urgent()
+        return self._returned.entries, self._front, self._urgent
 
     def _pop_front(self, count: int) -> RankedRefs:
         """Take exactly `count` of the front's, the urgent and the returned entries."""

@@ -21,6 +21,7 @@ from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.broker.engine.ready.parking import ParkingLot
 from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.storage.columns.questions import Mask
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import Int64Array, RowArray
@@ -30,6 +31,8 @@ FILTERS_MAX: Final = 64
 FILTER_IDLE_MS: Final = 60_000
 SORT_OUT_REFS: Final = 8_192
 SORT_OUT_ROUNDS: Final = 8
+DROP_REFS: Final = 4_096
+"""Refs at the front of a queue that are looked at together, for those of ended messages."""
 _LAST: Final = 1 << 40
 """Added to the first sort key: sorts behind every fresh message, whatever its priority."""
 
@@ -105,6 +108,19 @@ class ReadyQueues:
         # resets it.
         some = len(self) or self._gate.parked
         self._stale = max(self._stale - count, 0) if some else 0
+
+    def drop_front(self, ended: Callable[[Int64Array], Mask]) -> None:
+        """Drop refs of ended messages from the front, if most refs may be such ones.
+
+        Without it they would stay until the next receive, which may never come.
+        """
+        if self._stale < max(DROP_REFS, self.living):
+            return
+        queue = self._sorted if len(self._sorted) else self._queues[0]
+        refs = queue.pop(DROP_REFS)
+        gone = ended(refs)
+        queue.push_front(refs[~gone])
+        self.dropped(int(np.count_nonzero(gone)))
 
     def _queue(self) -> Queue:
         return FifoQueue(self._make_run) if self.order is None else OrderedQueue(self._make_run)

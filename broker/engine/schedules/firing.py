@@ -28,7 +28,7 @@ from delaylog.broker.schedules.catch_up import instants_after_outage
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.overlap import Action, decide_overlap
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.layout import NEVER_MS, STATE_ENDED_FIRST, FrameKind, MessageState
+from delaylog.storage.layout import NEVER_MS, STATE_ENDED_FIRST, FrameKind
 from delaylog.storage.log.multi_frames import encode_multi
 from delaylog.storage.messages.batch import Block
 
@@ -257,12 +257,8 @@ def living_last(
     topic, out = state.by_number[one.topic], []
     if progress.fired_ms:
         for group in topic.groups.values():
-            found = find_ids(state, topic, [one.id_at(progress.fired_ms)], group=group)
-            if not found.known[0] or found.states[0] >= STATE_ENDED_FIRST:
-                continue
-            # One that nobody has received ends at its expiry, which is written later.
-            leased = found.states[0] == MessageState.LEASED
-            if leased or found.rows["expires_at"][0] > now_ms:
+            found = find_ids(state, topic, [one.id_at(progress.fired_ms)], now_ms, group)
+            if found.known[0] and found.states[0] < STATE_ENDED_FIRST:
                 out.append(found)
     return out
 
@@ -282,7 +278,7 @@ def append_firings(
         topic = state.by_number[number]
         batch = batch_of([firing for firing in firings if firing.schedule.topic == number])
         # An id that a living message has is the firing already: it is not sent again.
-        merge = merge_ids(state, topic, batch, "keep")
+        merge = merge_ids(state, topic, batch, "keep", now_ms)
         decision = decide_send(state, topic, merge, now_ms)
         if merge.accepted is None or len(merge.accepted):
             parts.append((FrameKind.SEND, decision.encode(batch.wire)))

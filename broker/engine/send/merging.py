@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.apply.state_frames import apply_settle
-from delaylog.broker.engine.lookup.find_messages import find_living, find_origins
+from delaylog.broker.engine.deliver.expiry import end_expired, find_living
+from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
@@ -78,7 +79,9 @@ class _Ids(NamedTuple):
     sizes: Int64Array
 
 
-def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) -> Merge:
+def merge_ids(
+    state: EngineState, topic: Topic, batch: MessageBatch, mode: str, now_ms: int
+) -> Merge:
     """Match client-chosen ids against living messages and each other."""
     if batch.id.empty:
         return Merge()
@@ -92,7 +95,7 @@ def merge_ids(state: EngineState, topic: Topic, batch: MessageBatch, mode: str) 
         # No message has any of these ids.
         return Merge()
     ids = _Ids(hashes, origins, batch.id.sizes(batch.n)[rows])
-    living = _find(state, topic, batch, ids)
+    living = _find(state, topic, batch, ids, now_ms)
     first, last = _repeats(batch, rows, hashes) if repeated else (rows, rows)
     succeed = topic.settings.succeeds_leased(mode)
     merge = Merge()
@@ -137,6 +140,7 @@ def _find(
     topic: Topic,
     batch: MessageBatch,
     ids: _Ids,
+    now_ms: int,
 ) -> _Living:
     n = len(ids.sizes)
     out = _Living(
@@ -148,7 +152,9 @@ def _find(
         [],
     )
     for group in topic.groups.values():
-        at, found = find_living(state, topic, ids.origins, batch.id.block, ids.sizes, group)
+        at, found = find_living(
+            state, topic, ids.origins, batch.id.block, ids.sizes, group=group, now_ms=now_ms
+        )
         if len(at):
             _note(out, group, at, found)
     left = np.flatnonzero(~(out.free | out.leased))
@@ -157,7 +163,8 @@ def _find(
             # The index names the newest message with an id. If that was a successor which ended,
             # its predecessor may still live.
             heirs = [group.gate.predecessor(int(hash_)) or 0 for hash_ in ids.hashes[left]]
-            found = find_origins(state, np.array(heirs, np.int64), topic, group=group)
+            found = find_origins(state, np.array(heirs, np.int64), topic, now_ms, group)
+            end_expired(state, topic, found, now_ms)
             alive = np.flatnonzero(found.known & (found.states < STATE_ENDED_FIRST))
             if len(alive):
                 _note(out, group, left[alive], found.take(alive))
@@ -214,7 +221,7 @@ def end_replaced(
 ) -> None:
     """End messages that were replaced."""
     entries = np.zeros(len(refs), STATE_ENTRY)
-    entries["state"] = MessageState.DELETED
+    entries["state"] = MessageState.CANCELLED
     entries["cause"] = Cause.REPLACED
     entries["time"] = now_ms
     rows = state.hours.rows(refs)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from delaylog.broker.engine.deliver.expiry import make_room
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.merging import Merge
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.settings import Quota
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.engine.transactions.outstanding import NOTHING_OUTSTANDING, Outstanding
@@ -31,6 +33,7 @@ class QuotaError(EngineError):
 
 
 def check_quota(
+    state: EngineState,
     topic: Topic,
     batch: MessageBatch,
     merge: Merge,
@@ -44,7 +47,7 @@ def check_quota(
     count against the quota, since a later commit or publication must not exceed it.
 
     A row that repeats the id of a living message needs no quota. If it replaces that message, only
-    the limit of how far ahead it may be due applies.
+    the limit of how far ahead it may be due applies. Expired messages end where that makes room.
     """
     quota = topic.settings.quota
     if quota is None:
@@ -55,7 +58,10 @@ def check_quota(
             _check_horizon(quota, batch, merge.accepted, now_ms)
         n = batch.n if fresh is None else len(fresh)
         if n:
-            _check_room(topic, quota, batch, fresh, n, outstanding or NOTHING_OUTSTANDING)
+            size = batch.bytes_of(fresh) if quota.bytes else 0
+            room = _Room(topic, quota, n, size, outstanding or NOTHING_OUTSTANDING)
+            if not make_room(state, topic, now_ms, room.enough):
+                raise room.refusal()
             if quota.rate:
                 _take_rate(topic, quota, n, now_ms)
     except QuotaError as error:
@@ -91,31 +97,40 @@ def _check_horizon(
         )
 
 
-def _check_room(
-    topic: Topic,
-    quota: Quota,
-    batch: MessageBatch,
-    fresh: Int64Array | None,
-    n: int,
-    outstanding: Outstanding,
-) -> None:
-    pending = topic.pending + outstanding.staged_rows
-    if quota.pending and pending + n > quota.pending:
-        raise QuotaError(
-            f"{pending} messages live in this topic, its quota is {quota.pending}",
-            quota="pending",
-            retry_after_s=_RETRY_S,
-        )
-    if quota.bytes:
+class _Room(NamedTuple):
+    """Whether living messages leave room for `n` rows of `size` bytes."""
+
+    topic: Topic
+    quota: Quota
+    n: int
+    size: int
+    outstanding: Outstanding
+
+    @property
+    def pending(self) -> int:
+        return self.topic.pending + self.outstanding.staged_rows
+
+    @property
+    def pending_bytes(self) -> int:
         # Outstanding rows are not in `bytes_sent` yet, so their exact bytes are added instead.
-        sent = max(pending - outstanding.rows, 0) * topic.bytes_sent // max(topic.sent, 1)
-        size = sent + outstanding.bytes
-        if size + batch.bytes_of(fresh) > quota.bytes:
-            raise QuotaError(
-                f"about {size} bytes live in this topic, its quota is {quota.bytes}",
-                quota="bytes",
-                retry_after_s=_RETRY_S,
-            )
+        rows = max(self.pending - self.outstanding.rows, 0)
+        return rows * self.topic.bytes_sent // max(self.topic.sent, 1) + self.outstanding.bytes
+
+    def enough(self) -> bool:
+        """Whether no quota is exceeded."""
+        quota = self.quota
+        return (not quota.pending or self.pending + self.n <= quota.pending) and (
+            not quota.bytes or self.pending_bytes + self.size <= quota.bytes
+        )
+
+    def refusal(self) -> QuotaError:
+        """The error where there is not enough room."""
+        quota, pending = self.quota, self.pending
+        if quota.pending and pending + self.n > quota.pending:
+            text = f"{pending} messages live in this topic, its quota is {quota.pending}"
+            return QuotaError(text, quota="pending", retry_after_s=_RETRY_S)
+        text = f"about {self.pending_bytes} bytes live in this topic, its quota is {quota.bytes}"
+        return QuotaError(text, quota="bytes", retry_after_s=_RETRY_S)
 
 
 def _take_rate(topic: Topic, quota: Quota, n: int, now_ms: int) -> None:

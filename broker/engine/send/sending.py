@@ -176,8 +176,8 @@ def send(
             return SendResult(refs, due, results, state.log.end_position)
     # Checked after repeated sends, which are answered even when the disk is full.
     check_room(state, free_bytes)
-    merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
-    check_quota(topic, batch, merge, now_ms)
+    merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge, now_ms)
+    check_quota(state, topic, batch, merge, now_ms)
     decision = decide_send(state, topic, merge, now_ms)
     decision.producer, decision.sequence, decision.kept = producer, batch.sequence, merge.kept
     position, end = state.append(FrameKind.SEND, decision.encode(batch.wire), now_ms)

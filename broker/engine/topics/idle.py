@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from delaylog.broker.engine.deliver.expired_blockers import end_expired_blockers
 from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
@@ -69,19 +68,13 @@ def _retire_groups(state: EngineState, now_ms: int) -> int:
 
 
 def look_after_groups(state: EngineState, now_ms: int) -> None:
-    """Close the queues of unused filters, and end blockers past their ttl."""
+    """Close the queues of unused filters."""
     for key in list(state.marks.filtered):
         group = state.group(*key)
         if group is not None:
             group.ready.expire_filters(now_ms, partial(known_rows, state))
         if group is None or not group.ready.filtered:
             state.marks.filtered.discard(key)
-    for key in list(state.marks.blocked):
-        topic, group = state.by_number.get(key[0]), state.group(*key)
-        if topic is None or group is None or not group.gate.has_blockers:
-            state.marks.blocked.discard(key)
-            continue
-        end_expired_blockers(state, topic, group, now_ms)
 
 
 def _is_left_over(topic: Topic) -> bool:

@@ -25,7 +25,6 @@ class Marks:
     """Topics and groups that need attention."""
 
     __slots__ = (
-        "blocked",
         "dropped",
         "ephemeral",
         "erasing",
@@ -35,12 +34,15 @@ class Marks:
         "rate_limited",
         "retire_queue",
         "special",
+        "timed",
     )
 
     def __init__(self) -> None:
         self.special: set[int] = set()
         """Topics with named groups, now or earlier, or with a floor in the default group: a row
         that becomes ready there is judged for each group."""
+        self.timed: set[int] = set()
+        """Topics with messages that have a ttl: what becomes ready there is watched."""
         self.erasing: set[int] = set()
         """Topics with messages that a purge asked to erase and that this node still stores."""
         self.retire_queue: list[int] = []
@@ -49,8 +51,6 @@ class Marks:
         """Ephemeral groups."""
         self.filtered: set[GroupKey] = set()
         """Groups with a queue for a tag filter."""
-        self.blocked: set[GroupKey] = set()
-        """Groups with blockers: messages not under lease that others wait for (`KeyGate`)."""
         self.newly_ready: set[GroupKey] = set()
         """Groups in which something became ready since the host last woke consumers."""
         self.lease_full: set[GroupKey] = set()

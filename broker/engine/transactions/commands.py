@@ -164,7 +164,7 @@ def stage(
     _check_room(state, len(wire), batch.n, free_bytes)
     topic = get_or_make_topic(state, *key, now_ms)
     there = state.transactions.outstanding_of(topic.number)
-    check_quota(topic, batch, Merge(), now_ms, outstanding=there)
+    check_quota(state, topic, batch, Merge(), now_ms, outstanding=there)
     topic.used_ms = now_ms
     staged = StagedPart(
         one.number,

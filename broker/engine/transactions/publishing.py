@@ -141,7 +141,7 @@ class Publisher:
         position, stop = int(part["position"]), min(first + rows_max, int(part["rows"]))
         at_ms = max(one.decided_ms, now_ms - LATE_MS)
         batch = state.staged.rows(position, first, stop, one.decided_ms)
-        merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge)
+        merge = merge_ids(state, topic, batch, batch.merge or topic.settings.merge, now_ms)
         send = decide_send(state, topic, merge, now_ms)
         counts = _counts(merge, batch.n)
         decision = PublishDecision(one.number, position, first, stop, at_ms, counts, send)

@@ -109,7 +109,9 @@ class FoundList:
         group = self._filter.group
         found = find_origins(self._state, origins, self._topic, self._now_ms, group)
         rows, entries = found.rows, found.entries
-        mask, shown = self._filter.states(rows["deliver_at"], rows["sent_position"], entries)
+        mask, shown = self._filter.states(
+            rows["deliver_at"], rows["expires_at"], rows["sent_position"], entries
+        )
         return found, found.known & mask & self._filter.rows(rows), shown
 
     def _places(

@@ -115,7 +115,9 @@ class HourList:
         for start in range(0, len(at), SLICE_ROWS):
             part = at[start : start + SLICE_ROWS]
             entries = self._states.get(tail.index[part])
-            mask, _ = self._filter.states(tail.due[part], tail.sent[part], entries)
+            mask, _ = self._filter.states(
+                tail.due[part], tail.expires[part], tail.sent[part], entries
+            )
             found.add(tail.due[part[mask]], tail.index[part[mask]])
             yield
         due, index = found.first()
@@ -140,9 +142,10 @@ class HourList:
         rows = self._folder.read_rows(index)
         mask = self._filter.rows(rows)
         # Columns, not rows: numpy copies structured rows ten times as slowly.
-        due, index, sent = rows["deliver_at"][mask], index[mask], rows["sent_position"][mask]
+        due, index, expires = rows["deliver_at"][mask], index[mask], rows["expires_at"][mask]
         if len(index):
-            mask, _ = self._filter.states(due, sent, self._states.get(index))
+            sent = rows["sent_position"][mask]
+            mask, _ = self._filter.states(due, expires, sent, self._states.get(index))
             due, index = due[mask], index[mask]
         at = self._after_cursor(due, index)
         found.add(due[at], index[at])
@@ -309,7 +312,9 @@ class HourList:
         behind = self._after_cursor(due, index)
         at, due, index = at[behind], due[behind], index[behind]
         entries = self._states.get(index)
-        mask, shown = self._filter.states(due, rows["sent_position"][at], entries)
+        mask, shown = self._filter.states(
+            due, rows["expires_at"][at], rows["sent_position"][at], entries
+        )
         at = at[mask]
         return take_rows(rows, at), take_rows(entries, mask), shown[mask], sources[at]
 

@@ -27,7 +27,7 @@ class TailView:
     def __init__(self, parts: list[tuple[RowArray, Block]]) -> None:
         self._parts = parts
         empty = np.zeros(0, np.int64)
-        self.due, self.index, self.sent = empty, empty, np.zeros(0, np.uint64)
+        self.due, self.expires, self.index, self.sent = empty, empty, empty, np.zeros(0, np.uint64)
         self._part, self._at = empty, empty
 
     def __len__(self) -> int:
@@ -44,14 +44,15 @@ class TailView:
             mask = keep(rows) & (rows["global_index"] > last)
             part = np.repeat(np.arange(first, stop), lengths)
             at = np.arange(len(rows)) - np.repeat(np.cumsum([0, *lengths[:-1]]), lengths)
-            due, index = rows["deliver_at"][mask], rows["global_index"][mask].astype(np.int64)
-            columns.append((due, index, rows["sent_position"][mask], part[mask], at[mask]))
+            due, expires = rows["deliver_at"][mask], rows["expires_at"][mask]
+            index, sent = rows["global_index"][mask].astype(np.int64), rows["sent_position"][mask]
+            columns.append((due, expires, index, sent, part[mask], at[mask]))
             yield
         if columns:
-            due, index, sent, part, at = (np.concatenate(c) for c in zip(*columns, strict=True))
+            due, expires, index, sent, part, at = map(np.concatenate, zip(*columns, strict=True))
             order = np.lexsort((index, due))
-            self.due, self.index, self.sent = due[order], index[order], sent[order]
-            self._part, self._at = part[order], at[order]
+            self.due, self.expires, self.index = due[order], expires[order], index[order]
+            self.sent, self._part, self._at = sent[order], part[order], at[order]
 
     def _located(self, which: Int64Array) -> list[tuple[RowArray, Block, int]]:
         parts = self._parts

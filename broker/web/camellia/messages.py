@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.engine.control.changes import change_ended, end_found
+from delaylog.broker.engine.deliver.expiry import end_expired
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import just
 from delaylog.broker.engine.model import Delivery, FoundMessage, Topic
@@ -21,7 +22,7 @@ def status_of(found: FoundMessage) -> int:
     """camellia's state number; a message that was handed out stays "consuming" until it ends."""
     if found.state <= MessageState.READY and int(found.entry["attempts"]):
         return CONSUMING
-    return int(found.state)
+    return int(MessageState.CANCELLED if found.state is MessageState.REPLACED else found.state)
 
 
 def is_shown(topic: Topic, found: FoundMessage, now_ms: int) -> bool:
@@ -33,18 +34,24 @@ def is_shown(topic: Topic, found: FoundMessage, now_ms: int) -> bool:
     return not hidden and now_ms < int(entry["time"]) + topic.settings.ended_keep_ms
 
 
+def _find(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> FoundMessage | None:
+    """The message of an id, if camellia still knows it."""
+    found = find_ids(state, topic, [msg_id], now_ms)
+    end_expired(state, topic, found, now_ms)
+    one = found[0]
+    return None if one is None or not is_shown(topic, one, now_ms) else one
+
+
 def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> FoundMessage | None:
-    """The message of an id if camellia still knows it; ends the message if its ttl is over."""
-    found = find_ids(state, topic, [msg_id], now_ms)[0]
+    """The message of an id if camellia still knows it, for a call that reads or deletes it."""
+    found = _find(state, topic, msg_id, now_ms)
     if found is None:
         return None
-    if found.state < MessageState.ACKED and int(found.row["expires_at"]) <= now_ms:
-        late = MessageState.DEAD if int(found.entry["attempts"]) else MessageState.EXPIRED
-        end_found(state, topic, just(found, topic.default), late, Cause.TTL, now_ms)
-        found = find_ids(state, topic, [msg_id], now_ms)[0]
+    if found.state is MessageState.LEASED and int(found.row["expires_at"]) <= now_ms:
+        # For camellia a ttl ends a message under lease, too.
+        end_found(state, topic, just(found, topic.default), MessageState.DEAD, Cause.TTL, now_ms)
+        found = _find(state, topic, msg_id, now_ms)
         assert found is not None, "an ended message is kept for a while"
-    if not is_shown(topic, found, now_ms):
-        return None
     if found.state >= MessageState.ACKED:
         state.activity(topic).found_ended += 1
     return found
@@ -52,8 +59,8 @@ def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Fo
 
 def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
     """ack=true: the message becomes acked, whatever its state was, if camellia still knows it."""
-    found = find_ids(state, topic, [msg_id], now_ms)[0]
-    if found is None or found.state is MessageState.ACKED or not is_shown(topic, found, now_ms):
+    found = _find(state, topic, msg_id, now_ms)
+    if found is None or found.state in (MessageState.ACKED, MessageState.REPLACED):
         return
     topic.default.acked_rate.look(now_ms, topic.default.counts.acked)
     if found.state < MessageState.ACKED:
@@ -69,9 +76,9 @@ def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, releas
         return False
     if found.state < MessageState.ACKED:
         cause = Cause.FORGOTTEN if release else Cause.CANCEL
-        end_found(state, topic, just(found, topic.default), MessageState.DELETED, cause, now_ms)
+        end_found(state, topic, just(found, topic.default), MessageState.CANCELLED, cause, now_ms)
         return True
-    if release:
+    if release and found.state is not MessageState.REPLACED:
         change_ended(state, topic, just(found, topic.default), now_ms, cause=Cause.FORGOTTEN)
     return False
 

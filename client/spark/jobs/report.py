@@ -28,8 +28,8 @@ _COLORS: Final = {
     "acked": "#74c476",
     "expired": "#fdae6b",
     "dead": "#de2d26",
-    "deleted": "#bdbdbd",
-    "purged": "#d9d9d9",
+    "cancelled": "#bdbdbd",
+    "replaced": "#d9d9d9",
     "moved": "#efedf5",
     "damaged": "#000000",
 }

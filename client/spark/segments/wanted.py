@@ -22,9 +22,9 @@ STATES: Final = (
     "acked",
     "expired",
     "dead",
-    "deleted",
+    "cancelled",
+    "replaced",
     "moved",
-    "purged",
     "damaged",
 )
 """The values of the column `state`; the code of a state is its index."""

@@ -79,7 +79,7 @@ class QueueMachine(Deliveries):
             lambda found: control.cancel(self.state, self.host.topic, found, self.now, force=force),
         )
         for group, view in self.judge(result, message, lambda _, view: view.state <= last):
-            group.end(view, S.DELETED)
+            group.end(view, S.CANCELLED)
 
     @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), delay=DELAYS, priority=st.sampled_from([None, None, None, 3]))
@@ -132,12 +132,12 @@ class QueueMachine(Deliveries):
             self.model.replay(view, now + delay, now)
 
     @precondition(lambda self: self.model.messages and "default" in self.model.groups)
-    @rule(data=st.data(), kind=st.sampled_from([S.ACKED, S.DELETED]), hide=st.booleans())
+    @rule(data=st.data(), kind=st.sampled_from([S.ACKED, S.CANCELLED]), hide=st.booleans())
     def end_by_force(self, data: st.DataObject, kind: S, hide: bool) -> None:
         """End a message whatever it is; one that has ended takes another ended state."""
         message, name = self.draw(data, S.LEASED, S.DEAD)
         group = self.model.groups["default"]
-        if message in group.views:
+        if message in group.views and group.views[message].state is not S.REPLACED:
             self.host.end_by_force(name, kind, hide=hide)
             group.end(group.views[message], kind)
 
@@ -218,7 +218,6 @@ class QueueMachine(Deliveries):
         """What is shown is ready, whatever its key; a filter gets its queue by that, too."""
         for name in list(self.model.groups)[at : at + 1]:
             group, topic, now = self.model.groups[name], self.host.topic, self.now
-            late = [view for view in group.views.values() if view.late(now)]
             _, rows, _, _ = receiving.peek(
                 self.state,
                 topic,
@@ -227,24 +226,16 @@ class QueueMachine(Deliveries):
             )
             self.host.turn()
             origins = [ref_to_id(int(origin)) for origin in rows["origin"]]
-            ready = [v for v in group.views.values() if v.state is S.READY and v not in late]
+            ready = [v for v in group.views.values() if v.state is S.READY]
             names = {v.message.server_id for v in ready if matches(v.message, only)}
             assert len(set(origins)) == len(origins) <= count
             assert names >= set(origins)
-            self.end_late(group, late)
 
     @rule()
     def look_after(self) -> None:
-        """Filters that nobody asks with are closed; late ones that hold others up end."""
-        now = self.now
-        late = [
-            (group, [view for view in group.views.values() if view.late(now)])
-            for group in self.model.groups.values()
-        ]
-        look_after_groups(self.state, now)
+        """Filters that nobody asks with are closed."""
+        look_after_groups(self.state, self.now)
         self.host.turn()
-        for group, views in late:
-            self.end_late(group, views)
 
     # ------------------------------------------------------------------ time and restarts
 
@@ -309,7 +300,7 @@ class QueueMachine(Deliveries):
     def meddle(self, random: Random) -> None:
         """A call of one frame, which is not durable yet."""
         model, now = self.model, self.now
-        names = [name for name, group in model.groups.items() if not self.late_in(group)]
+        names = list(model.groups)
         held = [
             (group, view)
             for group in model.groups.values()
@@ -322,7 +313,7 @@ class QueueMachine(Deliveries):
             self.send_rows(rows, "keep", -1)
         elif what == "receive" and names and not self.host.topic.paused:
             group = model.groups[random.choice(names)]
-            allowed = {view.message.body: view for view in group.allowed(now, None)}
+            allowed = {view.message.body: view for view in group.allowed(None)}
             for message in self.host.receive(1, group=group.name):
                 self.lend(group, allowed[message.body], message, now + 30_000)
         elif what == "settle" and held:
@@ -376,11 +367,11 @@ class QueueMachine(Deliveries):
             alive = group.alive()
             assert real.counts.living == len(alive) == sum(real.hours.values())
             assert real.counts.leased == sum(view.state is S.LEASED for view in alive)
-            for kind in (S.ACKED, S.EXPIRED, S.DEAD, S.DELETED):
+            for kind in (S.ACKED, S.EXPIRED, S.DEAD, S.CANCELLED, S.REPLACED):
                 assert getattr(real.counts, kind.name.lower()) == group.ended.get(kind, 0), kind
             if not topic.paused and (topic.number, real.number) not in self.state.marks.newly_ready:
                 for only in group.asleep:
-                    assert not group.allowed(now, only), f"{name} {only} sleeps"
+                    assert not group.allowed(only), f"{name} {only} sleeps"
 
     def may_be_forgotten(self, view: View) -> bool:
         """Whether the broker may have removed a row or an hour that a look-up needs.
@@ -388,7 +379,7 @@ class QueueMachine(Deliveries):
         The keep time has passed, and the clock is past the hour after that one. Where hours are
         compacted any message that has ended may be gone, but for dead ones.
         """
-        if self.world.compacts and view.state in (S.ACKED, S.EXPIRED, S.DELETED):
+        if self.world.compacts and view.state in (S.ACKED, S.EXPIRED, S.CANCELLED, S.REPLACED):
             return True
         settings = self.host.topic.settings
         keep = settings.dead_keep_ms if view.state is S.DEAD else settings.ended_keep_ms

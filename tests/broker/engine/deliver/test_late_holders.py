@@ -5,25 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
-from delaylog.broker.engine.deliver import expired_blockers
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.storage.layout import MessageState
 
 X, Y = TagFilter(frozenset([b"x"])), TagFilter(frozenset([b"y"]))
 
 
-def retire(host: Any) -> None:
-    host.engine.retire_unused(host.now_ms)
-    host.turn()
-
-
-@pytest.mark.parametrize("held_max", [4_096, 1])
-def test_a_retry_that_no_filter_wants_ends_by_its_ttl(
-    host: Any, held_max: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expired_blockers, "BLOCKERS_MAX", held_max)
+def test_a_retry_that_no_filter_wants_ends_by_its_ttl(host: Any) -> None:
     host.configure(backoff={"first_ms": 0})
     host.send(
         [b"0", b"1", b"2", b"3"],
@@ -34,11 +23,8 @@ def test_a_retry_that_no_filter_wants_ends_by_its_ttl(
     host.nack(host.receive(only=X))
     assert host.bodies(only=Y) == []
     host.advance(999)
-    retire(host)
     assert host.bodies(only=Y) == []
     host.advance(1)
-    for _ in range(4):
-        retire(host)
     assert sorted(host.bodies(only=Y)) == [b"1", b"3"]
     assert host.topic.default.counts.dead == 2
     host.check_counts()
@@ -52,7 +38,6 @@ def test_who_keeps_a_key_and_has_a_successor_ends_once(host: Any) -> None:
     host.send([b"new"], ids=["a"], keys="k", merge="replace")
     host.nack(held)
     host.advance(1_000)
-    retire(host)
     counts = host.topic.default.counts
     assert (counts.dead, counts.living) == (1, 1)
     host.check_counts()
@@ -65,9 +50,9 @@ def test_a_predecessor_that_no_filter_wants_ends_by_its_ttl(host: Any) -> None:
     held = host.receive(only=X)
     host.send([b"new"], ids=["a"], tags="y", merge="replace")
     host.nack(held)
-    host.advance(1_000)
+    host.advance(999)
     assert host.bodies(only=Y) == []
-    retire(host)
+    host.advance(1)
     assert host.bodies(only=Y) == [b"new"]
 
 
@@ -76,8 +61,6 @@ def test_who_is_not_late_stays(host: Any) -> None:
     host.send([b"0", b"1"], keys="kk", ids=["a", "b"], ttl_ms=60_000)
     (first,) = host.receive()
     host.nack([first])
-    retire(host)
     assert host.state_of("a") is MessageState.WAITING
     host.advance(5_000)
-    retire(host)
     assert host.bodies() == [b"0"]
