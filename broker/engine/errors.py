@@ -52,6 +52,7 @@ CODES: Final = {
         ErrorCode("quota", 429, "A quota is used up", transient=True),
         ErrorCode("internal", 500, "The broker failed"),
         ErrorCode("not_ready", 503, "Not ready", transient=True),
+        ErrorCode("held", 503, "The broker is held", transient=True),
         ErrorCode("disk_full", 507, "The disk is full", transient=True),
     )
 }
@@ -115,6 +116,12 @@ class QuotaRefusal(EngineError):
     """The number of such objects is at its limit. Try again when one has ended."""
 
     code = "quota"
+
+
+class HeldError(EngineError):
+    """The broker is held, so it delivers nothing. Try again when an operator has released it."""
+
+    code = "held"
 
 
 class DiskFullRefusal(EngineError):

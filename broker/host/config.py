@@ -100,6 +100,8 @@ class Config:
     audit: AuditSettings = field(default_factory=AuditSettings)
     slow_request_s: float = 1.0
     """Requests that take longer are logged; 0 = none."""
+    hold: bool | None = None
+    """Hold the broker from this start on (True), or release it (False)."""
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -189,6 +191,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         cluster=values["cluster"] or None,
         cluster_node=values["node"] or None,
         new_cluster=bool(flags.get("new_cluster")),
+        hold=flags.get("hold"),
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
         log_format=_one_of(values["log_format"], "log-format", ("auto", "json", "text")),
         http_hosts=_words(values, "http-host", _HOST_NAME, "host names without a port"),

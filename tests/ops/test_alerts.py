@@ -146,6 +146,7 @@ TROUBLES: Final[dict[str, tuple[Trouble, set[str]]]] = {
     ),
     "a few short stalls": (adds("delaylog_loop_lag_seconds_bucket", 0.0, -0.05, le="0.1"), set()),
     "a sync of ten seconds": (adds("delaylog_fsync_seconds_count", 1.0), {"DelaylogDiskSlow"}),
+    "a held broker": (sets("delaylog_held", 1.0, "a"), {"DelaylogHeld"}),
     "nobody takes messages": (waits(delivered=False), {"DelaylogConsumerStuck"}),
     "consumers are behind": (waits(delivered=True), {"DelaylogConsumerSlow"}),
     "a dead letter": (

@@ -81,7 +81,11 @@ class ScheduleRunner:
         self._held_until_ms = 0
 
     def next_wake_ms(self) -> int | None:
-        """When `run_due` has something to do next; None: nothing is known to come."""
+        """When `run_due` has something to do next; None: nothing is known to come, or the broker is
+        held.
+        """
+        if self._state.holding.now is not None:
+            return None
         at_once = self._recomputing is not None or len(self._due) > 0
         wake = 0 if at_once else self._state.schedules.next_wake_ms()
         return None if wake is None else max(wake, self._held_until_ms)
