@@ -180,6 +180,11 @@ def restore_command(args: argparse.Namespace) -> int:
             progress=progress,
         )
     _say(args, "restored", args.data_dir, manifest, _now_ms() - began_ms)
+    if not args.json:
+        print(
+            "held: a broker of this folder delivers, pushes and fires nothing until `delaylog "
+            "resume`, or a start with --release-hold"
+        )
     return DONE
 
 

@@ -109,10 +109,6 @@ class Engine:
         self.state = EngineState(
             files, limits, setup.random, now_ms, archive_hold=setup.archive_hold
         )
-        if setup.hold is not None:
-            hold = Hold(now_ms, "started with --hold") if setup.hold else None
-            leave_order(fs, folder, Order(hold, self.state.log.end_position))
-        self.state.holding.order = read_order(fs, folder)
         self.upkeep = Upkeep(
             self.state,
             lean_bytes=max(self.reserve.target_bytes // 16, 256 << 10),
@@ -138,6 +134,7 @@ class Engine:
             self.state.committed = member.committed
             self.state.may_append = member.may_append
             self._start_following(saved)
+            self._take_order(now_ms)
 
     # ------------------------------------------------------------------ recovery
 
@@ -156,6 +153,7 @@ class Engine:
         state.timeline.begin("down", told_ms, now_ms)
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
+        self._take_order(now_ms)
         state.begin_own_epoch(now_ms)
         raise_level(state, now_ms)
         carry_out_order(state, now_ms)
@@ -245,6 +243,14 @@ class Engine:
         if released:
             self.schedules.clock_stepped(now_ms)
         return released
+
+    def _take_order(self, now_ms: int) -> None:
+        """Read the order of the folder, which the host's replaces. The end of the log is known."""
+        state, wanted = self.state, self._setup.hold
+        if wanted is not None:
+            hold = Hold(now_ms, "started with --hold") if wanted else None
+            leave_order(state.fs, self.folder, Order(hold, state.log.end_position))
+        state.holding.order = read_order(state.fs, self.folder)
 
     def look_after_order(self, now_ms: int) -> None:
         """Carry out the order of the folder on a leader; delete it once the log has it."""
