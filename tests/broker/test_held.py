@@ -103,6 +103,31 @@ def test_a_restored_copy_pushes_and_fires_nothing_until_it_is_resumed(
     original.start()
 
 
+def test_pushes_in_flight_end_and_no_other_begins(
+    sound_broker: Callable[..., Any], sink: Sink
+) -> None:
+    """A receiver that is being asked when the hold begins answers, and its message is acked."""
+    broker = sound_broker(*pushing(sink))
+    sink.delay_s = 1.0
+    target = {"url": of_port(sink), "concurrency": 2}
+    broker.call("PUT", "/v1/topics/p/groups/default/target", target)
+    for n in range(6):
+        broker.post("/v1/topics/p/messages", {"body": f"{n}"})
+    await_that(lambda: len(sink.got) >= 2, seconds=20)
+    assert broker.call("PUT", HOLD).json["held"]
+    pushed = len(sink.got)
+    await_that(lambda: broker.counts("p")["acked"] == pushed, seconds=20)
+    # As long as another attempt would have taken, and the looks at targets.
+    time.sleep(1.5)
+    assert len(sink.got) == pushed
+    assert broker.counts("p")["leased"] == 0
+    shown = broker.call("GET", HOLD).json
+    assert (shown["due"], shown["pushes"]) == (6 - pushed, 6 - pushed)
+    broker.call("DELETE", HOLD)
+    await_that(lambda: broker.counts("p")["acked"] == 6, seconds=20)
+    assert len({headers["webhook-id"] for headers, _ in sink.got}) == len(sink.got) == 6
+
+
 def test_everything_else_works_while_it_is_held(
     sound_broker: Callable[..., Any], restored: Callable[[Any], Path]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The hold as state of the log: checkpoints, replays, orders of folders, schedules and their count."""
+"""The hold as state of the log: checkpoints, replays, orders of folders, missed instants."""
 
 from __future__ import annotations
 
