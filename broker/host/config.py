@@ -83,6 +83,8 @@ class Config:
     tls: TlsConfig | None = None
     tls_ca: str | None = None
     """Path of the CAs that this node trusts in calls to other nodes; None = the system's."""
+    hold: bool | None = None
+    """Hold the broker from this start on (True), or release it (False)."""
     archive_hold: bool = False
     """Keep ended hours until an operator releases them."""
     admin_token: str | None = field(default=None, repr=False)
@@ -100,8 +102,6 @@ class Config:
     audit: AuditSettings = field(default_factory=AuditSettings)
     slow_request_s: float = 1.0
     """Requests that take longer are logged; 0 = none."""
-    hold: bool | None = None
-    """Hold the broker from this start on (True), or release it (False)."""
     limits: Limits = field(default_factory=Limits)
 
     @property
