@@ -54,13 +54,12 @@ async def resume_command(args: argparse.Namespace) -> int:
         answer = {"topic": args.topic, **await call(args, "resume", args.topic)}
         say(args, answer, f"{args.topic} resumed")
         return DONE
-    shown = await call(args, "getHold")
-    text = _text(shown)
-    if not args.dry_run and shown["held"]:
-        # The numbers of before the release say what it sets going.
-        shown |= {"held": False, "result": (await call(args, "releaseHold"))["result"]}
-        text = f"released: {_counts(shown)}"
-    say(args, shown, text)
+    shown = await call(args, "getHold" if args.dry_run else "releaseHold")
+    say(
+        args,
+        shown,
+        f"released: {_counts(shown)}" if shown.get("result") == "done" else _text(shown),
+    )
     return DONE
 
 

@@ -44,16 +44,17 @@ async def put_hold(ctx: Context) -> Answer:
     """PUT /v1/hold: deliver, push and fire nothing from now on."""
     node, note = ctx.node, (await ctx.values())["note"]
     done = node.engine.hold((note or b"").decode(), node.clock.now_ms())
-    return await _changed(ctx, done=done)
+    node.hold_changed()
+    return await _changed(ctx, await _describe(ctx), done=done)
 
 
 async def release_hold(ctx: Context) -> Answer:
-    """DELETE /v1/hold: deliver, push and fire again."""
-    node = ctx.node
-    return await _changed(ctx, done=node.engine.release_hold(node.clock.now_ms()))
+    """DELETE /v1/hold: deliver, push and fire again; answers what that has set going."""
+    node, before = ctx.node, await _describe(ctx)
+    done = node.engine.release_hold(node.clock.now_ms())
+    node.hold_changed()
+    return await _changed(ctx, {**before, "held": False}, done=done)
 
 
-async def _changed(ctx: Context, *, done: bool) -> Answer:
-    ctx.node.hold_changed()
-    members = {**await _describe(ctx), "result": "done" if done else "already"}
-    return await ctx.durable_answer(members)
+async def _changed(ctx: Context, members: dict[str, Any], *, done: bool) -> Answer:
+    return await ctx.durable_answer({**members, "result": "done" if done else "already"})
