@@ -209,6 +209,8 @@ def _say(
             "bytes": manifest.byte_count,
             "took_ms": took_ms,
         }
+        if what == "restored":
+            members["held"] = True
         print(orjson.dumps(members).decode())
         return
     print(

@@ -235,14 +235,16 @@ class Engine:
 
     def hold(self, note: str, now_ms: int) -> bool:
         """Deliver, push and fire nothing from now on; False if it was so."""
-        return put_hold(self.state, note, now_ms)
+        done = put_hold(self.state, note, now_ms)
+        self.schedules.start(now_ms)
+        return done
 
     def release_hold(self, now_ms: int) -> bool:
         """Deliver again; False if the broker was not held. For schedules an outage ends."""
-        released = release_hold(self.state, now_ms)
-        if released:
-            self.schedules.clock_stepped(now_ms)
-        return released
+        done = release_hold(self.state, now_ms)
+        if done:
+            self.schedules.start(now_ms)
+        return done
 
     def _take_order(self, now_ms: int) -> None:
         """Read the order of the folder, which the host's replaces. The end of the log is known."""

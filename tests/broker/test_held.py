@@ -163,7 +163,8 @@ REFUSED = {
     "receive of a topic that nobody made": ("POST", "/v1/topics/none/receive", {"wait_ms": 9_000}),
     "receive by id": ("POST", "/v1/topics/t/receive", {"ids": ["a"]}),
     "ack and receive": ("POST", "/v1/topics/t/ack_and_receive", {"receipts": []}),
-    "a claim": ("POST", "/v1/topics/t/groups/default/claims/c", {}),
+    "camellia": ("POST", "/camellia/delayQueue/pullMsg?topic=t&batch=1", None),
+    "a claim": ("POST", "/v1/topics/t/claims/c", {}),
     "a stream": ("GET", "/v1/topics/t/groups/default/stream", None),
 }
 
@@ -179,11 +180,13 @@ def held(start_broker: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize("what", REFUSED)
 def test_every_way_to_get_messages_is_refused(held: Any, what: str) -> None:
     method, path, body = REFUSED[what]
-    if "claim" in what:
-        path = "/v1/topics/t/claims/c"
     began = time.monotonic()
     answer = held.call(method, path, body, {"Accept": "text/event-stream"} if not body else {})
-    assert (answer.status, answer.json["code"]) == (503, "held"), answer
+    if what == "camellia":
+        assert answer.json["code"] == 500, answer
+        assert "delaylog resume" in answer.json["msg"]
+    else:
+        assert (answer.status, answer.json["code"]) == (503, "held"), answer
     assert time.monotonic() - began < 5
     assert held.counts("t")["leased"] == 0
     assert held.counts("none") is None

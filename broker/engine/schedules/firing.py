@@ -65,10 +65,15 @@ class ScheduleRunner:
         """What the host has yet to log; it removes them."""
 
     def start(self, now_ms: int) -> None:
-        """Lead from now on: the outage that may have been ends here."""
+        """Fire from now on: the outage that may have been ends here. A held broker fires nothing
+        until it is released, which is another start.
+        """
         table = self._state.schedules
+        self._due, self._recomputing = DueByTopic(), None
+        if self._state.holding.now is not None:
+            table.follow()
+            return
         table.lead()
-        self._due = DueByTopic()
         self._outage_ms = now_ms
         newer = self._zones.version > table.zones
         again = newer or (table.mixed and self._zones.version == table.zones)
@@ -81,11 +86,7 @@ class ScheduleRunner:
         self._held_until_ms = 0
 
     def next_wake_ms(self) -> int | None:
-        """When `run_due` has something to do next; None: nothing is known to come, or the broker is
-        held.
-        """
-        if self._state.holding.now is not None:
-            return None
+        """When `run_due` has something to do next; None: nothing is known to come."""
         at_once = self._recomputing is not None or len(self._due) > 0
         wake = 0 if at_once else self._state.schedules.next_wake_ms()
         return None if wake is None else max(wake, self._held_until_ms)
