@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         DiskFull,
         Forbidden,
         Gone,
+        Held,
         IdInUse,
         NotFound,
         NotReached,
@@ -95,6 +96,7 @@ __all__ = [
     "Forecast",
     "Gone",
     "GroupInfo",
+    "Held",
     "Hooks",
     "IdInUse",
     "LeasedMessage",
@@ -148,7 +150,7 @@ _NAMES: Final = {
     "codec": "Codec",
     "errors": (
         "AnswerLate AnswerLost ApiError BadRequest ClientError Conflict DiskFull Forbidden "
-        "Gone IdInUse NotFound NotReached NotReachedInTime NotReady QuotaExceeded "
+        "Gone Held IdInUse NotFound NotReached NotReachedInTime NotReady QuotaExceeded "
         "ReplayFailed SendFailed SettleFailed ShardsFailed TooLarge TooLate Unauthorized "
         "Unsupported"
     ),

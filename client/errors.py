@@ -239,6 +239,10 @@ class NotReady(ApiError, ConnectionError):
     """The broker is starting, or its cluster has no leader; retry after `retry_after_s`."""
 
 
+class Held(NotReady):
+    """The broker is held and delivers nothing, until an operator releases it. Nothing was done."""
+
+
 class DiskFull(ApiError, OSError):
     """The broker's disk is full: sends are refused, deliveries and acks still work.
 
@@ -262,6 +266,7 @@ CLASSES: Final[Mapping[str, type[ApiError]]] = {
     "unsupported": Unsupported,
     "quota": QuotaExceeded,
     "not_ready": NotReady,
+    "held": Held,
     "disk_full": DiskFull,
 }
 """The exception class of each code. All other codes become a plain ApiError."""

@@ -110,6 +110,8 @@ class FrameKind(IntEnum):
     """Level 2 and above; see levels.py."""
     SCHEDULE, MULTI, TARGET = 19, 20, 21
     """Level 3 and above."""
+    HELD = 22
+    """Level 4 and above."""
 
 
 class FrameHeader(NamedTuple):
@@ -273,6 +275,7 @@ assert FILE_HEADER.size == FILE_HEADER_SIZE
 FILE_VERSION: Final = 1
 SECOND_MAGIC: Final = 0x58534C44  # "DLSX"
 CHECKPOINT_MAGIC: Final = 0x50434C44  # "DLCP"
+HELD_MAGIC: Final = 0x44484C44  # "DLHD"
 
 TICK_SLOT: Final = struct.Struct("<IHHQQIIQQqI4x")
 TICK_SLOT_SIZE: Final = 64

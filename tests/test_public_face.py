@@ -21,7 +21,7 @@ ShardStrategy TopicKind TopicMismatch by_id open_rmq_topic
 """
 PACKAGES = {
     "delaylog.broker.cluster.peers": [*PEERS.split(), "Transport"],
-    "delaylog.client": 61,
+    "delaylog.client": 62,
     "delaylog.client.job_systems": ["register_kombu_transport"],
     "delaylog.client.queues": QUEUES.split(),
     "delaylog.replication": 23,

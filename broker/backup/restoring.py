@@ -1,5 +1,8 @@
 """`delaylog restore`: creates a data folder from a backup, and verifies every byte.
 
+The broker of the folder is held (broker/engine/hold.py) until an operator releases it, since the
+original may be served too.
+
 All files are first copied into the folder `restoring` inside the data folder, synced, and then
 moved out of it. (The data folder itself may be the root of a volume, which cannot be replaced by a
 rename.) While `restoring` exists the restore is unfinished: `serve` refuses the folder, and another
@@ -12,16 +15,19 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from random import Random
 from typing import Final
 
 from delaylog.broker.backup.copying import Progress, Route, Target
 from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, read_manifest
+from delaylog.broker.engine.hold import Hold, Order, leave_order
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.host.process.folder_lock import LOCK, lock_folder
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.storage.calls.shapes import NOTE_MAX
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
@@ -84,7 +90,10 @@ def restore_backup(
             target.sync_folder(data_dir)
             target.sync_folder(parent_of(data_dir))
             _copy(Route(source, backup, target, place), manifest, progress)
-            _begin_leadership(target, place, now_ms, random)
+            end = _begin_leadership(target, place, now_ms, random)
+            taken = datetime.fromtimestamp(manifest.began_at_ms / 1000, UTC)
+            note = f"restored from a backup of {manifest.source} as of {taken:%Y-%m-%dT%H:%M:%SZ}"
+            leave_order(target, place, Order(Hold(now_ms, note[:NOTE_MAX]), end))
             _sync_folders(target, place)
         except BaseException:
             _clear(data_dir)
@@ -158,8 +167,11 @@ def _copy_file(route: Route[Target], entry: FileEntry, advance: Progress) -> Non
         copied.finish(entry.hole)
 
 
-def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Random) -> None:
-    """Append an EPOCH_BEGIN far ahead of the backup's epoch, and mark the log as durable."""
+def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Random) -> int:
+    """Append an EPOCH_BEGIN far ahead of the backup's epoch, and mark the log as durable.
+
+    Returns the end of the log.
+    """
     slots = target.open(f"{place}/tick")
     found = decode_slot(slots.pread(TICK_SLOT_SIZE, 0))
     if found is None:
@@ -188,6 +200,7 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
     finally:
         log.close()
         slots.close()
+    return begun.durable_end
 
 
 def _sync_folders(target: FileSystem, place: str) -> None:

@@ -152,7 +152,6 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
         helps=(("group", _PURGED_GROUP), ("erase", _ERASE)),
     ),
     "pause": Called("pause", "", ("pause reminders",), text="{topic} paused".format_map),
-    "resume": Called("resume", "", ("resume reminders",), text="{topic} resumed".format_map),
     "claims": {
         "list": Called(
             "listClaims",

@@ -180,6 +180,11 @@ def restore_command(args: argparse.Namespace) -> int:
             progress=progress,
         )
     _say(args, "restored", args.data_dir, manifest, _now_ms() - began_ms)
+    if not args.json:
+        print(
+            "held: a broker of this folder delivers, pushes and fires nothing until `delaylog "
+            "resume`, or a start with --release-hold"
+        )
     return DONE
 
 
@@ -204,6 +209,8 @@ def _say(
             "bytes": manifest.byte_count,
             "took_ms": took_ms,
         }
+        if what == "restored":
+            members["held"] = True
         print(orjson.dumps(members).decode())
         return
     print(

@@ -37,6 +37,20 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the cluster has never run: nodes with empty data folders start as voters",
     )
+    holds = parser.add_mutually_exclusive_group()
+    holds.add_argument(
+        "--hold",
+        action="store_const",
+        const=True,
+        help="deliver, push and fire nothing until `delaylog resume`: for a copy of a data folder",
+    )
+    holds.add_argument(
+        "--release-hold",
+        dest="hold",
+        action="store_const",
+        const=False,
+        help="deliver, push and fire: a restored folder is held otherwise",
+    )
     parser.add_argument(
         "--json",
         action="store_true",

@@ -330,6 +330,12 @@ class EmbeddedNode:
         """Have the rows of a committed transaction published."""
         self.chores.kick()
 
+    def hold_changed(self) -> None:
+        """A call has held or released the broker."""
+        self.commits.kick()
+        self.run_due()
+        self.tell_news()
+
     async def accept_clock(self) -> int:
         """Go back to wall time after it was set back; return the change in ms (0 or negative)."""
         step_ms = self.clock.accept()

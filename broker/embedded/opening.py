@@ -44,7 +44,8 @@ class OpenKeywords(TypedDict, total=False):
     `fsync`: "always" (the default) = answers wait for the sync; "everysec" = synced within a
     second; "never" = synced by checkpoints and at the end (under a ManualClock not at all).
     `limits` change limits, named as in `[limits]` of `delaylog.toml`. `namespace`: by default
-    "default". `codec` and `hooks` are those of the clients.
+    "default". `codec` and `hooks` are those of the clients. A restored folder is held: it delivers
+    and fires nothing until `release_hold`, or with `release_hold=True`.
     """
 
     fsync: Dial
@@ -52,6 +53,7 @@ class OpenKeywords(TypedDict, total=False):
     namespace: str
     codec: Codec
     hooks: Sequence[Hooks]
+    release_hold: bool
 
 
 @overload
@@ -97,6 +99,7 @@ def _open(
     *,
     fsync: Dial = "always",
     limits: Limits | Mapping[str, int] | None = None,
+    release_hold: bool = False,
     **seen: Any,
 ) -> Opened[Any]:
     if fsync not in DIALS:
@@ -121,7 +124,9 @@ def _open(
     lock = lock_folder(folder)
     try:
         wanted = descriptors.embedded().limit_hours(wanted)
-        engine = Engine(files, folder, Setup(random=Random(), limits=wanted), now_ms=clock.now_ms())
+        hold = False if release_hold else None
+        setup = Setup(random=Random(), limits=wanted, hold=hold)
+        engine = Engine(files, folder, setup, now_ms=clock.now_ms())
         clock.hold_from(engine.started_ms)
         node = EmbeddedNode(engine, clock, dial=fsync)
         try:

@@ -20,6 +20,16 @@ from delaylog.broker.engine.deliver.ready_again import wake_rate_limited
 from delaylog.broker.engine.deliver.settling import expire_leases
 from delaylog.broker.engine.dispatch.dispatching import Dispatcher
 from delaylog.broker.engine.dispatch.tick_file import tick_is_written, write_durable_end, write_tick
+from delaylog.broker.engine.hold import (
+    Hold,
+    Order,
+    carry_out_order,
+    clear_order,
+    leave_order,
+    put_hold,
+    read_order,
+    release_hold,
+)
 from delaylog.broker.engine.jobs.jobs import JobRunner
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, load_keyspace
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
@@ -125,6 +135,7 @@ class Engine:
             self.state.committed = member.committed
             self.state.may_append = member.may_append
             self._start_following(saved)
+            self._take_order(now_ms)
 
     # ------------------------------------------------------------------ recovery
 
@@ -143,12 +154,15 @@ class Engine:
         state.timeline.begin("down", told_ms, now_ms)
         self.upkeep.checkpoint_position = start
         self.upkeep.checkpoint_ms = now_ms
+        self._take_order(now_ms)
         state.begin_own_epoch(now_ms)
         raise_level(state, now_ms)
+        carry_out_order(state, now_ms)
         state.keyspace.now_ms = now_ms
         state.keyspace.begin_expiring()
         state.log.write_pending()
         state.log.sync()
+        self.look_after_order(now_ms)
         self.dispatcher.start(now_ms, done_second=newest.tick.second if newest else 0)
         self.schedules.start(now_ms)
         self.write_tick(now_ms)
@@ -217,6 +231,41 @@ class Engine:
     def raise_level(self, level: int, now_ms: int) -> bool:
         """Raise the log's feature level. Every node of the cluster must know that level."""
         return raise_level(self.state, now_ms, level)
+
+    # ------------------------------------------------------------------ the hold
+
+    def hold(self, note: str, now_ms: int) -> bool:
+        """Deliver, push and fire nothing from now on; False if it was so."""
+        done = put_hold(self.state, note, now_ms)
+        self.schedules.start(now_ms)
+        return done
+
+    def release_hold(self, now_ms: int) -> bool:
+        """Deliver again; False if the broker was not held. For schedules an outage ends."""
+        done = release_hold(self.state, now_ms)
+        if done:
+            self.schedules.start(now_ms)
+        return done
+
+    def _take_order(self, now_ms: int) -> None:
+        """Read the order of the folder, which the host's replaces. The end of the log is known."""
+        state, wanted = self.state, self._setup.hold
+        if wanted is not None:
+            hold = Hold(now_ms, "started with --hold") if wanted else None
+            leave_order(state.fs, self.folder, Order(hold, state.log.end_position))
+        state.holding.order = read_order(state.fs, self.folder)
+
+    def look_after_order(self, now_ms: int) -> None:
+        """Carry out the order of the folder on a leader; delete it once the log has it."""
+        state, holding = self.state, self.state.holding
+        if holding.order is None:
+            return
+        if holding.ordered is None:
+            if state.committed() >= holding.end:
+                clear_order(state.fs, self.folder)
+                holding.order = None
+        elif not (state.following or state.retired) and state.may_append():
+            carry_out_order(state, now_ms)
 
     def step_down(self) -> None:
         """Stop leading and follow from here. Every applied frame must be committed.

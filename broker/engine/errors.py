@@ -55,6 +55,7 @@ CODES: Final = {
         ErrorCode("internal", 500, "The broker failed"),
         ErrorCode("not_implemented", 501, "The method is not known"),
         ErrorCode("not_ready", 503, "Not ready", transient=True),
+        ErrorCode("held", 503, "The broker is held", transient=True),
         ErrorCode("version", 505, "The version of HTTP is not supported"),
         ErrorCode("disk_full", 507, "The disk is full", transient=True),
     )
@@ -119,6 +120,12 @@ class QuotaRefusal(EngineError):
     """The number of such objects is at its limit. Try again when one has ended."""
 
     code = "quota"
+
+
+class HeldError(EngineError):
+    """The broker is held, so it delivers nothing. Try again when an operator has released it."""
+
+    code = "held"
 
 
 class DiskFullRefusal(EngineError):

@@ -22,5 +22,7 @@ class Setup:
     """Called with (what, done, total) during long steps of a start."""
     make_snapshot: SnapshotRunner | None = None
     """Makes snapshots of the keyspace; a served broker does it in a child process."""
+    hold: bool | None = None
+    """Hold the broker from this start on (True), or release it (False)."""
     archive_hold: bool = False
     """Whether ended hours are kept until the archive releases them."""

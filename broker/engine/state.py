@@ -21,6 +21,7 @@ from delaylog.broker.engine.deliver.claim_table import ClaimTable
 from delaylog.broker.engine.deliver.leases import LeaseTable
 from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLeadingError
 from delaylog.broker.engine.failures.failure_table import FailureTable
+from delaylog.broker.engine.hold import Holding
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
@@ -106,6 +107,7 @@ class EngineState:
         texts                                  the index of their keys and tags
         keyspace, keyspace_base, _pieces       Redis databases, their snapshot, unfinished effects
         level, id_key, id_hash                 feature level of the log; how ids are hashed
+        holding                                whether messages may be delivered, and why not
         epoch, epochs, members                 the leadership, earlier ones, the cluster's members
         hour_floor, hour_floor_top             no new row goes below this hour; its highest value
         archive_released                       hours below it were released by the archive
@@ -182,6 +184,7 @@ class EngineState:
         """Pieces of effects whose last piece is still to come; empty while this node leads."""
         self.level = FIRST_LEVEL
         """See storage/log/levels.py."""
+        self.holding = Holding()
         self.id_key = b""
         """Key of the id hash; b"" = hashed without one, as in a log of release 0.1.0."""
         self.id_hash = UNKEYED

@@ -83,6 +83,8 @@ class Config:
     tls: TlsConfig | None = None
     tls_ca: str | None = None
     """Path of the CAs that this node trusts in calls to other nodes; None = the system's."""
+    hold: bool | None = None
+    """Hold the broker from this start on (True), or release it (False)."""
     archive_hold: bool = False
     """Keep ended hours until an operator releases them."""
     admin_token: str | None = field(default=None, repr=False)
@@ -189,6 +191,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         cluster=values["cluster"] or None,
         cluster_node=values["node"] or None,
         new_cluster=bool(flags.get("new_cluster")),
+        hold=flags.get("hold"),
         log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
         log_format=_one_of(values["log_format"], "log-format", ("auto", "json", "text")),
         http_hosts=_words(values, "http-host", _HOST_NAME, "host names without a port"),

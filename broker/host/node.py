@@ -30,6 +30,7 @@ from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.release.release_timer import ReleaseTimer
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.broker.host.waiters import Waiters
+from delaylog.broker.host.watch.hold_watch import HoldWatch
 from delaylog.broker.host.watch.late_causes import note_started, watch_causes
 from delaylog.broker.host.watch.loop_lag import LoopLag
 from delaylog.broker.host.watch.timings import Timings
@@ -76,6 +77,7 @@ class Node:
         self._stopping = False
         self.exchange = EngineExchange(self)
         self.waiters = Waiters()
+        self.holds = HoldWatch(self)
         self.turns = TurnShares(machine.steady_s)
         self.role: NodeRole = Standalone(self.log_commits)
         """The role of this node; a member of a cluster sets another one before `start`."""
@@ -293,6 +295,11 @@ class Node:
             self.kick_dispatch()
         await self.durable(self.engine.state.log.end_position)
         return step_ms
+
+    def hold_changed(self) -> None:
+        """A call has held or released the broker."""
+        self.appended()
+        self.holds.look(self.clock.now_ms())
 
     # ------------------------------------------------------------------ dispatch
 

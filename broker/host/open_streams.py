@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from delaylog.broker.engine.errors import EngineError
 
 GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic, group."""
+NO_GROUP: Final = ("", "", "")
+"""The place of live reads, which belong to no group."""
 
 
 class StopsError(EngineError):
@@ -54,6 +56,11 @@ class OpenStreams:
         """End all streams of a group."""
         for stream in self._streams.get(group, ()):
             stream.end(why)
+
+    def end_groups(self, why: EngineError) -> None:
+        """End the streams of all groups, but not live reads."""
+        for group in self._streams.keys() - {NO_GROUP}:
+            self.end(group, why)
 
     def end_all(self, why: EngineError) -> None:
         """End all streams."""

@@ -61,6 +61,7 @@ class PeriodicChecks:
         else:
             # The log of a follower carries the leader's time; the follower's clock may differ.
             now_ms = state.leader_time_ms
+        node.holds.look(now_ms)
         node.space.check()
         for name, make in node.chores.storing(now_ms):
             node.spawn(name, make)

@@ -106,6 +106,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     place: ClusterNode | None = None
     failure: list[BaseException] = []
     recovery: dict[str, Histogram] = {}
+    hold = config.hold
 
     def on_fatal(error: BaseException) -> None:
         if not failure:
@@ -120,6 +121,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     def make_engine(
         member: Membership | None = None, loaded: LoadedKeyspace | None = None
     ) -> Engine:
+        nonlocal hold
         started = StartLog(REAL.steady_s)
         engine = Engine(
             OsFileSystem(),
@@ -130,12 +132,15 @@ async def _serve(config: Config, *, as_json: bool) -> int:
                 progress=log.info,
                 working=started,
                 make_snapshot=ChildRun,
+                hold=hold,
                 archive_hold=config.archive_hold,
             ),
             now_ms=clock.now_ms(),
             member=member,
             loaded=loaded,
         )
+        # Once for the process: an operator may release the broker before the next engine.
+        hold = None
         note_recovery(recovery, started.ended())
         return engine
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TypeAlias
 
-from delaylog.broker.engine.errors import NotLeadingError, UnknownError
+from delaylog.broker.engine.errors import EngineError, NotLeadingError, UnknownError
 from delaylog.broker.host.open_streams import GroupKey, OpenStreams, StopsError
 
 _Line: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
@@ -138,6 +138,12 @@ class Waiters:
         for group in self.groups():
             self.wake_everyone(group)
         self.streams.end_all(why)
+
+    def refuse(self, why: EngineError) -> None:
+        """Messages may not be delivered: wake all waiters, and end the streams of groups."""
+        for group in self.groups():
+            self.wake_everyone(group)
+        self.streams.end_groups(why)
 
     def wake(self, key: WaitKey, count: int = 1) -> None:
         """Wake the first waiters of a queue, enough to take `count` messages together."""

@@ -1,7 +1,8 @@
 """One command as the table describes it: name, arity, flags, and the positions of its keys.
 
 Flags are those of COMMAND INFO. What they do here:
-    write           changes values: refused on a follower; its effects are logged
+    write           changes values: refused on a follower, and but for verbs of the delay log while
+                    the broker is held; its effects are logged
     noscript        not allowed from scripts
     loading, stale  allowed while the keyspace is not available (connection commands)
     no_auth         allowed before AUTH
@@ -79,6 +80,8 @@ class Command:
         self.subcommands: dict[bytes, Command] = {}
         """By lower-case second word, such as `get` of CONFIG GET."""
         self.write = "write" in flags
+        self.held_back = self.write and self.categories.isdisjoint(DL_CATEGORIES)
+        """It changes keys, perhaps by taking work from them: refused while the broker is held."""
         self.grows = self.write and "denyoom" in flags
         """It needs memory and disk space: refused while there is none."""
         self.noscript = "noscript" in flags

@@ -23,6 +23,11 @@ READ_ONLY: Final = b"READONLY You can't write against a read only replica."
 MASTER_DOWN: Final = (
     b"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
 )
+HELD: Final = (
+    b"LOADING this broker is held: it changes no keys until `delaylog resume`, or a start with "
+    b"--release-hold"
+)
+"""Clients try again after LOADING, as after a restart, so workers wait for the release."""
 NO_MEMORY: Final = b"OOM command not allowed when used memory > 'maxmemory'."
 NO_SCRIPT: Final = b"NOSCRIPT No matching script. Please use EVAL."
 SCRIPTS_OFF: Final = b"ERR scripts are off: the broker's setting resp-scripts=on allows them"

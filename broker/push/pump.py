@@ -29,7 +29,7 @@ from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import Breaker
 from delaylog.broker.push.outcomes import Outcome, Verdict, fault, without_excerpt
-from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
+from delaylog.broker.push.requests import PushedMessage, PushRequest, event_id, make_request
 from delaylog.broker.push.share import Share
 from delaylog.broker.push.signing import make_signers, signature_headers
 from delaylog.storage.errors import DISTRUSTED
@@ -118,10 +118,11 @@ class Pump:
 
     @property
     def is_current(self) -> bool:
-        """Whether the group still has this target, and the node this state."""
+        """Whether the group still has this target, and the node this state and no hold."""
         state = self._node.engine.state
         current = state.targets.targets.get(self._place.key)
-        return state is self._state and current is self.target
+        held = state.holding.now is not None
+        return state is self._state and current is self.target and not held
 
     # ------------------------------------------------------------------ leasing
 
@@ -257,7 +258,7 @@ class Pump:
         # All requests are made at once: code that ran a moment ago runs twice as fast.
         for origin, attempts, deliver_at_ms, record in islice(zip(*columns, strict=True), count):
             said = PushedMessage(
-                ref_to_id(origin),
+                event_id(ref_to_id(origin), record.id, record.headers, self._source),
                 record.id,
                 deliver_at_ms,
                 attempts,

@@ -1,4 +1,5 @@
-"""The pushes of a node: one pump for each target while the node leads, none while it follows.
+"""The pushes of a node: one pump for each target while the node leads, none while it follows or is
+held.
 
 Several times a second it compares the pumps with the targets in the engine's state; while nothing
 has changed this costs two comparisons. A pump whose target was replaced ends: its attempts in
@@ -80,10 +81,11 @@ class Pusher:
     def look(self) -> None:
         """Begin and end pumps, so that each target has one while this node leads."""
         node = self._node
-        if node.suspended or not node.role.may_dispatch():
+        state = node.engine.state
+        held = state.holding.now is not None
+        if held or node.suspended or not node.role.may_dispatch():
             self._drop_all()
             return
-        state = node.engine.state
         seen = (state, state.targets.changes)
         if self._seen is not None and self._seen[0] is state and self._seen[1] == seen[1]:
             return

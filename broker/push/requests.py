@@ -17,6 +17,7 @@ import base64
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ import orjson
 from multidict import istr
 
 from delaylog.broker.calls.trace_context import TRACEPARENT, TRACESTATE
+from delaylog.broker.engine.schedules.messages import is_firing
 from delaylog.storage.calls.of_targets import STRUCTURED
 
 HEADER_PREFIX: Final = "delaylog-header-"
@@ -54,7 +56,7 @@ class PushedMessage(NamedTuple):
     """What a push says of a message."""
 
     id: str
-    """The id that the broker gave it: unique, and the same in every attempt."""
+    """The id by which receivers recognise it; see `event_id`."""
     own_id: str
     """The id that its sender gave it, or empty."""
     deliver_at_ms: int
@@ -71,6 +73,16 @@ class PushRequest(NamedTuple):
 
     headers: list[tuple[str, str]]
     body: bytes
+
+
+def event_id(ref: str, own_id: str, headers: dict[str, str], source: str) -> str:
+    """The id that receivers recognise a message by, the same in every attempt: the broker's id of
+    the message; of a firing, one of its topic, schedule and instant. So a copy of the broker, from
+    a backup, gives the same id to the same instant.
+    """
+    if "schedule" in headers and is_firing(own_id, headers):
+        return "firing_" + sha256(f"{source}/{own_id}".encode()).hexdigest()[:32]
+    return ref
 
 
 def make_request(message: PushedMessage, source: str, mode: str) -> PushRequest:

@@ -18,7 +18,7 @@ from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.keyspace.command import Command
 from delaylog.broker.keyspace.commands.server.configuration import value_of
 from delaylog.broker.keyspace.encoding import encode_into
-from delaylog.broker.keyspace.errors import NO_MEMORY, READ_ONLY
+from delaylog.broker.keyspace.errors import HELD, NO_MEMORY, READ_ONLY
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
@@ -84,6 +84,7 @@ class RespFace:
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
         self.executor.may_grow = self._may_grow
+        self.executor.held = lambda: node.engine.state.holding.now is not None
         self.executor.may_take = self._may_take
         self.memory = MemoryBound(maxmemory)
         self.replies: ReplyBound[ReplyCount] = ReplyBound(
@@ -125,6 +126,7 @@ class RespFace:
         self.users = server.users = NodeUsers(node, self.executor, self.native, self.connections)
         node.on_end_leading = self._led_until_now
         node.on_applied = self._applied
+        node.holds.on_held = lambda: self.executor.waits.end_held(ErrorReply(HELD))
 
     # ------------------------------------------------------------------ life
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.host.audit.files import (
     BATCH_BYTES,
     FOLDER,
@@ -33,7 +34,7 @@ from delaylog.broker.host.audit.lines import (
     split_line,
 )
 from delaylog.broker.verify.report import Report
-from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.files.file_system import File, FileSystem, parent_of
 
 _FINDINGS_MAX: Final = 20
 """Damaged lines of one file that are listed."""
@@ -127,7 +128,8 @@ def _of_this_log(
     mine = [head for head in heads if head.log == own]
     if others and firsts and not mine and not node:
         report.damaged(FOLDER, 0, "this is not the audit log that the node has written")
-    elif others:
+    elif others and not fs.exists(f"{parent_of(place)}/{MANIFEST}"):
+        # A backup has no audit log.
         report.note(FOLDER, 0, _ABSENT)
     return mine
 

@@ -12,6 +12,8 @@ import numpy as np
 from delaylog.broker.calls.access.first_admin import FILE as FIRST_ADMIN
 from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
 from delaylog.broker.cluster.members.folder_owner import META, node_of
+from delaylog.broker.engine.hold import FILE as HELD
+from delaylog.broker.engine.hold import read_order
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
@@ -57,7 +59,7 @@ from delaylog.storage.log.tick_slots import decode_slot
 T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "texts", "ready", "reserve"}
-    | {"crash", MINUTES, "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN}
+    | {"crash", MINUTES, "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN, HELD}
 )
 
 
@@ -81,6 +83,7 @@ def verify_folder(
     after = positions[-1] if positions else 0
     durable_end = max(after, _ticks(fs, folder, report))
     node = _member(fs, folder, report)
+    _order(fs, folder, report)
     log = yield from _labelled(
         "log", verify_log(fs, folder, report, after=after, durable_end=durable_end, node=node)
     )
@@ -95,6 +98,16 @@ def verify_folder(
     heads = [*newest.audit, *log.audit]
     yield from _labelled(AUDIT, verify_audit(fs, folder, report, heads, node))
     return report
+
+
+def _order(fs: FileSystem, folder: str, report: Report) -> None:
+    """Verify the order to hold or to release the broker."""
+    if fs.exists(f"{folder}/{HELD}"):
+        report.files += 1
+        try:
+            read_order(fs, folder)
+        except CorruptionError as error:
+            report.damaged(HELD, 0, error.what)
 
 
 def _member(fs: FileSystem, folder: str, report: Report) -> int:

@@ -33,7 +33,8 @@ def pages(node: ServingNode, metrics: Metrics) -> dict[str, Callable[[Context], 
             if known:
                 raise
             raise Problem("not_ready", "this node is not ready; a token shows why") from None
-        return ctx.answer({"status": "ready", **(members if known else {})})
+        status = "ready" if node.engine.state.holding.now is None else "held"
+        return ctx.answer({"status": status, **(members if known else {})})
 
     async def metrics_text(ctx: Context) -> Answer:
         return Answer(*await metrics.text(ctx.headers.get("Accept", "")))

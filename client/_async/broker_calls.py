@@ -72,6 +72,9 @@ class AsyncBrokerCalls:
         return await self._carry(call)
 
     clock = carried_anywhere(topic_calls.clock)
+    held = carried_anywhere(topic_calls.held)
+    hold = carried_anywhere(topic_calls.hold)
+    release_hold = carried_anywhere(topic_calls.release_hold)
     overview = carried_anywhere(topic_calls.overview)
     all_schedules = carried_anywhere(topic_calls.all_schedules)
     all_targets = carried_anywhere(topic_calls.all_targets)

@@ -233,6 +233,23 @@ def clock(*, accept: bool = False, **limits: Unpack[TimeLimit]) -> Call[dict[str
     return request("getClock", limit_s=limit_s)
 
 
+def held(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
+    """Whether the broker is held, and what a release would set going: the numbers `due`, `pushes`
+    and `firings`. A held broker delivers, pushes and fires nothing.
+    """
+    return request("getHold", limit_s=limit_of("held", limits))
+
+
+def hold(note: str | None = None, **limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
+    """Hold the broker: it delivers, pushes and fires nothing until `release_hold`."""
+    return request("putHold", note=note, limit_s=limit_of("hold", limits))
+
+
+def release_hold(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
+    """Have a held broker deliver, push and fire again."""
+    return request("releaseHold", limit_s=limit_of("release_hold", limits))
+
+
 def reload(**limits: Unpack[TimeLimit]) -> Call[dict[str, Any]]:
     """Have the contacted node read its certificates and other configured files again.
 

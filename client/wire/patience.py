@@ -16,6 +16,7 @@ from delaylog.client.errors import (
     ApiError,
     ClientError,
     DiskFull,
+    Held,
     NotReached,
     NotReady,
     QuotaExceeded,
@@ -35,6 +36,8 @@ def is_proxy_error(error: BaseException) -> bool:
 
 def is_doubtful(error: BaseException) -> bool:
     """Whether the call that raised the error may have been carried out."""
+    if isinstance(error, Held):
+        return False
     # A request that was answered with `not_ready` may have been accepted, see HTTP.md.
     return isinstance(error, AnswerLost | NotReady) or is_proxy_error(error)
 

@@ -44,6 +44,7 @@ __all__ = [
     "Forecast",
     "Gone",
     "GroupInfo",
+    "Held",
     "Hooks",
     "IdInUse",
     "LeasedMessage",

@@ -13,6 +13,7 @@ OVERVIEW: Final = "/v1/overview"
 CLUSTER: Final = "/v1/cluster"
 ARCHIVE: Final = "/v1/archive"
 CLOCK: Final = "/v1/clock"
+HOLD: Final = "/v1/hold"
 RELOAD: Final = "/v1/reload"
 JOBS: Final = "/v1/jobs"
 JOB: Final = "/v1/jobs/{job}"
@@ -85,6 +86,32 @@ OF_BROKER: Final = (
         "AcceptedClock",
         Takes(shapes.ACCEPT_CLOCK),
         problems=(409,),
+    ),
+    ApiCall(
+        "getHold",
+        f"GET {HOLD}",
+        "any",
+        "Whether the broker is held, and what a release would set going.",
+        "Hold",
+    ),
+    ApiCall(
+        "putHold",
+        f"PUT {HOLD}",
+        "operate",
+        "Deliver, push and fire nothing until the broker is released.",
+        "ChangedHold",
+        Takes(shapes.HOLD, needed=False),
+        problems=(409,),
+        repeatable=True,
+    ),
+    ApiCall(
+        "releaseHold",
+        f"DELETE {HOLD}",
+        "operate",
+        "Deliver, push and fire again.",
+        "ChangedHold",
+        problems=(409,),
+        repeatable=True,
     ),
     ApiCall(
         "reload",

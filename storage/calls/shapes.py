@@ -202,6 +202,10 @@ ACCEPT_CLOCK: Final = Shape(
     ACCEPT,
     rules={"required": ["accept"], "properties": {"accept": {"const": True}}},
 )
+NOTE_MAX: Final = 1_000
+"""Characters of a note."""
+HOLD_NOTE: Final = Text("note", "Why the broker is held.", NOTE_MAX)
+HOLD: Final = Shape("Hold", HOLD_NOTE)
 RELEASE_ARCHIVE: Final = Shape(
     "Release hours",
     TimeMs("through_ms", "Hours that end at or before this Unix time in ms."),

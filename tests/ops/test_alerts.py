@@ -53,6 +53,7 @@ def quiet(at_s: float) -> Samples:
             of("delaylog_push_targets", node, state="open"): 0.0,
             of("delaylog_push_targets", node, state="closed"): 2.0,
             of("delaylog_disk_full", node): 0.0,
+            of("delaylog_held", node): 0.0,
             of("delaylog_disk_free_bytes", node): 100 * GIB,
             of("delaylog_audit_failing", node): 0.0,
             of("process_open_fds", node): 100.0,
@@ -123,6 +124,12 @@ def waits(delivered: bool) -> Trouble:
     return change
 
 
+def held(samples: Samples, passed_s: float) -> None:
+    """The broker is held while messages are due."""
+    waits(delivered=False)(samples, passed_s)
+    sets("delaylog_held", 1.0)(samples, passed_s)
+
+
 def late(share: float) -> Trouble:
     return adds("delaylog_ready_lateness_seconds_bucket", 0.0, -10 * share)
 
@@ -146,6 +153,7 @@ TROUBLES: Final[dict[str, tuple[Trouble, set[str]]]] = {
     ),
     "a few short stalls": (adds("delaylog_loop_lag_seconds_bucket", 0.0, -0.05, le="0.1"), set()),
     "a sync of ten seconds": (adds("delaylog_fsync_seconds_count", 1.0), {"DelaylogDiskSlow"}),
+    "a held broker": (held, {"DelaylogHeld"}),
     "nobody takes messages": (waits(delivered=False), {"DelaylogConsumerStuck"}),
     "consumers are behind": (waits(delivered=True), {"DelaylogConsumerSlow"}),
     "a dead letter": (

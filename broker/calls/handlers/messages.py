@@ -233,6 +233,7 @@ async def ack_and_receive(ctx: Context) -> Answer:
     values = await ctx.values(ctx.node.engine.limits.json_values_max)
     call, named = receive_call(values, ctx.address), parse_receipts(values["receipts"])
     permit_group(ctx, call.group)
+    ctx.node.engine.state.holding.check()
     await ctx.node.room_for_changes(rows=False)
     ctx.count = len(named)
     results = await settle_named(ctx, Settling("ack"), named)

@@ -12,6 +12,7 @@ from delaylog.broker.calls.streams.flow import Flow
 async def open_stream(ctx: Context) -> Stream | Duplex:
     """GET …/groups/{group}/stream."""
     values = ctx.query_values()
+    ctx.node.engine.state.holding.check()
     if ctx.headers.get("Upgrade", "").strip().lower() == "websocket":
         return Duplex(Flow(ctx, values))
     if EVENTS not in ctx.headers.get("Accept", ""):

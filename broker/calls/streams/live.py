@@ -24,7 +24,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.streams.events import EVENTS, HEADERS
 from delaylog.broker.calls.streams.frames import end_event
 from delaylog.broker.engine.errors import QuotaRefusal
-from delaylog.broker.host.open_streams import OpenStreams
+from delaylog.broker.host.open_streams import NO_GROUP, OpenStreams
 from delaylog.storage.calls.of_broker import CLOCK, OVERVIEW
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ _NOW: Final = re.compile(rb'"now_ms":[0-9]+')
 """In a text of an answer the quotes would be escaped."""
 _TIMED: Final = (CLOCK, OVERVIEW)
 """Reads whose time is news: the clock, and rates that are drawn over time."""
-_PLACE: Final = ("", "", "")
-"""A live stream belongs to no group."""
 
 
 class Live:
@@ -90,12 +88,12 @@ class Live:
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         now_s = asyncio.get_running_loop().time
-        if self._streams.of(_PLACE) >= self._streams_max:
+        if self._streams.of(NO_GROUP) >= self._streams_max:
             raise QuotaRefusal(
                 f"{self._streams_max:,} live streams are open, the most that this node has; "
                 "try again when one has ended"
             )
-        self._streams.add(_PLACE, self)
+        self._streams.add(NO_GROUP, self)
         try:
             while not self.ended.done():
                 began_s = now_s()
@@ -105,7 +103,7 @@ class Live:
                 await asyncio.wait((self.ended,), timeout=pause_s)
             yield end_event(self.ended.result())
         finally:
-            self._streams.remove(_PLACE, self)
+            self._streams.remove(NO_GROUP, self)
 
     async def _round(self) -> AsyncGenerator[list[bytes], None]:
         """The members of each event of a round; of the last one, perhaps none."""

@@ -34,6 +34,7 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
     EngineError.
     """
     state, call = node.engine.state, calls[0]
+    state.holding.check()
     topic = state.topics.get(key)
     group = the_group(topic, call.group)
     if topic is None or group is None:

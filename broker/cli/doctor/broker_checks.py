@@ -65,6 +65,16 @@ def _ready(broker: Examined) -> Found:
         yield Mark.FAIL, f"it is not ready: {broker.unready}", "the log of the broker says more"
 
 
+def _held(broker: Examined) -> Found:
+    if broker.now.value("delaylog_held"):
+        text = "it is held: it delivers, pushes and fires nothing"
+        yield (
+            Mark.WARN,
+            text,
+            "`delaylog resume --dry-run` says what waits, `delaylog resume` ends it",
+        )
+
+
 def _release(broker: Examined) -> Found:
     for labels in broker.now.samples.get("delaylog_info", {}):
         release = dict(labels)["version"]
@@ -150,6 +160,8 @@ def _descriptors(broker: Examined) -> Found:
 
 def _consumers(broker: Examined) -> Found:
     ages = broker.now.samples.get("delaylog_oldest_due_age_seconds", {})
+    if broker.now.value("delaylog_held"):
+        return
     paused = {frozenset(labels) for labels in broker.now.samples.get("delaylog_topic_paused", {})}
     stuck = sorted(
         (-age, labels)
@@ -197,6 +209,7 @@ def _replication(broker: Examined) -> Found:
 
 CHECKS: Final[Checks[Examined]] = (
     ("ready", "it accepts work", _ready),
+    ("held", "it delivers", _held),
     ("release", "it runs the release of this command", _release),
     ("clock", "its clock agrees with this machine's", _clock),
     ("disk", "there is space", _disk),

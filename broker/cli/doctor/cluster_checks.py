@@ -89,6 +89,9 @@ def _ready(asked: Sequence[Asked]) -> Found:
     for each in asked:
         if each.unready:
             yield Mark.FAIL, f"{each.named} is not ready: {each.unready}", "see the checks below"
+        elif each.ready.get("status") == "held":
+            text = f"{each.named} is held: it delivers, pushes and fires nothing"
+            yield Mark.WARN, text, "`delaylog resume --dry-run` says why"
 
 
 def _leader(asked: Sequence[Asked]) -> Found:

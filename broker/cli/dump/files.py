@@ -43,6 +43,8 @@ from delaylog.broker.cli.dump.transactions import (
 from delaylog.broker.cli.failing import UsageError
 from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.cli.progress import Progress
+from delaylog.broker.engine.hold import FILE as HELD
+from delaylog.broker.engine.hold import read_order
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Schedule
@@ -50,7 +52,7 @@ from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.storage.checkpoint import read_checkpoint
-from delaylog.storage.errors import BatchError
+from delaylog.storage.errors import BatchError, CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from delaylog.storage.hours.indexes.second_index import SecondIndex
@@ -188,6 +190,7 @@ def _payload(frame: Frame) -> dict[str, Any]:
         FrameKind.CLAIM,
         FrameKind.ARCHIVE,
         FrameKind.LEVEL,
+        FrameKind.HELD,
     ):
         members: dict[str, Any] = msgpack.unpackb(frame.payload)
         # The key of the id hashes is secret.
@@ -240,6 +243,17 @@ def dump_seconds(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 
 # --------------------------------------------------------------------------- single files
+
+
+def dump_order(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """The order to hold the broker, or to release it."""
+    try:
+        order = read_order(ReadOnlyFileSystem(), str(path.parent))
+    except CorruptionError as error:
+        yield {"error": error.what}
+        return
+    hold = None if order is None or order.hold is None else order.hold._asdict()
+    yield {"position": None if order is None else order.position, "hold": hold}
 
 
 def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
@@ -318,6 +332,7 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         "extents": dump_extents,
         "second.index": dump_seconds,
         "tick": dump_tick,
+        HELD: dump_order,
         "index": dump_ids_index,
         "crash": dump_text,
         "minutes": dump_minutes,
@@ -343,7 +358,7 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         return dump_segment
     raise UsageError(
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
-        "delay.log, second.index, state, extents, a run of hours/far, tick, a checkpoint, a "
+        "delay.log, second.index, state, extents, a run of hours/far, tick, held, a checkpoint, a "
         "snapshot of the keyspace, definitions or rows of schedules, a run of ids or their index, "
         "crash, minutes or backup.json (the bytes of "
         "lock, hold, reserve and the files in ready have no meaning)"

@@ -26,6 +26,7 @@ from delaylog.broker.backup.manifest import (
     read_manifest,
 )
 from delaylog.broker.cluster.copies.limits import SYNC_BYTES
+from delaylog.broker.engine.hold import FILE as HELD
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.storage.files.file_system import File, FileSystem, parent_of
@@ -50,7 +51,7 @@ def contents_of(fs: FileSystem, folder: str) -> list[str]:
     return [
         name
         for name in fs.listdir(folder)
-        if name in FOLDERS or name == TICK or name.startswith(CHECKPOINT)
+        if name in FOLDERS or name in (TICK, HELD) or name.startswith(CHECKPOINT)
     ]
 
 

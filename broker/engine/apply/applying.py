@@ -22,6 +22,7 @@ from delaylog.broker.engine.apply.topic_frames import (
 )
 from delaylog.broker.engine.apply.transaction_frames import apply_transaction
 from delaylog.broker.engine.apply.whole_frames import whole
+from delaylog.broker.engine.hold import apply_held
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.archive import apply_archive
 from delaylog.broker.keyspace.applying import apply_effects
@@ -93,6 +94,8 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
             apply_frame(state, inner)
     elif kind is FrameKind.TARGET:
         apply_target(state, msgpack.unpackb(payload), header.leader_time_ms)
+    elif kind is FrameKind.HELD:
+        apply_held(state, msgpack.unpackb(payload), frame.end, header.leader_time_ms)
     state.tick = Tick(header.tick_second, header.tick_local_index, header.tick_position)
     state.position, state.leader_time_ms = frame.end, header.leader_time_ms
 

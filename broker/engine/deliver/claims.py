@@ -64,7 +64,10 @@ def begin_claim(
     *,
     lease_ms: int,
 ) -> Claim:
-    """The claim of this name, begun if there is none. Raises GoneError if it has ended."""
+    """The claim of this name, begun if there is none. Raises GoneError if it has ended, and
+    HeldError.
+    """
+    state.holding.check()
     count_max, now_ms, only = asked.count_max, asked.now_ms, asked.only
     expire_claims(state, now_ms)
     claim = state.claims.find(topic.number, group.number, name)
@@ -168,7 +171,8 @@ def check_open(claim: Claim, now_ms: int) -> None:
 
 
 def claim_rows(state: EngineState, claim: Claim, start: int, stop: int) -> ClaimRows:
-    """Messages [start, stop) of a claim; repeated reads give the same ones."""
+    """Messages [start, stop) of a claim; repeated reads give the same ones. Raises HeldError."""
+    state.holding.check()
     refs, attempts, leases = claim.part(start, stop)
     if len(refs) and not every(state.hours.known(refs)):
         raise GoneError("messages of this claim were settled one by one, and have gone", state=OPEN)

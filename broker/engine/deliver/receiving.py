@@ -30,8 +30,10 @@ def receive(
     """Messages for a request under a new lease, or None.
 
     If several consumers share the request, each has its own lease. Messages for a claim come
-    without records, which are read with the claim's rows later.
+    without records, which are read with the claim's rows later. Raises HeldError while the broker
+    is held.
     """
+    state.holding.check()
     now_ms = asked.now_ms
     topic.used_ms = group.used_ms = now_ms
     group.delivered_rate.look(now_ms, group.counts.delivered)

@@ -13,7 +13,7 @@ def bounded_by(state: EngineState, topic: Topic, group: Group, now_ms: int) -> s
     """The cause that keeps ready messages of a group waiting now; None = none is ready,
     or a consumer is about to get them.
 
-    One of paused, key, rate_limit, leased_max, push_target, filtered_out, no_consumers and
+    One of held, paused, key, rate_limit, leased_max, push_target, filtered_out, no_consumers and
     slow_consumers. A follower has no ready queues, so there it is None.
     """
     place = topic.number, group.number
@@ -21,6 +21,8 @@ def bounded_by(state: EngineState, topic: Topic, group: Group, now_ms: int) -> s
     leased = state.leases.leased(*place)
     if group.counts.living <= leased or not group.ready_count:
         return None
+    if state.holding.now is not None:
+        return "held"
     if topic.paused:
         return "paused"
     if leased >= state.limits.leased_max:

@@ -20,6 +20,8 @@ GroupKey: TypeAlias = tuple[str, str, str]
 """Namespace, topic and group, by name: a consumer may ask before they exist."""
 WHOLE: Final = ""
 """Stands for the group in the key of spans that hold for all groups of a topic, later ones too."""
+EVERYWHERE: Final = ("", "", WHOLE)
+"""The key of lasting spans that hold for all topics."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -28,6 +30,7 @@ CAUSES: Final = (
     "take_over",
     "catching_up",
     "stall",
+    "held",
     "paused",
     "key",
     "rate_limit",
@@ -44,10 +47,11 @@ CAUSES: Final = (
 commits and loads are of the whole node: what holds for the group itself comes before them.
 """
 UNKNOWN: Final = "unknown"
-STORED: Final = ("paused", "push_target")
+STORED: Final = ("held", "paused", "push_target")
 """Lasting causes that are parts of the state: a restart or another leader does not end them."""
 LASTING: Final = (*STORED, "leased_max")
-"""Causes that are noted when they begin and when they end. A pause is of a whole topic."""
+"""Causes that are noted when they begin and when they end. A pause is of a whole topic, a
+hold of the whole broker."""
 SPAN_MIN_MS: Final = 20
 """Shorter spans are not kept."""
 IDLE_MIN_MS: Final = 1_000
@@ -274,8 +278,11 @@ class Timeline:
         """All spans of the node, of a topic and of a group; the end of lasting ones is None."""
         namespace, topic, _ = key
         whole = (namespace, topic, WHOLE)
-        out = [*self._node, *self._groups.get(whole, ()), *self._groups.get(key, ())]
-        for owner, cause in ((whole, "paused"), (key, "leased_max"), (key, "push_target")):
+        out = [*self._node]
+        for owner in (EVERYWHERE, whole, key):
+            out += self._groups.get(owner, ())
+        lasting = ((EVERYWHERE, "held"), (whole, "paused"), (key, "leased_max"))
+        for owner, cause in (*lasting, (key, "push_target")):
             from_ms = self._lasting.get((owner, cause))
             if from_ms is not None:
                 out.append(Span(from_ms, None, cause))

@@ -65,10 +65,15 @@ class ScheduleRunner:
         """What the host has yet to log; it removes them."""
 
     def start(self, now_ms: int) -> None:
-        """Lead from now on: the outage that may have been ends here."""
+        """Fire from now on: the outage that may have been ends here. A held broker fires nothing
+        until it is released, which is another start.
+        """
         table = self._state.schedules
+        self._due, self._recomputing = DueByTopic(), None
+        if self._state.holding.now is not None:
+            table.follow()
+            return
         table.lead()
-        self._due = DueByTopic()
         self._outage_ms = now_ms
         newer = self._zones.version > table.zones
         again = newer or (table.mixed and self._zones.version == table.zones)

@@ -42,6 +42,15 @@ class _Template(NamedTuple):
     headers: dict[str, str]
 
 
+def is_firing(id_: str, headers: Mapping[str, str]) -> bool:
+    """Whether a message with this id and these headers is the one firing of an instant: a backfill
+    sends further messages for it.
+    """
+    schedule, due, n = (headers.get(name) for name in NAMES)
+    whole = None not in (schedule, due, n)
+    return whole and n != "0" and id_ == f"{schedule}@{due}"
+
+
 def pack_message(body: bytes, fields: Mapping[str, Any], name: str) -> bytes:
     """A message as a schedule stores it. Raises MemberError that names the field."""
     packed = bytes(msgpack.packb({"body": body, "fields": dict(fields)}))

@@ -46,6 +46,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "epochs": list(state.epochs),
         "members": state.members,
         "level": state.level,
+        "held": state.holding.saved(),
         "id_key": state.id_key,
         **_NUMBERS.pack(state),
         "hour_floor_top": max(state.hour_floor_top, state.hour_floor),
@@ -137,6 +138,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.members = saved.get("members", b"")
     state.epoch = state.epochs[-1][0] if state.epochs else 0
     state.level = saved.get("level", FIRST_LEVEL)
+    if "held" in saved:
+        state.holding.restore(saved["held"])
     state.use_id_key(saved.get("id_key", b""))
     _NUMBERS.fill(state, saved)
     state.tick = Tick(*saved["tick"])

@@ -123,6 +123,7 @@ class Metrics(Collector):
         state, now_ms = node.engine.state, node.clock.now_ms()
         transactions = state.transactions
         values = {
+            "held": int(state.holding.now is not None),
             "topics": len(state.by_number),
             "schedules": len(state.schedules),
             "jobs_running": len(state.jobs.running()),

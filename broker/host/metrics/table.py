@@ -48,6 +48,7 @@ _MESSAGES: Final = (
         "all groups without series of their own the oldest, except in paused topics.",
         *GROUP,
     ),
+    _gauge("held", "1 while the broker is held: it delivers, pushes and fires nothing."),
     _gauge("topic_paused", "1 for each topic that is paused.", *TOPIC),
     _gauge("living_messages", "Messages that have not ended.", *GROUP),
     _gauge("ready_messages", "Messages that may be handed out now.", *GROUP),

@@ -205,7 +205,7 @@ class Executor(SharedState):
         return done
 
     def _takes_writes(self) -> bool:
-        return self.may_write() is None and self.may_grow() is None
+        return self.may_write() is None and self.may_grow() is None and not self.held()
 
     def execute(self, session: Session, argv: Args) -> Reply:
         """Run one command; errors are replies too."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from delaylog.broker.keyspace.access.acl_log import AclLog, Entry
 from delaylog.broker.keyspace.command import Args, Command
-from delaylog.broker.keyspace.errors import SCRIPTS_OFF, CommandError
+from delaylog.broker.keyspace.errors import HELD, SCRIPTS_OFF, CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.pubsub import PubSub
@@ -51,6 +51,8 @@ class SharedState:
         """Returns the error for a command that needs this number of bytes more, or None."""
         self.may_write: Callable[[], ErrorReply | None] = lambda: None
         """Returns the error for writes on a node that does not take them now, or None."""
+        self.held: Callable[[], bool] = lambda: False
+        """Whether the broker is held, so that no key may change."""
         self.out_of_touch = False
         """The data of this node may be stale: only commands that need no data run."""
         self.on_bug: Callable[[Command, Exception], None] | None = None
@@ -116,6 +118,8 @@ class SharedState:
     def refusal_of(self, command: Command) -> ErrorReply | None:
         """Return the error for a command that writes, or None if it may run."""
         refusal = self.may_write()
+        if refusal is None and command.held_back and self.held():
+            return ErrorReply(HELD)
         return self.may_grow() if refusal is None and command.grows else refusal
 
     def answer_bug(

@@ -55,6 +55,13 @@ class Waits:
             session.deliver(blocked.timeout_reply)
         return self._deadlines.head_ms()
 
+    def end_held(self, reply: Reply) -> None:
+        """End the waits of commands that a hold refuses, with this reply."""
+        for session in list(self.sessions.values()):
+            if session.blocked is not None and session.blocked.command.held_back:
+                self.end(session)
+                session.deliver(reply)
+
     def end_all(self) -> None:
         """End all waits without a reply, and close the connections of their clients.
 

@@ -98,6 +98,7 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
         raise misplaced(b"RECEIPTS receipt ...")
     call = ReceiveCall(**options, address=host_in(run.session.address))
     permit(run, "receive", key, call.group)
+    host.node.engine.state.holding.check()
     by_lease = None if done is None else permit_settle(run, host, key, _by_lease(done))
     owed = host.flush() or host.owes(run.session)
     write = partial(_written, meta=meta, resp=run.session.resp)

@@ -59,6 +59,7 @@ function Inside({ session, onLeft }) {
     last.current = found.now_ms;
     return found;
   }, [follows]);
+  const hold = useLive((signal) => get("/v1/hold", {}, signal), [follows]);
   const place = useMemo(() => {
     // Before the page makes its first calls.
     forgetCalls();
@@ -92,6 +93,8 @@ function Inside({ session, onLeft }) {
         ${session.hasCookie && html`<button type="button" onClick=${async () => { await logOut(); onLeft(); }}>Log out</button>`}</div></header>
     ${follows && html`<p class="banner" role="note">This node, ${cluster.data.name}, follows: it shows what it has applied, and changes nothing.
       ${cluster.data.leader && html` <a href=${`${cluster.data.leader.http}/ui/${location.hash}`}>Open the dashboard of the leader, ${cluster.data.leader.name}</a>`}</p>`}
+    ${hold.data?.held && html`<p class="banner bad" role="note">This broker is held${hold.data.note && ` (${hold.data.note})`}: it delivers, pushes and fires nothing.
+      ${" "}<code>delaylog resume</code> releases ${hold.data.due} due messages and ${hold.data.firings} firings.</p>`}
     ${clock.error?.status === 0 && html`<p class="banner bad" role="alert">The broker does not answer. What is shown may be old.</p>`}
     <main id="main" ref=${main}><${Page} key=${path} place=${place} query=${query} /></main>
     <div class="toast" role="status" aria-live="polite">${said}</div>

@@ -311,6 +311,12 @@ def _of_node() -> dict[str, Schema]:
         **each(COUNT, "released_through_ms", "archivable_through_ms", "hours"),
         "oldest_ms": INT_OR_NULL,
     }
+    hold = {
+        **each(FLAG, "held", "partial"),
+        "since_ms": INT_OR_NULL,
+        "note": TEXT_OR_NULL,
+        **each(COUNT, "due", "pushes", "firings"),
+    }
     problem = object_of(**each(TEXT, "type", "title", "code", "detail"), status=INT)
     return {
         "Health": object_of(status=TEXT),
@@ -333,6 +339,8 @@ def _of_node() -> dict[str, Schema]:
         "Overview": OVERVIEW,
         "Clock": object_of(**clock),
         "AcceptedClock": object_of(accepted_ms={"type": "integer", "maximum": 0}, **clock),
+        "Hold": object_of(**hold),
+        "ChangedHold": object_of(result=_REPEATED, **hold),
         "Reloaded": object_of(reloaded=list_of(TEXT)),
         "Archive": object_of(**archive),
         "ReleasedArchive": object_of(result=_REPEATED, **archive),

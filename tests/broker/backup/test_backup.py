@@ -158,7 +158,7 @@ def assert_restores(
     assert verify(place).damage == []
     # The log may end between the frames of one turn, with leases that end in this millisecond.
     now_ms, before = life.seen[max(at for at in life.seen if at <= manifest.end_position)]
-    host = host_class(place, now_ms=now_ms - 1)
+    host = host_class(place, now_ms=now_ms - 1, hold=False)
     try:
         assert held(host, life.ids) == before
         # It lives on: what is there comes, once each, and new messages get ids of their own.
@@ -454,7 +454,7 @@ def test_ids_given_out_after_the_backup_name_nothing(
     host.send(1)
     (leased,) = host.receive()
     restore(tmp_path / "b", tmp_path / "r")
-    other = host_class(tmp_path / "r", now_ms=host.now_ms)
+    other = host_class(tmp_path / "r", now_ms=host.now_ms, hold=False)
     try:
         mine = other.ids_of(other.send(5, delay=HOUR))
         other.send(1)

@@ -203,7 +203,7 @@ def test_backups_under_load(start_broker: Callable[..., Any], tmp_path: Path) ->
         data_dir = str(folder / "data")
         route = Route(ReadOnlyFileSystem(), str(backup), OsFileSystem(), data_dir)
         restore_backup(route, now_ms=0, random=random.Random(1))
-        other = start_broker(folder=folder)
+        other = start_broker("--release-hold", folder=folder)
         living = count_living(other)
         got = drain(other)
         other.end_well()

@@ -153,3 +153,27 @@ def test_push_targets(broker: Any, topic: str, run: Any) -> None:
     run("target", "drop", topic, "default")
     hint = f"`delaylog target set {topic} default --to URL` makes one"
     assert hint in run("target", "show", topic, "default").stderr
+
+
+def test_hold_and_resume(broker: Any, topic: str, run: Any) -> None:
+    """Without a topic `resume` releases the broker, and says before and after what that does."""
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
+    assert run("resume").stdout == "the broker is not held\n"
+    assert "held since" in run("hold", "--note", "a drill").stdout
+    try:
+        dry = run("resume", "--dry-run").stdout
+        assert dry.startswith("held since ")
+        assert "(a drill): " in dry
+        refused = run("receive", topic)
+        assert refused.returncode == 1
+        assert "delaylog resume" in refused.stderr
+        wrong = run("resume", topic, "--dry-run")
+        assert (wrong.returncode, "leave out the topic" in wrong.stderr) == (2, True)
+        assert run("resume", topic).stdout == f"{topic} resumed\n"
+        (shown,) = rows(run("resume", "--dry-run", "--json"))
+        assert (shown["held"], shown["note"]) == (True, "a drill")
+        assert shown["due"] >= 1
+    finally:
+        (released,) = rows(run("resume", "--json"))
+    assert (released["held"], released["result"]) == (False, "done")
+    assert released["due"] == shown["due"]

@@ -8,17 +8,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 import delaylog
+from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.manifest import MANIFEST
+from delaylog.broker.backup.restoring import restore_backup
+from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.embedded import ConfigError, ManualClock
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.testing.live_broker import LiveBroker
-from delaylog.client import NewMessage, TooLarge
+from delaylog.client import Held, NewMessage, TooLarge
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.os_file_system import OsFileSystem
 
 SOURCE = str(Path(delaylog.__file__).parents[1])
 
@@ -114,6 +119,40 @@ def test_a_start_that_fails_leaves_nothing_behind(
     broker = open_embedded(tmp_path / "f", clock=clock)
     broker.send("t", "one")
     assert [message.text for message in broker.receive("t", wait_ms=5_000)] == ["one"]
+
+
+def test_a_restored_folder_is_held(open_embedded: Any, tmp_path: Path) -> None:
+    """Also for schedules; what waited for the release comes with it."""
+    clock = ManualClock()
+    with open_embedded(tmp_path / "f", clock=clock) as broker:
+        broker.send("t", "one")
+        broker.broker().put_schedule("t", "s", "tick", interval_ms=3_600_000, catch_up="latest")
+    files = OsFileSystem()
+    backup, copy = str(tmp_path / "b"), str(tmp_path / "c")
+    take_backup(Route(files, str(tmp_path / "f"), files, backup), version="1", now_ms=clock.now_ms)
+    restore_backup(Route(files, backup, files, copy), now_ms=1, random=Random(1))
+    with open_embedded(copy, clock=ManualClock(clock.now_ms())) as broker:
+        with pytest.raises(Held, match="resume"):
+            broker.receive("t", wait_ms=5_000)
+        broker.send("t", "two")
+        broker.clock.advance(ms=10 * 3_600_000)
+        shown = broker.broker().held()
+        assert (shown["due"], shown["firings"]) == (3, 1)
+        assert broker.broker().release_hold()["result"] == "done"
+        texts = [each.text for each in broker.receive("t", max=9)]
+        assert sorted(texts) == ["one", "tick", "tick", "two"]
+        broker.broker().hold("again")
+    with open_embedded(copy, clock=ManualClock(0), release_hold=True) as broker:
+        assert not broker.broker().held()["held"]
+
+
+def test_a_receive_that_waits_ends_when_a_hold_begins(open_embedded: Any, tmp_path: Path) -> None:
+    with open_embedded(tmp_path / "f") as broker:
+        timer = threading.Timer(0.2, broker.broker().hold)
+        timer.start()
+        with pytest.raises(Held):
+            broker.receive("t", wait_ms=20_000)
+        timer.join()
 
 
 def test_a_backup_is_not_opened(open_embedded: Any, tmp_path: Path) -> None:

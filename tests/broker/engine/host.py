@@ -97,6 +97,8 @@ class Host:
     """A `FakeDisk` can also lose its power."""
     make_snapshot: Any = None
     archive_hold: bool = False
+    hold: bool | None = None
+    """Of each start; see `Setup`."""
     seed: int = 7
     engine: Engine = field(init=False)
 
@@ -112,6 +114,7 @@ class Host:
                 random=Random(self.seed),
                 limits=self.limits,
                 make_snapshot=self.make_snapshot,
+                hold=self.hold,
                 archive_hold=self.archive_hold,
             ),
             now_ms=self.now_ms,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from delaylog.broker.push.requests import (
     HEADER_PREFIX,
     PushedMessage,
+    event_id,
     make_request,
     rfc3339,
 )
@@ -147,3 +148,31 @@ def test_bytes_survive_structured_mode() -> None:
 def test_a_time_that_no_calendar_has() -> None:
     assert rfc3339(2**60) == "9999-12-31T23:59:59.999Z"
     assert rfc3339(0) == "1970-01-01T00:00:00.000Z"
+
+
+FIRING = {"schedule": "tick", "due": "1790000000000", "n": "7"}
+
+
+@pytest.mark.parametrize(
+    ("own_id", "headers", "firing"),
+    [
+        ("tick@1790000000000", FIRING, True),
+        ("tick@1790000000000", FIRING | {"n": "8", "x": "y"}, True),
+        # A backfill sends a further message for the instant.
+        ("tick@1790000000000", FIRING | {"n": "0"}, False),
+        ("tick@1790000000001", FIRING, False),
+        ("other@1790000000000", FIRING, False),
+        ("", FIRING, False),
+        ("tick@1790000000000", {}, False),
+        ("order@1790000000000", {"schedule": "tick"}, False),
+        ("None@None", {"schedule": "None", "n": "1"}, False),
+    ],
+)
+def test_only_a_firing_has_an_id_of_its_instant(
+    own_id: str, headers: dict[str, str], firing: bool
+) -> None:
+    """Copies of a broker give different refs to one instant; everything else keeps its ref."""
+    ids = {event_id(ref, own_id, headers, SOURCE) for ref in ("~1", "~2")}
+    assert len(ids) == (1 if firing else 2)
+    assert event_id("~1", own_id, headers, "/topics/others") not in ids - {"~1"}
+    assert all(re.fullmatch(r"firing_[0-9a-f]{32}|~[12]", each) for each in ids)

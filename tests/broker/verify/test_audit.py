@@ -36,6 +36,7 @@ from delaylog.broker.verify.audit import verify_audit
 from delaylog.broker.verify.folder import verify_folder
 from delaylog.broker.verify.report import Report
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.files.whole_files import write_file
 from tests.broker.host.audit.audit_world import (
     DAY_MS,
     ID,
@@ -316,3 +317,12 @@ def decode(raw: bytes) -> tuple[AuditLine, str]:
 
 def chain_of(raw: bytes) -> str:
     return decode(raw)[1]
+
+
+@pytest.mark.parametrize(("name", "noted"), [("backup.json", False), ("lock", True)])
+def test_a_backup_needs_no_audit_log(name: str, noted: bool) -> None:
+    disk = FakeDisk()
+    disk.mkdir("data")
+    write_file(disk, f"data/{name}", [b"{}"])
+    report = verified(disk, [AuditHead(2, "b1" * 16, 5, "a" * 64)])
+    assert (report.damage, len(report.notes)) == ([], int(noted))

@@ -7,7 +7,7 @@ import { Tag, Time } from "./values.js";
 
 const WORDS = {
   down: "the broker did not run", take_over: "another node took over", catching_up: "a start replayed the log",
-  stall: "the process stood still",
+  stall: "the process stood still", held: "the broker was held",
   paused: "the topic is paused", key: "its key is locked by another message", rate_limit: "the topic's rate limit",
   leased_max: "the limit of messages under lease",
   push_target: "the push target fails or is disabled",

@@ -47,6 +47,7 @@ def histogram(name: str, bound: float) -> str:
 FAULTS = {
     "unready": ("ready", "fail", examined(unready="the node is stopping")),
     "older": ("release", "warn", examined(own_release="2.0")),
+    "not released": ("held", "warn", examined("delaylog_held 1\n" + OLD % "t")),
     "held": ("clock", "fail", examined("delaylog_clock_held_seconds 3")),
     "stepped": ("clock", "warn", examined("delaylog_clock_steps_total 2")),
     "ahead": ("clock", "warn", examined(clock_ahead_ms=300.0)),

@@ -219,6 +219,10 @@ def held(answers: Answers) -> None:
     answers[1].ready["clock_held_ms"] = 1_500
 
 
+def not_released(answers: Answers) -> None:
+    answers[1].ready["status"] = "held"
+
+
 def full(answers: Answers) -> None:
     answers[2].ready["disk_full"] = True
 
@@ -257,6 +261,7 @@ F, W = Mark.FAIL, Mark.WARN
         (another_node, "members", F, "is the `http` of node 3 (gamma), and node 2 answers"),
         (another_cluster, "members", F, "different clusters: demo, other"),
         (unready, "ready", F, "node 2 (beta) is not ready: this node waits"),
+        (not_released, "ready", W, "is held: it delivers, pushes and fires nothing"),
         (no_leader, "leader", F, "no member knows a leader"),
         (one_without_a_leader, "leader", F, "node 3 (gamma) knows no leader"),
         (two_leaders, "leader", F, "node 3 (gamma) says node 3"),

@@ -234,6 +234,7 @@ def restore(field: Field) -> str | None:
             _run("restore", backup, nodes.data_dir(node))
         field.start(*field.voters, new_cluster=True)
         nodes.until(lambda: nodes.status(field.leader())["version"], "no version")
+        assert nodes.call(field.leader(), "DELETE", "/v1/hold").status == 200
     field.load.go_on()
     return f"restore the folder of {source} on {field.voters}"
 
