@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.session import Blocked, Session
 from delaylog.wheel import DelayQueue
 
