@@ -25,6 +25,7 @@ from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.schedules.firing import ScheduleRunner
+from delaylog.broker.engine.schedules.recall import recall_missed
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.state import EngineState, Files
 from delaylog.broker.engine.topics.commands import get_or_make_topic, put_topic
@@ -149,7 +150,7 @@ class Engine:
         state.log.write_pending()
         state.log.sync()
         self.dispatcher.start(now_ms, done_second=newest.tick.second if newest else 0)
-        self.schedules.start(now_ms)
+        self._end_outage(told_ms, now_ms)
         self.write_tick(now_ms)
 
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
@@ -203,7 +204,8 @@ class Engine:
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.leader_time_ms)
         # EPOCH_BEGIN has the time of the election: the leader before it was gone by then.
-        state.timeline.begin("take_over", max(told_ms, state.before_epoch_ms), now_ms)
+        down_ms = max(told_ms, state.before_epoch_ms)
+        state.timeline.begin("take_over", down_ms, now_ms)
         state.forget_ready()
         state.marks.newly_ready.clear()
         state.wheel = TimingWheel(now_ms)
@@ -211,7 +213,12 @@ class Engine:
         state.keyspace.begin_expiring()
         self.dispatcher = Dispatcher(state)
         self.dispatcher.start(now_ms)
+        self._end_outage(down_ms, now_ms)
+
+    def _end_outage(self, down_ms: int, now_ms: int) -> None:
+        """Nobody led from `down_ms` on: what schedules had sent ahead is judged as missed."""
         self.schedules.start(now_ms)
+        recall_missed(self.state, down_ms, now_ms)
 
     def raise_level(self, level: int, now_ms: int) -> bool:
         """Raise the log's feature level. Every node of the cluster must know that level."""
@@ -283,6 +290,7 @@ class Engine:
         """The clock jumped ahead by `jump_ms`; leases and producers keep their remaining time."""
         jump_ahead(self.state, jump_ms, now_ms)
         self.schedules.clock_stepped(now_ms)
+        recall_missed(self.state, now_ms - jump_ms, now_ms)
 
     def set_back(self, step_ms: int, now_ms: int) -> None:
         """The clock was set back by `step_ms` (negative) to `now_ms`."""

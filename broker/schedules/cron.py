@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from calendar import monthrange
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -80,6 +80,28 @@ class Cron:
                 return time(wall.hour, minutes[minute], seconds[0])
             hour += 1
         return time(hours[hour], minutes[0], seconds[0]) if hour < len(hours) else None
+
+    def count(self, after: datetime, upto: datetime) -> int:
+        """The number of times after one and up to another, which is at most a day later."""
+        days = {after.date(), upto.date()}
+        whole = sum(self.times_a_day for day in days if self._has_day(day))
+        before = self._times_upto(after.time()) if self._has_day(after.date()) else 0
+        behind = self.times_a_day - self._times_upto(upto.time())
+        return whole - before - (behind if self._has_day(upto.date()) else 0)
+
+    def _has_day(self, day: date) -> bool:
+        return day.month in self._parsed.months and self._parsed.match_day(day)
+
+    def _times_upto(self, at: time) -> int:
+        """How many times of a day are not after one."""
+        hours, minutes, seconds = self._hours, self._minutes, self._seconds
+        hour, minute = bisect_left(hours, at.hour), bisect_left(minutes, at.minute)
+        count = hour * len(minutes) * len(seconds)
+        if hour < len(hours) and hours[hour] == at.hour:
+            count += minute * len(seconds)
+            if minute < len(minutes) and minutes[minute] == at.minute:
+                count += bisect_right(seconds, at.second)
+        return count
 
     def explain(self) -> str:
         """The expression in English."""

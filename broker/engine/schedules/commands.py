@@ -27,6 +27,7 @@ from delaylog.broker.engine.schedules.recall import plan_recall, recall_ahead
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.schedules.catch_up import check_window
+from delaylog.broker.schedules.ical_text import members_of_text, said_by
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
@@ -124,8 +125,10 @@ def anchored(
     """The members with a `start_ms`, which an interval or a rule counts from.
 
     By default it is the time of the first put. A rule begins at the midnight of that day instead,
-    so that it fires at full minutes unless it names others.
+    so that it fires at full minutes unless it names others. Lines of iCalendar around a rule say it
+    themselves.
     """
+    members = members_of_text(members, zones)
     forms = [form for form in FORMS if members.get(form) is not None]
     if forms == ["interval_ms"]:
         _check_elapsed(members)
@@ -172,8 +175,14 @@ def patch_schedule(
             continue
         members |= {other: None for other in FORMS if other != form and other not in changes}
         past = (one.spec.timing.start_ms or 0) <= now_ms
-        if getattr(one.spec.timing, form) is None and "start_ms" not in changes and past:
+        another = getattr(one.spec.timing, form) is None
+        if another and "start_ms" not in changes and past:
             members["start_ms"] = None
+        if another and "gap" not in changes and one.spec.timing.gap != "skip":
+            # Each form has its own default.
+            members["gap"] = None
+    if isinstance(changes.get("rrule"), str):
+        members |= {name: None for name in said_by(changes["rrule"]) if name not in changes}
     if members.get("interval_ms") is not None:
         members |= {name: None for name in _LOCAL if name not in changes}
     members = anchored(members, now_ms, zones)
@@ -197,7 +206,8 @@ def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) ->
     state.need_level(SCHEDULES, "schedules")
     NOTE.check(note)
     note = note or one.note or ""
-    progress = replace(one.progress, buffered_ms=0)
+    progress = one.progress.copy()
+    progress.give_up_buffered()
     changed = Schedule(one.number, one.topic, one.name, one.spec, note).at(progress)
     return _put(state, changed, now_ms)
 
@@ -331,7 +341,7 @@ def _changed(
                 f"{form} never fires from now on: change it, or end_ms or count", field=form
             )
     if spec.rules.overlap != "buffer_one":
-        progress.buffered_ms = 0
+        progress.give_up_buffered()
     return one.at(progress)
 
 

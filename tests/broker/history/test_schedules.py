@@ -21,7 +21,7 @@ from delaylog.broker.history import (
     read_items,
 )
 from delaylog.broker.history.schedule_spans import AHEAD_MS
-from delaylog.broker.history.schedules import GRACE_MS, UnknownTiming
+from delaylog.broker.history.schedules import UnknownTiming
 from delaylog.broker.schedules import catch_up, instants_of
 
 SECOND = 1_000
@@ -329,6 +329,5 @@ def test_wrong_lines_are_refused() -> None:
         checker.finish()
 
 
-def test_an_outage_is_what_the_broker_calls_one() -> None:
-    assert GRACE_MS == catch_up.GRACE_MS
+def test_an_instant_is_sent_ahead_as_the_broker_does() -> None:
     assert AHEAD_MS == schedule.AHEAD_MS
