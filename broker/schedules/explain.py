@@ -18,8 +18,13 @@ _MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _PERIODS: Final = {
-    **{"SECONDLY": "second", "MINUTELY": "minute", "HOURLY": "hour"},
-    **{"DAILY": "day", "WEEKLY": "week", "MONTHLY": "month", "YEARLY": "year"},
+    "SECONDLY": "second",
+    "MINUTELY": "minute",
+    "HOURLY": "hour",
+    "DAILY": "day",
+    "WEEKLY": "week",
+    "MONTHLY": "month",
+    "YEARLY": "year",
 }
 _UNITS: Final = (
     (86_400_000, "day"),

@@ -106,7 +106,11 @@ def _on_the_clock(timing: Timing, clock: WallClock, after_s: int, *, bounded: bo
     found = clock.next_instant(walls, after_s, gap=gap, fold=fold)
     if found is not None and timing.rrule is not None:
         rule = parsed_rrule(timing.rrule)
-        while found is not None and rule.excluded and Stamp(EPOCH + found * SECOND, utc=True) in rule.excluded:
+        while (
+            found is not None
+            and rule.excluded
+            and Stamp(EPOCH + found * SECOND, utc=True) in rule.excluded
+        ):
             found = clock.next_instant(walls, found, gap=gap, fold=fold)
         if found is not None and rule.last_s is not None and found > rule.last_s:
             return None

@@ -70,7 +70,7 @@ def check_timing(members: Mapping[str, Any], zones: Zones = PACKAGED) -> Timing:
         what = zones.what_is_no_zone(timing.zone)
         raise MemberError(f"zone {what}", field="zone", what=what)
     if timing.cron is not None:
-        check_cron(timing.cron)
+        check_cron(timing.cron, timing.zone, zones)
         parsed_cron(timing.cron)
     elif timing.start_ms is None:
         what = f"is missing: {forms[0]} is counted from it"
@@ -85,4 +85,3 @@ def check_timing(members: Mapping[str, Any], zones: Zones = PACKAGED) -> Timing:
             what = f"must be after start_ms {timing.start_ms}, not {timing.end_ms}"
             raise MemberError(f"end_ms {what}", field="end_ms", what=what)
     return timing
-

@@ -67,7 +67,8 @@ def meant_zone(name: str, names: frozenset[str]) -> str:
 
 
 _OFFSET: Final = re.compile(
-    r"(?P<prefix>(?:etc/)?(?:gmt|utc|ut|z))? ?(?P<sign>[+\u2212-])(?P<h>[0-9]{1,2})(?::?(?P<m>[0-9]{2}))?",
+    r"(?P<prefix>(?:etc/)?(?:gmt|utc|ut|z))? ?(?P<sign>[+-])(?P<h>[0-9]{1,2})"
+    r"(?::?(?P<m>[0-9]{2}))?",
     re.IGNORECASE | re.ASCII,
 )
 _ABBREVIATION: Final = re.compile(r"[A-Z]{2,5}")

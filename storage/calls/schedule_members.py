@@ -16,6 +16,8 @@ GAPS: Final = ("next", "shift", "skip")
 FOLDS: Final = ("first", "second", "both")
 CATCH_UPS: Final = ("none", "latest", "all")
 OVERLAPS: Final = ("allow", "skip", "buffer_one", "replace")
+DIALECTS: Final = ("aws", "quartz", "spring", "croniter", "vixie", "systemd", "ics")
+"""Forms of other schedulers that `from` names."""
 INSTANT_MS_MAX: Final = 221_845_392_000_000
 """Year 9000: no schedule fires from there on. Python's dates end with the year 9999."""
 PERIOD_MS_MAX: Final = 366 * 86_400_000
@@ -57,15 +59,15 @@ TIMING_MEMBERS: Final = (
     Int("interval_ms", "Elapsed time between instants, from start_ms.", 1, PERIOD_MS_MAX),
     Text(
         "rrule",
-        "A recurrence rule (RFC 5545), from start_ms; local time. It may have its lines DTSTART and "
+        "A recurrence rule (RFC 5545), from start_ms; local time. It may have lines DTSTART and "
         "EXDATE.",
         RRULE_BYTES_MAX,
     ),
     Text("zone", "IANA zone of cron and rrule; UTC if absent.", 64),
     Choice(
         "gap",
-        "What a time does that the clocks skip: fire right after the change (next, for cron), later "
-        "by the skipped time (shift, for rules), or not (skip).",
+        "What a time does that the clocks skip: fire right after the change (next, for cron), "
+        "later by the skipped time (shift, for rules), or not (skip).",
         GAPS,
     ),
     Choice("fold", "Which pass counts for a time that the clocks repeat.", FOLDS),

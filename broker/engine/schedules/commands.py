@@ -26,7 +26,7 @@ from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpa
 from delaylog.broker.engine.schedules.recall import plan_recall, recall_ahead
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.catch_up import check_window
+from delaylog.broker.schedules.catch_up import check_window, count_instants
 from delaylog.broker.schedules.ical_text import members_of_text, said_by
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
@@ -260,15 +260,31 @@ def instant_by_hand(one: Schedule, now_ms: int, zones: Zones = PACKAGED) -> int:
     raise ConflictError(f"schedule {one.name!r} fires all the time: wait for its next firing")
 
 
+class Instants(NamedTuple):
+    """Which instants a preview has: at most `most`, from one time on to before another."""
+
+    most: int
+    from_ms: int | None = None
+    """None: those to come."""
+    until_ms: int = INSTANT_MS_MAX
+
+
 def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> list[Coming]:
     """The next instants, at most `count`, as if the schedule were not paused."""
-    return list(previewed(one, count, now_ms, zones))
+    return list(previewed(one, Instants(count), now_ms, zones))
 
 
-def previewed(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> Iterator[Coming]:
+def previewed(
+    one: Schedule, wanted: Instants, now_ms: int, zones: Zones = PACKAGED
+) -> Iterator[Coming]:
     """The same one by one: each may take milliseconds. Raises MemberError for a timing whose
     instants are too rare to be looked for.
     """
+    count, from_ms, until_ms = wanted
+    if from_ms is not None and until_ms <= from_ms:
+        raise BadRequestError(
+            f"until_ms must be after from_ms {from_ms}, not {until_ms}", field="until_ms"
+        )
     if not 1 <= count <= PREVIEW_MAX:
         raise BadRequestError(f"count must lie from 1 to {PREVIEW_MAX}, not {count}", field="count")
     timing, rules = one.spec.timing, one.spec.rules
@@ -276,8 +292,13 @@ def previewed(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -
     at = one.progress.next_ms or None
     if one.paused:
         at = next_instant(timing, max(now_ms - 1, _newest(one.progress)), zones, bounded=True)
+    if from_ms is not None:
+        coming, at = at, next_instant(timing, from_ms - 1, zones, bounded=True)
+        if timing.count is not None and coming is not None and at is not None and at > coming:
+            # Those before the range count, too.
+            left = min(count, timing.count - one.progress.n - count_instants(timing, coming, at))
     key = f"{one.topic}/{one.name}".encode()
-    while at is not None and left > 0:
+    while at is not None and at < until_ms and left > 0:
         following = next_instant(timing, at, zones, bounded=True)
         due = due_ms(key, at, following, rules.jitter_ms)
         yield Coming(at, due, local_time(timing, at, zones))

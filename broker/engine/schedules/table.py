@@ -125,7 +125,9 @@ class ScheduleTable:
 
     def sent_ahead(self, after_ms: int) -> list[int]:
         """Numbers of the schedules whose newest instants, sent ahead, are after a time."""
-        return self._columns.column(Column.NUMBER, self._columns.ahead_of(after_ms)).tolist()
+        slots = self._columns.ahead_of(after_ms)
+        found: list[int] = self._columns.column(Column.NUMBER, slots).tolist()
+        return found
 
     def soonest(self, limit: int, topics: Int64Array | None = None) -> list[int]:
         """Numbers of the schedules that fire next, in this order; those that do not fire come last.

@@ -286,7 +286,8 @@ START = "20270104T090000"
         f"DTSTART;TZID=America/Denver:{START} RRULE:FREQ=WEEKLY;BYDAY=MO",
         f"dtstart;tzid=America/Denver:{START.lower()}\r\nrrule:freq=weekly;byday=mo;\r\n",
         f"RRULE:FREQ=WEEKLY;BYDAY=MO;DTSTART={START};TZID=America/Denver",
-        f'DTSTART;TZID="/mozilla.org/20050126_1/America/Denver":{START}\nRRULE:FREQ=WEEK\n LY;BYDAY=MO',
+        f'DTSTART;TZID="/mozilla.org/20050126_1/America/Denver":{START}\n'
+        "RRULE:FREQ=WEEK\n LY;BYDAY=MO",
         f"BEGIN:VCALENDAR\nBEGIN:VTIMEZONE\nDTSTART:19700101T000000\nRRULE:FREQ=YEARLY\n"
         f"END:VTIMEZONE\nBEGIN:VEVENT\nUID:1\nSUMMARY:a: b\n"
         f"DTSTART;TZID=America/Denver:{START}\nRRULE:FREQ=WEEKLY;BYDAY=MO\nBEGIN:VALARM\n"
