@@ -115,6 +115,10 @@ class Engine:
         folder has recorded."""
         self.dispatcher = Dispatcher(self.state)
         self.schedules = ScheduleRunner(self.state)
+        self._down_ms: int | None = None
+        """When an outage began that has just ended: what schedules sent ahead of it is judged
+        first. None: that is done.
+        """
         if member is not None:
             # Before the first removal: other nodes may need log that this node does not.
             self.upkeep.drop_log = member.drop_log
@@ -150,7 +154,8 @@ class Engine:
         state.log.write_pending()
         state.log.sync()
         self.dispatcher.start(now_ms, done_second=newest.tick.second if newest else 0)
-        self._end_outage(told_ms, now_ms)
+        self.schedules.start(now_ms)
+        self._down_ms = told_ms
         self.write_tick(now_ms)
 
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
@@ -213,12 +218,8 @@ class Engine:
         state.keyspace.begin_expiring()
         self.dispatcher = Dispatcher(state)
         self.dispatcher.start(now_ms)
-        self._end_outage(down_ms, now_ms)
-
-    def _end_outage(self, down_ms: int, now_ms: int) -> None:
-        """Nobody led from `down_ms` on: what schedules had sent ahead is judged as missed."""
         self.schedules.start(now_ms)
-        recall_missed(self.state, down_ms, now_ms)
+        self._down_ms = down_ms
 
     def raise_level(self, level: int, now_ms: int) -> bool:
         """Raise the log's feature level. Every node of the cluster must know that level."""
@@ -275,6 +276,7 @@ class Engine:
             state.keyspace.next_expiry_ms(),
             state.claims.next_expiry_ms(),
             self.schedules.next_wake_ms(),
+            None if self._down_ms is None else 0,
             *state.marks.rate_limited.values(),
         )
         return min((wake for wake in wakes if wake is not None), default=None)
@@ -290,7 +292,7 @@ class Engine:
         """The clock jumped ahead by `jump_ms`; leases and producers keep their remaining time."""
         jump_ahead(self.state, jump_ms, now_ms)
         self.schedules.clock_stepped(now_ms)
-        recall_missed(self.state, now_ms - jump_ms, now_ms)
+        self._down_ms = now_ms - jump_ms
 
     def set_back(self, step_ms: int, now_ms: int) -> None:
         """The clock was set back by `step_ms` (negative) to `now_ms`."""
@@ -313,6 +315,10 @@ class Engine:
         """
         if self.state.failure is not None:
             raise self.state.failure
+        if self._down_ms is not None and self.state.may_append() and not self.state.retired:
+            # Before anything of the outage is released.
+            recall_missed(self.state, self._down_ms, now_ms)
+            self._down_ms = None
         self.schedules.run_due(now_ms)
         self.dispatcher.dispatch(now_ms)
         # A claim expires before the first of its messages returns, so it never ends in part.
