@@ -237,7 +237,7 @@ def in_options(text: str, members: Iterable[Member[Any]]) -> str:
                 text = text.replace(said, f"{flag} {value_text(name, int(number))}")
         # Other names may be ordinary words: they are members where a refusal begins with them.
         anywhere = "_" in name or name in ("cron", "rrule")
-        text = re.sub(rf"{'' if anywhere else '^'}\b{name}\b", flag, text)
+        text = re.sub(rf"{'' if anywhere else '^'}\b{name}\b(?!\()", flag, text)
     return text
 
 

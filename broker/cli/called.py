@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from delaylog.broker.cli.arguments import (
     add_broker,
     add_examples,
     add_option,
+    flag_of,
     in_options,
     minus,
     name,
@@ -26,7 +28,7 @@ from delaylog.broker.cli.connection import call, given, interruptible
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_members, print_table, say
 from delaylog.broker.cli.parser import add_action, add_actions
-from delaylog.broker.cli.values import plain_name, time_text, value_text
+from delaylog.broker.cli.values import is_time, plain_name, time_text, value_text
 from delaylog.client.errors import BadRequest
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall
@@ -55,6 +57,8 @@ class Called:
     """Help of options that differs from the documentation of their members."""
     readers: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     """Forms of options that differ from those of their members."""
+    everywhere: str = ""
+    """The call for all topics, which is made without a topic; its rows have their places."""
 
     @property
     def api(self) -> ApiCall:
@@ -116,10 +120,11 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
     "target": {
         "list": Called(
             "listTargets",
-            "list the push targets of a topic's groups",
-            ("target list reminders",),
+            "list the push targets of a topic's groups, or of all topics",
+            ("target list reminders", "target list"),
             rows="targets",
             columns=("group", "state", "url", "reason", "failing_since_ms"),
+            everywhere="listAllTargets",
         ),
         "show": Called("getTarget", "show a push target", ("target show reminders mail",)),
         "set": Called(
@@ -226,7 +231,9 @@ def declare(parser: argparse.ArgumentParser, calls: Mapping[str, Called]) -> Non
 
 def _add_call(parser: argparse.ArgumentParser, called: Called) -> None:
     for each in called.place:
-        parser.add_argument(each, type=name, metavar=each.upper(), help=f"the {each}")
+        some: dict[str, Any] = {"nargs": "?"} if called.everywhere else {}
+        help_ = f"the {each} (default: all)" if called.everywhere else f"the {each}"
+        parser.add_argument(each, type=name, metavar=each.upper(), help=help_, **some)
     add_broker(parser, topic=None, namespace="topic" in called.place)
     helps, readers = dict(called.helps), dict(called.readers)
     takes = called.api.takes
@@ -290,8 +297,11 @@ async def carry_out(called: Called, args: argparse.Namespace) -> int:
         raise UsageError("there is nothing to change: give an option; --help lists them")
     if members.get(_SECRETS):
         members[_SECRETS] = _read_secrets()
+    which, columns = called.call, called.columns
+    if called.everywhere and args.topic is None:
+        which, columns, place = called.everywhere, ("namespace", "topic", *columns), {}
     try:
-        answer = await call(args, called.call, *place.values(), nulls=nulls, **members)
+        answer = await call(args, which, *place.values(), nulls=nulls, **members)
     except BadRequest as error:
         if not args.json:
             said = in_options(error.detail, called.members)
@@ -306,7 +316,9 @@ async def carry_out(called: Called, args: argparse.Namespace) -> int:
     if called.rows:
         if "explain" in answer and not args.json:
             print(answer["explain"], file=sys.stderr)
-        print_rows(args, answer[called.rows], called.columns)
+        if answer.get("converted") and not args.json:
+            print(as_options(answer["converted"]), file=sys.stderr)
+        print_rows(args, answer[called.rows], columns)
     elif called.text is not None:
         say(args, place | answer, called.text(place | answer))
     elif args.json:
@@ -314,6 +326,19 @@ async def carry_out(called: Called, args: argparse.Namespace) -> int:
     else:
         print_members(place | answer)
     return DONE
+
+
+def as_options(members: Mapping[str, Any]) -> str:
+    """Members as options of the command line, to paste."""
+    shown = []
+    for member, value in members.items():
+        text = str(value)
+        if is_time(member):
+            text = time_text(value)
+        elif member.endswith("_ms"):
+            text = f"{value}ms"
+        shown.append(f"{flag_of(member)} {shlex.quote(text)}")
+    return " ".join(shown)
 
 
 def print_rows(

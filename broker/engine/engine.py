@@ -36,6 +36,7 @@ from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.schedules.firing import ScheduleRunner
+from delaylog.broker.engine.schedules.recall import recall_missed
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.state import EngineState, Files
 from delaylog.broker.engine.topics.commands import get_or_make_topic, put_topic
@@ -125,6 +126,10 @@ class Engine:
         folder has recorded."""
         self.dispatcher = Dispatcher(self.state)
         self.schedules = ScheduleRunner(self.state)
+        self._down_ms: int | None = None
+        """When an outage began that has just ended: what schedules sent ahead of it is judged
+        first. None: that is done.
+        """
         if member is not None:
             # Before the first removal: other nodes may need log that this node does not.
             self.upkeep.drop_log = member.drop_log
@@ -165,6 +170,7 @@ class Engine:
         self.look_after_order(now_ms)
         self.dispatcher.start(now_ms, done_second=newest.tick.second if newest else 0)
         self.schedules.start(now_ms)
+        self._down_ms = told_ms
         self.write_tick(now_ms)
 
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
@@ -218,7 +224,8 @@ class Engine:
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.leader_time_ms)
         # EPOCH_BEGIN has the time of the election: the leader before it was gone by then.
-        state.timeline.begin("take_over", max(told_ms, state.before_epoch_ms), now_ms)
+        down_ms = max(told_ms, state.before_epoch_ms)
+        state.timeline.begin("take_over", down_ms, now_ms)
         state.forget_ready()
         state.marks.newly_ready.clear()
         state.wheel = TimingWheel(now_ms)
@@ -227,6 +234,7 @@ class Engine:
         self.dispatcher = Dispatcher(state)
         self.dispatcher.start(now_ms)
         self.schedules.start(now_ms)
+        self._down_ms = down_ms
 
     def raise_level(self, level: int, now_ms: int) -> bool:
         """Raise the log's feature level. Every node of the cluster must know that level."""
@@ -320,6 +328,7 @@ class Engine:
             state.keyspace.next_expiry_ms(),
             state.claims.next_expiry_ms(),
             self.schedules.next_wake_ms(),
+            None if self._down_ms is None else 0,
             *state.marks.rate_limited.values(),
         )
         return min((wake for wake in wakes if wake is not None), default=None)
@@ -335,6 +344,7 @@ class Engine:
         """The clock jumped ahead by `jump_ms`; leases and producers keep their remaining time."""
         jump_ahead(self.state, jump_ms, now_ms)
         self.schedules.clock_stepped(now_ms)
+        self._down_ms = now_ms - jump_ms
 
     def set_back(self, step_ms: int, now_ms: int) -> None:
         """The clock was set back by `step_ms` (negative) to `now_ms`."""
@@ -357,6 +367,10 @@ class Engine:
         """
         if self.state.failure is not None:
             raise self.state.failure
+        if self._down_ms is not None and self.state.may_append() and not self.state.retired:
+            # Before anything of the outage is released.
+            recall_missed(self.state, self._down_ms, now_ms)
+            self._down_ms = None
         self.schedules.run_due(now_ms)
         self.dispatcher.dispatch(now_ms)
         # A claim expires before the first of its messages returns, so it never ends in part.

@@ -18,7 +18,6 @@ from delaylog.broker.history.sources import Latenesses
 Instants = Callable[[Mapping[str, Any]], After]
 """From the members of a timing to its instants. Raises ValueError for a wrong timing."""
 
-GRACE_MS = 60_000
 """Instants of an outage that is no longer than this, and their jitter, fire under each policy."""
 
 
@@ -217,6 +216,6 @@ def _may_be_late(span: Span, instant_ms: int, context: Context) -> bool:
             continue
         back_ms = last_ms + slack_ms + bound_ms
         window_ms = span.answer["catch_up_window_ms"] if is_all else 0
-        if instant_ms < back_ms - max(GRACE_MS + span.answer["jitter_ms"], window_ms):
+        if instant_ms < back_ms - window_ms:
             return True
     return False

@@ -5,7 +5,7 @@ imports the standard library, cronsim, tzdata and tables of `storage`. The engin
 a schedule and asks here. Start with `timing.py`, then `instants.py`, then `wall_clock.py`.
 """
 
-from delaylog.broker.schedules.catch_up import CatchUp, instants_after_outage
+from delaylog.broker.schedules.catch_up import CatchUp, first_after_outage
 from delaylog.broker.schedules.explain import explain
 from delaylog.broker.schedules.instants import (
     instants_of,
@@ -29,7 +29,7 @@ __all__ = [
     "decide_overlap",
     "due_ms",
     "explain",
-    "instants_after_outage",
+    "first_after_outage",
     "instants_of",
     "local_time",
     "next_instant",

@@ -1,42 +1,35 @@
 """Catch-up: which instants fire after an outage.
 
-An instant is late if it is more than GRACE_MS and the schedule's jitter before now. Instants that
-are not late always fire. Of the late ones `none` fires none, `latest` the newest if nothing else
-fires, and `all` each; the last two only within the window. All others are passed over.
+An instant is missed if it was due before the outage ended, and no leader has decided it. Of the
+missed instants `none` fires none, `latest` the newest, and `all` each; the last two only within the
+window. All others are passed over, and counted as skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.schedules.instants import next_instant, times_a_day
+from delaylog.broker.schedules.instants import next_instant, times_a_day, walls_between
 from delaylog.broker.schedules.timing import Timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.errors import MemberError
 
 _DAY_MS: Final = 86_400_000
-GRACE_MS: Final = 60_000
-"""A take-over or a restart takes less; that is no outage."""
 WINDOW_MS: Final = 86_400_000
 """The window where none is given: a day."""
+COUNTED_MAX: Final = 1_000
+"""Instants of a rule that are counted when an outage passes them over: some milliseconds."""
 CAUGHT_UP_MAX: Final = 100_000
 """Instants of a schedule that may fire after one outage: some minutes of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """A policy, `none`, `latest` or `all`, with its window, and the jitter of the schedule."""
+    """A policy, `none`, `latest` or `all`, with its window."""
 
     policy: str = "latest"
     window_ms: int = WINDOW_MS
-    jitter_ms: int = 0
-
-    @property
-    def grace_ms(self) -> int:
-        """How far before now an instant may be that is not late."""
-        return GRACE_MS + self.jitter_ms
 
 
 def check_window(timing: Timing, catch_up: CatchUp) -> None:
@@ -56,29 +49,49 @@ def check_window(timing: Timing, catch_up: CatchUp) -> None:
         raise MemberError(f"catch_up_window_ms {what}", field="catch_up_window_ms", what=what)
 
 
-def instants_after_outage(
-    timing: Timing, pending_ms: int, now_ms: int, catch_up: CatchUp, zones: Zones = PACKAGED
-) -> Iterator[int]:
-    """The instants from `pending_ms` to `now_ms` that fire, rising; computed as they are taken."""
-    grace_ms = reach_ms = catch_up.grace_ms
-    if catch_up.policy != "none":
-        reach_ms = max(catch_up.window_ms, grace_ms)
-    first: int | None = pending_ms
-    if pending_ms < now_ms - reach_ms:
-        first = next_instant(timing, now_ms - reach_ms - 1, zones)
-    if first is not None and catch_up.policy == "latest" and first < now_ms - grace_ms:
-        first = _newest_or_fresh(timing, first, now_ms, grace_ms, zones)
-    while first is not None and first <= now_ms:
-        yield first
-        first = next_instant(timing, first, zones)
+def first_after_outage(
+    timing: Timing, missed_ms: int, end_ms: int, catch_up: CatchUp, zones: Zones = PACKAGED
+) -> int | None:
+    """The first instant that fires of those missed, which are from `missed_ms` to before `end_ms`.
+
+    None: none of them fires.
+    """
+    if catch_up.policy == "none":
+        return None
+    first: int | None = missed_ms
+    if missed_ms < end_ms - catch_up.window_ms:
+        first = next_instant(timing, end_ms - catch_up.window_ms - 1, zones)
+    if first is None or first >= end_ms:
+        return None
+    return first if catch_up.policy == "all" else _newest(timing, first, end_ms - 1, zones)
 
 
-def _newest_or_fresh(timing: Timing, late_ms: int, now_ms: int, grace_ms: int, zones: Zones) -> int:
-    """The first instant that is not late, or the newest late one if there is none up to now."""
-    fresh = next_instant(timing, now_ms - grace_ms - 1, zones)
-    if fresh is not None and fresh <= now_ms:
-        return fresh
-    return _newest(timing, late_ms, now_ms, zones)
+def count_instants(timing: Timing, first_ms: int, until_ms: int, zones: Zones = PACKAGED) -> int:
+    """The number of instants from `first_ms`, which is one, to before `until_ms`.
+
+    A day on which the clocks do not change has as many as it has wall times, so a cron expression
+    costs a microsecond a day. Of a rule at most COUNTED_MAX are counted.
+    """
+    last_ms = min(until_ms, timing.end_ms or until_ms) - 1
+    if timing.interval_ms is not None:
+        return (last_ms - first_ms) // timing.interval_ms + 1
+    count, at = int(first_ms <= last_ms), first_ms
+    while at < last_ms and (timing.cron is not None or count < COUNTED_MAX):
+        upto_ms = min(at + _DAY_MS, last_ms)
+        walls = walls_between(timing, at, upto_ms, zones)
+        if walls is not None:
+            count, at = count + walls, upto_ms
+            continue
+        found = next_instant(timing, at, zones)
+        if found is None or found > last_ms:
+            break
+        count, at = count + 1, found
+    return count
+
+
+def newest_before(timing: Timing, known_ms: int, end_ms: int, zones: Zones = PACKAGED) -> int:
+    """The newest instant before `end_ms`; `known_ms` is an earlier one."""
+    return _newest(timing, known_ms, end_ms - 1, zones)
 
 
 def newest_instant(timing: Timing, upto_ms: int, zones: Zones = PACKAGED) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from delaylog.broker.schedules.dialects.table import readings
+from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.errors import MemberError
 
 
@@ -47,37 +49,37 @@ _FIELDS: Final = (
     _Field("month", 1, 12, _MONTHS, also=", or JAN to DEC"),
     _Field("day of week", 0, 7, _WEEKDAYS, also=" (0 and 7 are Sunday), or SUN to SAT"),
 )
-_NICKNAMES: Final = {
-    "@YEARLY": "0 0 1 1 *",
-    "@ANNUALLY": "0 0 1 1 *",
-    "@MONTHLY": "0 0 1 * *",
-    "@WEEKLY": "0 0 * * 0",
-    "@DAILY": "0 0 * * *",
-    "@MIDNIGHT": "0 0 * * *",
-    "@HOURLY": "0 * * * *",
-}
-_YEAR: Final = re.compile(r"(19|20)[0-9]{2}")
+NEAR_DAY: Final = re.compile(r"L-([1-9]|[12][0-9]|30)(W?)|([1-9]|[12][0-9]|3[01])W", re.ASCII)
+"""Days from the end of a month, and weekdays that are nearest to a day."""
 _WHOLE: Final = (
     "five are minute, hour, day of month, month and day of week; a sixth, first, is the second"
 )
 
 
-def check_cron(text: str) -> None:
-    """Raises MemberError that names `cron`. What passes, cronsim can parse."""
+def check_cron(text: str, zone: str = "UTC", zones: Zones = PACKAGED) -> None:
+    """Raises MemberError that names `cron`. What passes, cronsim or `cron.py` can parse.
+
+    The error of a line that another scheduler may have names it, and says what to write.
+    """
+    problem = _problem_of(text)
+    if problem:
+        known = readings(text, zone, zones)
+        if known and problem.startswith("it has"):
+            # Its fields are those of another dialect.
+            problem = ""
+        raise wrong(text, "; ".join(each for each in (problem, known) if each))
+
+
+def _problem_of(text: str) -> str:
     fields = text.upper().split()
-    if text.lstrip().startswith("@"):
-        written = _NICKNAMES.get(text.strip().upper())
-        hint = f"write {written!r}" if written else "write five or six fields, or use interval_ms"
-        raise wrong(text, f"nicknames are not supported: {hint}")
-    if len(fields) in (6, 7) and _YEAR.search(fields[-1]):
-        raise wrong(text, "it has no field for the year: use start_ms and end_ms")
     if len(fields) not in (5, 6):
-        raise wrong(text, f"it has {len(fields)} fields, not 5 or 6: {_WHOLE}")
+        return f"it has {len(fields)} fields, not 5 or 6: {_WHOLE}"
     for field, value in zip(_FIELDS[-len(fields) :], fields, strict=True):
         for term in value.split(","):
-            problem = _problem(field, term)
+            problem = _problem(field, term, alone=term == value)
             if problem:
-                raise wrong(text, f"{field.name} {problem}")
+                return f"{field.name} {problem}"
+    return ""
 
 
 def wrong(text: str, problem: str) -> MemberError:
@@ -86,17 +88,19 @@ def wrong(text: str, problem: str) -> MemberError:
     return MemberError(f"cron {what}", field="cron", what=what)
 
 
-def _problem(field: _Field, term: str) -> str:
-    """What is wrong with one term of a field; empty: nothing."""
+def _problem(field: _Field, term: str, *, alone: bool) -> str:
+    """What is wrong with one term of a field; empty: nothing. `alone`: it is the only one."""
     if "?" in term:
-        return "has no '?': write *"
+        return "has no '?'"
     body, slash, step = term.partition("/")
-    if slash and (problem := _step_problem(field, step)):
+    if slash and (problem := _step_problem(field, step, alone=alone and body == "*")):
         return problem
     if body == "*" or (field.name == "day of month" and body in ("L", "LW")):
         return ""
-    if "W" in body and field.name == "day of month":
-        return f"has no {body!r}: of the forms with W only LW is known, the last weekday of a month"
+    if field.name == "day of month" and ("W" in body or "L" in body):
+        if not slash and NEAR_DAY.fullmatch(body):
+            return ""
+        return f"has no {term!r}: write L, LW, L-1 to L-30, L-3W or 15W"
     if field.name == "day of week" and not slash:
         if body.endswith("L") and body[:-1].isdecimal():
             return _value_problem(field, body[:-1])
@@ -105,22 +109,23 @@ def _problem(field: _Field, term: str) -> str:
             return _value_problem(field, body) or (
                 "" if nth in ("1", "2", "3", "4", "5") else f"has #1 to #5, not #{nth}"
             )
+    if field.name == "day of week" and body == "7-0":
+        return f"{body} is Sunday alone or the whole week: write SUN or *"
     first, dash, last = body.partition("-")
     if not dash:
         return _value_problem(field, body)
     problem = _value_problem(field, first) or _value_problem(field, last)
     if not problem and _number(field, first) > _number(field, last):
-        words = field.words or (str(field.first), str(field.last))
-        return f"{body} goes backwards: write {first}-{words[-1]},{words[0]}-{last}"
+        return f"{body} goes backwards"
     return problem
 
 
-def _step_problem(field: _Field, step: str) -> str:
+def _step_problem(field: _Field, step: str, *, alone: bool) -> str:
     most = field.last - field.first
     if re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and 1 <= int(step) <= most:
         return ""
     problem = f"must have a step from 1 to {most}, not {step!r}"
-    if re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and int(step) > most and field.step_ms:
+    if alone and re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and int(step) > most and field.step_ms:
         problem += f" (steps begin again with each range; {int(step)} {field.name.split()[0]}s of "
         problem += f"elapsed time are interval_ms {int(step) * field.step_ms})"
     return problem

@@ -7,7 +7,7 @@ from typing import Final
 
 from delaylog.broker.schedules.cron import parsed_cron
 from delaylog.broker.schedules.rrule import recurrence
-from delaylog.broker.schedules.rrule_text import parsed_rrule
+from delaylog.broker.schedules.rrule_text import UNITS_S, Rule, parsed_rrule
 from delaylog.broker.schedules.timing import Timing
 from delaylog.broker.schedules.wall_clock import WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
@@ -17,7 +17,15 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_PERIODS: Final = {"DAILY": "day", "WEEKLY": "week", "MONTHLY": "month", "YEARLY": "year"}
+_PERIODS: Final = {
+    "SECONDLY": "second",
+    "MINUTELY": "minute",
+    "HOURLY": "hour",
+    "DAILY": "day",
+    "WEEKLY": "week",
+    "MONTHLY": "month",
+    "YEARLY": "year",
+}
 _UNITS: Final = (
     (86_400_000, "day"),
     (3_600_000, "hour"),
@@ -26,6 +34,7 @@ _UNITS: Final = (
     (1, "millisecond"),
 )
 _GAPS: Final = {
+    "shift": "A time that the clocks skip fires later by the time that is skipped",
     "next": "A time that the clocks skip fires right after the change",
     "skip": "A time that the clocks skip does not fire",
 }
@@ -52,6 +61,8 @@ def explain(timing: Timing, zones: Zones = PACKAGED) -> str:
     else:
         when = _cron(timing) if timing.cron is not None else _rrule(timing, zones)
         sentences = [f"{when}, {timing.zone} time."]
+        if timing.rrule is not None:
+            sentences += _bounds(parsed_rrule(timing.rrule))
         fixed = zones.zone(timing.zone).utcoffset(None) is not None
         if timing.elapsed and not fixed:
             sentences.append(_ELAPSED)
@@ -79,7 +90,8 @@ def _rrule(timing: Timing, zones: Zones) -> str:
     period = _PERIODS[rule.frequency]
     weekdays = rule.weekdays
     days, months = rule.days, rule.months
-    if not weekdays and not days and rule.frequency != "DAILY":
+    below_a_day = rule.frequency in UNITS_S
+    if not weekdays and not days and not rule.yeardays and rule.frequency in _DATED:
         if rule.frequency == "WEEKLY":
             weekdays = frozenset({(0, start.weekday())})
         else:
@@ -95,18 +107,60 @@ def _rrule(timing: Timing, zones: Zones) -> str:
             parts.append("if it is")
     if days:
         parts.append(f"on {_listed([f'the {_nth(day)} day of the month' for day in days])}")
+    if rule.yeardays:
+        parts.append(f"on {_listed([f'the {_nth(day)} day of the year' for day in rule.yeardays])}")
     if months:
         parts.append(f"in {_listed([_MONTHS[month - 1] for month in months])}")
+    if below_a_day:
+        return " ".join((*parts, *_limits(rule, start)))
     shown = "%H:%M:%S" if any(each.second for each in times) else "%H:%M"
     parts.append(f"at {_listed([each.strftime(shown) for each in times[:_SHOWN]])}")
     if len(times) > _SHOWN:
         parts.append(f"and {len(times) - _SHOWN:,} more times")
-    if rule.positions:
-        places = _listed([f"the {_nth(each)}" for each in rule.positions])
-        parts.append(f"(of these, {places} of the {period})")
-    return " ".join(parts)
+    return " ".join((*parts, *_places(rule)))
 
 
+def _limits(rule: Rule, start: datetime) -> list[str]:
+    """The parts of a rule below a day, behind its days."""
+    minutes, seconds = rule.minutes, rule.seconds
+    if rule.frequency == "HOURLY":
+        minutes = minutes or (start.minute,)
+    if rule.frequency != "SECONDLY" and (seconds or start.second):
+        seconds = seconds or (start.second,)
+    named = (("hour", rule.hours), ("minute", minutes), ("second", seconds))
+    parts = [
+        f"{'at' if name == 'second' else 'in'} {name}{'s' * (len(values) > 1)} "
+        f"{_listed([str(each) for each in values])}"
+        for name, values in named
+        if values
+    ]
+    counted = [f"counted from {start:%Y-%m-%d %H:%M:%S}"] if rule.interval > 1 else []
+    return [*parts, *_places(rule), *counted]
+
+
+def _places(rule: Rule) -> list[str]:
+    places = [f"the {_nth(each)}" for each in rule.positions]
+    return [f"(of these, {_listed(places)} of the {_PERIODS[rule.frequency]})"] if places else []
+
+
+def _bounds(rule: Rule) -> list[str]:
+    """What COUNT, UNTIL and EXDATE say."""
+    sentences = []
+    if rule.count is not None:
+        sentences.append(f"Only the first {rule.count:,} from its start.")
+    if rule.until is not None:
+        at = rule.until.at
+        shown = f"{at:%Y-%m-%d}" if rule.until.date else f"{at:%Y-%m-%d %H:%M:%S}"
+        sentences.append(f"Up to {shown}{' UTC' * rule.until.utc}, which is included.")
+    if rule.excluded:
+        first = sorted(rule.excluded)[:_SHOWN]
+        left = len(rule.excluded) - len(first)
+        more = [f"{left:,} more"] if left else []
+        sentences.append(f"Not {_listed([*(each.text for each in first), *more])}.")
+    return sentences
+
+
+_DATED: Final = ("WEEKLY", "MONTHLY", "YEARLY")
 _SHOWN: Final = 12
 
 

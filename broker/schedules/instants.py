@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, Final
 
 from delaylog.broker.schedules.cron import parsed_cron
+from delaylog.broker.schedules.ical_text import Stamp
 from delaylog.broker.schedules.rrule import recurrence
 from delaylog.broker.schedules.rrule_text import parsed_rrule
 from delaylog.broker.schedules.timing import Timing, check_timing
-from delaylog.broker.schedules.wall_clock import EPOCH, WallClock
+from delaylog.broker.schedules.wall_clock import EPOCH, SECOND, WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
 
@@ -76,6 +77,22 @@ def times_a_day(timing: Timing) -> int:
     return parsed_rrule(timing.rrule).times_a_day
 
 
+def walls_between(timing: Timing, after_ms: int, upto_ms: int, zones: Zones) -> int | None:
+    """The number of instants after one time up to another, which is at most a day later.
+
+    None if that cannot be told from wall times: the clocks change near them, or it is no cron
+    expression.
+    """
+    if timing.cron is None:
+        return None
+    clock = WallClock(zones.zone(timing.zone))
+    first, last = clock.wall(after_ms // _S), clock.wall(upto_ms // _S)
+    steady = (last - first).total_seconds() == upto_ms // _S - after_ms // _S
+    if not steady or clock.repeats(first) or clock.repeats(last):
+        return None
+    return parsed_cron(timing.cron).count(first, last)
+
+
 def wall_s(timing: Timing, instant_ms: int, zones: Zones) -> int:
     """The wall time of an instant in the timing's zone, in seconds since 1970 on that clock."""
     return int((WallClock(zones.zone(timing.zone)).wall(instant_ms // _S) - EPOCH).total_seconds())
@@ -87,6 +104,16 @@ def _on_the_clock(timing: Timing, clock: WallClock, after_s: int, *, bounded: bo
     if bounded:
         walls = partial(walls, bounded=True)
     found = clock.next_instant(walls, after_s, gap=gap, fold=fold)
+    if found is not None and timing.rrule is not None:
+        rule = parsed_rrule(timing.rrule)
+        while (
+            found is not None
+            and rule.excluded
+            and Stamp(EPOCH + found * SECOND, utc=True) in rule.excluded
+        ):
+            found = clock.next_instant(walls, found, gap=gap, fold=fold)
+        if found is not None and rule.last_s is not None and found > rule.last_s:
+            return None
     return None if found is None else found * _S
 
 

@@ -1,9 +1,8 @@
-"""Recurrence rules: a subset of the RRULE of RFC 5545, on naive wall time.
+"""Recurrence rules: the RRULE of RFC 5545 without BYWEEKNO, on naive wall time.
 
-Periods (a day, week, month or year) are counted from the start, so any of them is found without
-the ones before it. A period has dates, each date the same times of day. Not supported: frequencies
-below a day (an interval or a cron expression says them), BYYEARDAY and BYWEEKNO; COUNT and UNTIL
-are members of a schedule.
+Periods are counted from the start, so any of them is found without the ones before it. A period of
+a day, week, month or year has dates, each date the same times of day; those below a day are in
+`rrule_below_day.py`. Only COUNT needs the instances from the start on.
 """
 
 from __future__ import annotations
@@ -11,19 +10,28 @@ from __future__ import annotations
 from bisect import bisect_right
 from calendar import monthrange
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final
 
 from delaylog.broker.schedules.rarity import DAYS_MAX, too_rare
-from delaylog.broker.schedules.rrule_text import MONTHS_ALL, Rule, parsed_rrule
+from delaylog.broker.schedules.rrule_below_day import has_day, has_yearday, next_below_day
+from delaylog.broker.schedules.rrule_text import MONTHS_ALL, UNITS_S, Rule, parsed_rrule
 
 YEARS_MAX: Final = 50
 """A rule that yields nothing for so long has ended; the longest interval is below it."""
 _DAY: Final = timedelta(days=1)
 _DAYS: Final = {"DAILY": 1, "WEEKLY": 7, "MONTHLY": 31, "YEARLY": 1}
 _MONDAY: Final = date(1970, 1, 5)
+
+
+@dataclass(slots=True)
+class Counted:
+    """How far the instances of a rule with COUNT have been counted."""
+
+    last: datetime | None = None
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +41,14 @@ class Recurrence:
     rule: Rule
     start: datetime
     times: tuple[time, ...]
+    """Of each date; () below a day."""
+    counted: Counted = field(default_factory=Counted, compare=False)
 
     @classmethod
     def of(cls, rule: Rule, start: datetime) -> Recurrence:
         """The recurrence of a rule from a wall time, which has no fraction of a second."""
+        if rule.frequency in UNITS_S:
+            return cls(rule, start, ())
         hours = rule.hours or (start.hour,)
         minutes = rule.minutes or (start.minute,)
         seconds = rule.seconds or (start.second,)
@@ -44,10 +56,30 @@ class Recurrence:
         return cls(rule, start, times)
 
     def next_wall(self, wall: datetime, *, bounded: bool = False) -> datetime | None:
-        """The first time after `wall`, or None if there is none in 50 years.
+        """The first time after `wall`, or None: past the end, or there is none in 50 years.
 
         `bounded`: raises MemberError if that looks at more than DAYS_MAX days.
         """
+        rule, found = self.rule, self._next(wall, bounded=bounded)
+        while found is not None and rule.excluded and rule.leaves_out(found):
+            found = self._next(found, bounded=bounded)
+        if found is None or (rule.last_wall is not None and found > rule.last_wall):
+            return None
+        return found if rule.count is None or self._is_counted(found, rule.count) else None
+
+    def _is_counted(self, wall: datetime, count: int) -> bool:
+        """Whether this instance is one of the first `count`, those left out included."""
+        state = self.counted
+        while state.index < count and (state.last is None or state.last < wall):
+            following = self._next(state.last or self.start - timedelta(seconds=1))
+            if following is None:
+                break
+            state.last, state.index = following, state.index + 1
+        return state.last is not None and wall <= state.last
+
+    def _next(self, wall: datetime, *, bounded: bool = False) -> datetime | None:
+        if self.rule.frequency in UNITS_S:
+            return next_below_day(self.rule, self.start, wall, bounded=bounded)
         rule, start, looked_at = self.rule, self.start.date(), 0
         dates_of = _dates_of_day if rule.frequency == "DAILY" else _dates
         wall = max(wall, self.start - timedelta(seconds=1))
@@ -141,14 +173,19 @@ def _dates(rule: Rule, start: date, first: date) -> tuple[date, ...]:
     elif rule.frequency == "MONTHLY":
         days = _days_of_month(first.year, first.month)
     else:
-        months = rule.months or (MONTHS_ALL if rule.days or rule.weekdays else (start.month,))
+        every = rule.days or rule.weekdays or rule.yeardays
+        months = rule.months or (MONTHS_ALL if every else (start.month,))
         days = (day for month in months for day in _days_of_month(first.year, month))
     if rule.months:
         days = (day for day in days if day.month in rule.months)
     if rule.days:
-        days = (day for day in days if _has_day(rule, day))
+        days = (day for day in days if has_day(rule, day))
+    if rule.yeardays:
+        days = (day for day in days if has_yearday(rule, day))
     if rule.weekdays:
         days = (day for day in days if _has_weekday(rule, day))
+    elif rule.yeardays:
+        pass
     elif not rule.days and rule.frequency == "WEEKLY":
         days = (day for day in days if day.weekday() == start.weekday())
     elif not rule.days and rule.frequency in ("MONTHLY", "YEARLY"):
@@ -160,7 +197,7 @@ def _dates_of_day(rule: Rule, _: date, day: date) -> tuple[date, ...]:
     """The same of a day. A search may look at thousands, so it is not cached."""
     legal = (
         (not rule.months or day.month in rule.months)
-        and (not rule.days or _has_day(rule, day))
+        and (not rule.days or has_day(rule, day))
         and (not rule.weekdays or (0, day.weekday()) in rule.weekdays)
     )
     return (day,) if legal else ()
@@ -170,14 +207,14 @@ def _dates_of_day(rule: Rule, _: date, day: date) -> tuple[date, ...]:
 def _days_looked_at(rule: Rule) -> int:
     """How many days `_dates` looks at, about."""
     if rule.frequency == "YEARLY" and not _is_numbered(rule):
-        every = rule.days or rule.weekdays
+        every = rule.days or rule.weekdays or rule.yeardays
         return 31 * len(rule.months or (MONTHS_ALL if every else (1,)))
     return _DAYS[rule.frequency]
 
 
 def _is_numbered(rule: Rule) -> bool:
     """Whether it names weekdays of the year by number, and nothing else."""
-    plain = rule.frequency == "YEARLY" and not rule.months and not rule.days
+    plain = rule.frequency == "YEARLY" and not (rule.months or rule.days or rule.yeardays)
     return plain and bool(rule.weekdays) and all(nth for nth, _ in rule.weekdays)
 
 
@@ -191,12 +228,6 @@ def _numbered(year: int, nth: int, weekday: int) -> date:
 
 def _days_of_month(year: int, month: int) -> Iterator[date]:
     return (date(year, month, day) for day in range(1, monthrange(year, month)[1] + 1))
-
-
-def _has_day(rule: Rule, day: date) -> bool:
-    if day.day in rule.days or rule.days[0] > 0:
-        return day.day in rule.days
-    return day.day - monthrange(day.year, day.month)[1] - 1 in rule.days
 
 
 def _has_weekday(rule: Rule, day: date) -> bool:

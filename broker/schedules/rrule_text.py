@@ -1,37 +1,53 @@
-"""The text of a recurrence rule: its parts, their bounds, and which of them go together.
+"""The parts of a recurrence rule, their bounds, and which of them go together.
 
 A part that the rules of RFC 5545 forbid beside a frequency is an error here, never ignored.
+`ical_text.py` reads the lines around a rule.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from delaylog.storage.errors import MemberError
+from delaylog.broker.schedules.ical_text import ICalendar, Stamp, wrong
 
 WEEKDAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 MONTHS_ALL: Final = tuple(range(1, 13))
-INTERVALS_MAX: Final = {"DAILY": 366, "WEEKLY": 366, "MONTHLY": 366, "YEARLY": 40}
+INTERVALS_MAX: Final = {
+    "SECONDLY": 366 * 86_400,
+    "MINUTELY": 366 * 1_440,
+    "HOURLY": 366 * 24,
+    "DAILY": 366,
+    "WEEKLY": 366,
+    "MONTHLY": 366,
+    "YEARLY": 40,
+}
 """Frequencies, and the longest interval of each."""
+UNITS_S: Final = {"SECONDLY": 1, "MINUTELY": 60, "HOURLY": 3_600}
+"""Frequencies below a day, in seconds."""
+COUNT_MAX: Final = 10_000
+"""Instances of a rule that COUNT may demand: they are counted from its start, in 50 ms."""
 TIMES_MAX: Final = 1_440
 """Times a day."""
 _NUMBERS: Final = {
     "BYMONTH": range(1, 13),
     "BYMONTHDAY": range(1, 32),
+    "BYYEARDAY": range(1, 367),
     "BYHOUR": range(24),
     "BYMINUTE": range(60),
     "BYSECOND": range(60),
     "BYSETPOS": range(1, 367),
 }
-_SIGNED: Final = ("BYMONTHDAY", "BYSETPOS")
+_SIGNED: Final = ("BYMONTHDAY", "BYYEARDAY", "BYSETPOS")
+_KNOWN: Final = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_NUMBERS)
 _ELSEWHERE: Final = {
-    "COUNT": "use the member count",
-    "UNTIL": "use the member end_ms",
-    "DTSTART": "use the member start_ms",
-    "TZID": "use the member zone",
+    "BYWEEKNO": "put a schedule for each week, with BYMONTH and BYMONTHDAY",
+    "BYEASTER": "it is no part of RFC 5545: send a message for each year with deliver_at_ms",
+    "RSCALE": "rules are of the Gregorian calendar",
+    "SKIP": "rules are of the Gregorian calendar; a date that a month does not have is left out",
 }
 _WEEKDAY: Final = re.compile(r"([+-]?[0-9]{1,2})?(MO|TU|WE|TH|FR|SA|SU)")
 
@@ -53,34 +69,87 @@ class Rule:
     minutes: tuple[int, ...] = ()
     seconds: tuple[int, ...] = ()
     positions: tuple[int, ...] = ()
+    yeardays: tuple[int, ...] = ()
+    """Days of the year; negative ones count from its end."""
+    count: int | None = None
+    """Number of instances from the start on."""
+    until: Stamp | None = None
+    """The last instance is not after it."""
+    excluded: frozenset[Stamp] = frozenset()
+    """EXDATE: instances that are left out; COUNT counts them."""
 
     @property
     def times_a_day(self) -> int:
-        """Number of times of each of its days."""
-        return (len(self.hours) or 1) * (len(self.minutes) or 1) * (len(self.seconds) or 1)
+        """Number of times of each of its days; below a day, at most."""
+        minutes, seconds = len(self.minutes) or 1, len(self.seconds) or 1
+        unit_s = UNITS_S.get(self.frequency)
+        if unit_s is None:
+            return (len(self.hours) or 1) * minutes * seconds
+        each = {3_600: minutes * seconds, 60: seconds, 1: 1}[unit_s]
+        return -(-86_400 // (unit_s * self.interval)) * each
+
+    @property
+    def last_wall(self) -> datetime | None:
+        """The wall time of UNTIL, if it is one: a date is its last second."""
+        if self.until is None or self.until.utc:
+            return None
+        return self.until.at + (_LAST_SECOND if self.until.date else timedelta(0))
+
+    @property
+    def last_s(self) -> int | None:
+        """The instant of UNTIL, if it is one."""
+        return self.until.instant_s if self.until is not None and self.until.utc else None
+
+    def leaves_out(self, wall: datetime) -> bool:
+        """Whether EXDATE names the wall time, or its day."""
+        out = self.excluded
+        return Stamp(wall) in out or Stamp(day_of(wall), date=True) in out
+
+
+_LAST_SECOND: Final = timedelta(seconds=86_399)
+
+
+def day_of(wall: datetime) -> datetime:
+    """The midnight at which the day of a wall time begins."""
+    return wall.replace(hour=0, minute=0, second=0)
 
 
 @lru_cache(maxsize=4_096)
 def parsed_rrule(text: str) -> Rule:
     """The rule; equal texts share it. Raises MemberError that names `rrule`."""
-    parts = _parts(text)
+    lines = ICalendar.read(text)
+    if lines.start is not None:
+        raise wrong("DTSTART is the member start_ms here")
+    rule = _rule(dict(lines.parts))
+    return replace(rule, excluded=frozenset(lines.excluded))
+
+
+def _rule(parts: dict[str, str]) -> Rule:
     frequency = parts.pop("FREQ", None)
+    if frequency is None:
+        raise wrong("it has no FREQ: a rule is FREQ=WEEKLY;BYDAY=MO,WE, for instance")
     if frequency not in INTERVALS_MAX:
-        known = ", ".join(INTERVALS_MAX)
-        raise _wrong(
-            f"FREQ must be one of {known}, not {frequency} (below a day: interval_ms, cron)"
-        )
+        raise wrong(f"FREQ must be one of {', '.join(INTERVALS_MAX)}, not {frequency}")
     interval = _number("INTERVAL", parts.pop("INTERVAL", "1"))
     if not 1 <= interval <= INTERVALS_MAX[frequency]:
-        raise _wrong(f"INTERVAL must lie from 1 to {INTERVALS_MAX[frequency]}, not {interval}")
+        raise wrong(f"INTERVAL must lie from 1 to {INTERVALS_MAX[frequency]}, not {interval}")
     week_start = parts.pop("WKST", "MO")
     if week_start not in WEEKDAYS:
-        raise _wrong(f"WKST must be one of {', '.join(WEEKDAYS)}, not {week_start}")
+        raise wrong(f"WKST must be one of {', '.join(WEEKDAYS)}, not {week_start}")
     weekdays = _weekdays(parts.pop("BYDAY", ""))
     numbers = {name: _numbers(name, parts.pop(name, "")) for name in _NUMBERS}
+    count, until = parts.pop("COUNT", None), parts.pop("UNTIL", None)
+    if count is not None and until is not None:
+        raise wrong("COUNT and UNTIL exclude each other (RFC 5545): leave one out")
+    instances = None if count is None else _number("COUNT", count)
+    if instances is not None and not 1 <= instances <= COUNT_MAX:
+        raise wrong(
+            f"COUNT must lie from 1 to {COUNT_MAX}, not {instances}: give UNTIL, the time of the "
+            "last instance"
+        )
     for name in parts:
-        hint = _ELSEWHERE.get(name, "known are FREQ, INTERVAL, WKST, BYDAY, " + ", ".join(_NUMBERS))
-        raise _wrong(f"{name} is not supported: {hint}")
+        hint = _ELSEWHERE.get(name, f"known are {', '.join(_KNOWN)}")
+        raise wrong(f"{name} is not supported: {hint}")
     rule = Rule(
         frequency,
         interval,
@@ -92,6 +161,9 @@ def parsed_rrule(text: str) -> Rule:
         minutes=numbers["BYMINUTE"],
         seconds=numbers["BYSECOND"],
         positions=numbers["BYSETPOS"],
+        yeardays=numbers["BYYEARDAY"],
+        count=instances,
+        until=None if until is None else Stamp.read("UNTIL", until),
     )
     _check_together(rule)
     return rule
@@ -99,27 +171,20 @@ def parsed_rrule(text: str) -> Rule:
 
 def _check_together(rule: Rule) -> None:
     if rule.frequency == "WEEKLY" and rule.days:
-        raise _wrong("BYMONTHDAY does not go with FREQ=WEEKLY")
-    if rule.frequency in ("DAILY", "WEEKLY") and any(nth for nth, _ in rule.weekdays):
-        raise _wrong(f"BYDAY has no numbers with FREQ={rule.frequency}")
+        raise wrong("BYMONTHDAY does not go with FREQ=WEEKLY")
+    if rule.frequency in ("DAILY", "WEEKLY", "MONTHLY") and rule.yeardays:
+        raise wrong(f"BYYEARDAY does not go with FREQ={rule.frequency}")
+    if rule.frequency not in ("MONTHLY", "YEARLY") and any(nth for nth, _ in rule.weekdays):
+        raise wrong(f"BYDAY has no numbers with FREQ={rule.frequency}")
     nth_max = 53 if rule.frequency == "YEARLY" and not rule.months else 5
     if any(abs(nth) > nth_max for nth, _ in rule.weekdays):
-        raise _wrong(f"BYDAY has numbers up to {nth_max} here")
-    if rule.times_a_day > TIMES_MAX:
+        raise wrong(f"BYDAY has numbers up to {nth_max} here")
+    if rule.frequency not in UNITS_S and rule.times_a_day > TIMES_MAX:
         times = rule.times_a_day
-        raise _wrong(f"a day may have at most {TIMES_MAX} times, not {times}: use cron")
-
-
-def _parts(text: str) -> dict[str, str]:
-    parts: dict[str, str] = {}
-    for part in text.upper().removeprefix("RRULE:").split(";"):
-        name, equals, value = part.partition("=")
-        if not equals or not value:
-            raise _wrong(f"{part!r} is no NAME=VALUE")
-        if name in parts:
-            raise _wrong(f"{name} occurs twice")
-        parts[name] = value
-    return parts
+        raise wrong(
+            f"a day may have at most {TIMES_MAX} times, not {times}: use cron, or FREQ=SECONDLY "
+            "with parts for every limit"
+        )
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
@@ -129,13 +194,13 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     found = {_number(name, each) for each in text.split(",")}
     for number in found:
         if (abs(number) if name in _SIGNED else number) not in legal:
-            raise _wrong(f"{name} must lie from {legal[0]} to {legal[-1]}, not {number}")
+            raise wrong(f"{name} must lie from {legal[0]} to {legal[-1]}, not {number}")
     return tuple(sorted(found))
 
 
 def _number(name: str, text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,4}", text, re.ASCII):
-        raise _wrong(f"{name} must be whole numbers, not {text!r}")
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text, re.ASCII):
+        raise wrong(f"{name} must be whole numbers, not {text!r}")
     return int(text)
 
 
@@ -146,10 +211,6 @@ def _weekdays(text: str) -> frozenset[tuple[int, int]]:
     for each in text.split(","):
         match = _WEEKDAY.fullmatch(each)
         if match is None or (match[1] is not None and int(match[1]) == 0):
-            raise _wrong(f"BYDAY must be weekdays such as MO or -1FR, not {each!r}")
+            raise wrong(f"BYDAY must be weekdays such as MO or -1FR, not {each!r}")
         found.add((int(match[1] or 0), WEEKDAYS.index(match[2])))
     return frozenset(found)
-
-
-def _wrong(what: str) -> MemberError:
-    return MemberError(f"rrule is not valid: {what}", field="rrule", what=f"is not valid: {what}")

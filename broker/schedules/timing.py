@@ -7,8 +7,7 @@ Exactly one of `cron`, `interval_ms` and `rrule` is given. An interval and a rul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from delaylog.broker.schedules.cron import parsed_cron
@@ -68,27 +67,21 @@ def check_timing(members: Mapping[str, Any], zones: Zones = PACKAGED) -> Timing:
         what = f"give exactly one of {', '.join(FORMS)}, not {found}"
         raise MemberError(what, field=(forms or FORMS)[-1])
     if timing.zone not in zones.names:
-        what = f"{timing.zone!r} is no zone of tzdata {zones.version}{_nearest(timing.zone, zones)}"
+        what = zones.what_is_no_zone(timing.zone)
         raise MemberError(f"zone {what}", field="zone", what=what)
     if timing.cron is not None:
-        check_cron(timing.cron)
+        check_cron(timing.cron, timing.zone, zones)
         parsed_cron(timing.cron)
     elif timing.start_ms is None:
         what = f"is missing: {forms[0]} is counted from it"
         raise MemberError(f"start_ms {what}", field="start_ms", what=what)
     if timing.rrule is not None:
         parsed_rrule(timing.rrule)
+        if "gap" not in given:
+            # RFC 5545, 3.3.10: such a time has the offset from before the change.
+            timing = replace(timing, gap="shift")
     if timing.start_ms is not None and timing.end_ms is not None:
         if timing.end_ms <= timing.start_ms:
             what = f"must be after start_ms {timing.start_ms}, not {timing.end_ms}"
             raise MemberError(f"end_ms {what}", field="end_ms", what=what)
     return timing
-
-
-def _nearest(name: str, zones: Zones) -> str:
-    """The zone that was probably meant, or an example."""
-    # A city alone is often all that a person writes.
-    known = {each.lower().rpartition("/")[2]: each for each in sorted(zones.names, reverse=True)}
-    known |= {each.lower(): each for each in zones.names}
-    found = get_close_matches(name.lower().replace(" ", "_"), known, n=1, cutoff=0.7)
-    return f": did you mean {known[found[0]]}?" if found else ", such as Europe/Berlin"

@@ -17,6 +17,8 @@ NextWall: TypeAlias = Callable[[datetime], datetime | None]
 """The first naive wall time of a recurrence after another, None if there is none."""
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001
 SECOND: Final = timedelta(seconds=1)
+_DAY_S: Final = 86_400
+"""No gap is longer."""
 
 
 class WallClock:
@@ -34,13 +36,25 @@ class WallClock:
         before, after = self._offsets(wall)
         return before > after
 
+    def instant(self, wall: datetime) -> int:
+        """The instant of one wall time by RFC 5545: the first pass of a repeated time, and the
+        offset before the change for a time that the clocks skip.
+        """
+        return _instant(wall, self._offsets(wall)[0])
+
     def next_instant(self, next_wall: NextWall, after_s: int, *, gap: str, fold: str) -> int | None:
         """The first instant after another, in seconds, or None.
 
-        `gap` is `next` or `skip`, `fold` is `first`, `second` or `both`. With `skip` and `both` the
-        instants are exactly those at which the wall clock shows a time of the recurrence.
+        `gap` is `next`, `shift` or `skip`, `fold` is `first`, `second` or `both`. With `skip` and
+        `both` the instants are exactly those at which the wall clock shows a time of the
+        recurrence.
         """
         wall = self.wall(after_s)
+        shifted = self._shifted(next_wall, after_s) if gap == "shift" else None
+        if shifted is not None:
+            # Times of the gap and times behind it are mixed now.
+            plain = self._first_after(next_wall, wall, after_s, gap="skip", fold=fold)
+            return shifted if plain is None else min(plain, shifted)
         before, after = self._offsets(wall)
         if before > after:
             # The previous instant is in a fold, where walls and instants have different orders.
@@ -77,7 +91,23 @@ class WallClock:
                 if gap == "next" and turn > after_s:
                     return turn
                 wall = _wall(turn, after) - SECOND
+                shifted = _instant(found, before)
+                if gap == "shift" and shifted > after_s:
+                    plain = self._first_after(next_wall, wall, after_s, gap="skip", fold=fold)
+                    return shifted if plain is None else min(plain, shifted)
         return None
+
+    def _shifted(self, next_wall: NextWall, after_s: int) -> int | None:
+        """The next instant of a gap that has just been, whose times come late by its length."""
+        before = self._offset(after_s - _DAY_S)
+        if before >= self._offset(after_s):
+            return None
+        wall = _wall(after_s, before)
+        found = next_wall(wall)
+        if found is None:
+            return None
+        offsets = self._offsets(found)
+        return _instant(found, before) if offsets[0] < offsets[1] else None
 
     def _offset(self, instant_s: int) -> timedelta:
         # `fromutc` is given the UTC time with our zone attached, as PEP 495 wants it.

@@ -17,10 +17,11 @@ from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
 from delaylog.client.wire.json_bodies import with_body
 from delaylog.storage.messages.times import ANCHOR_MS_MIN, UNIX_MS_MIN
 
-Gap: TypeAlias = Literal["next", "skip"]
+Gap: TypeAlias = Literal["next", "shift", "skip"]
 Fold: TypeAlias = Literal["first", "second", "both"]
 CatchUp: TypeAlias = Literal["none", "latest", "all"]
 Overlap: TypeAlias = Literal["allow", "skip", "buffer_one", "replace"]
+Dialect: TypeAlias = Literal["aws", "quartz", "spring", "croniter", "vixie", "systemd", "ics"]
 _SPANS: Final = ("interval_ms", "jitter_ms", "catch_up_window_ms")
 _TIMES: Final = ("start", "end")
 
@@ -29,7 +30,8 @@ class RuleKeywords(TypedDict, total=False):
     """How a schedule fires. None: as the broker's defaults say."""
 
     gap: Gap | None
-    """A time that the clocks skip: fire right after (`next`), or not."""
+    """A time that the clocks skip: fire right after (`next`), later by what is skipped (`shift`),
+    or not."""
     fold: Fold | None
     """Which pass counts for a time that the clocks repeat."""
     start: datetime | None
@@ -70,6 +72,14 @@ class ScheduleKeywords(TryKeywords, total=False):
     backoff: Mapping[str, float] | None
 
 
+class TryScheduleKeywords(ScheduleKeywords, total=False):
+    """What is tried. `from_`: the scheduler that `cron` or `rrule` is a line of, which the broker
+    converts; `converted` of the answer is what to put.
+    """
+
+    from_: Dialect | None
+
+
 class UpdateScheduleKeywords(ScheduleKeywords, total=False):
     """What a change of a schedule names; None: back to the default, but for the body."""
 
@@ -77,7 +87,7 @@ class UpdateScheduleKeywords(ScheduleKeywords, total=False):
 
 
 class RangeKeywords(TimeLimit, total=False):
-    """Which instants a backfill is about."""
+    """Which instants a backfill or a preview is about."""
 
     from_: datetime | None
     from_ms: int | None
@@ -213,21 +223,35 @@ def backfill_schedule(
 
 
 def preview_schedule(
-    places: Places, /, topic: str, schedule: str, n: int = 10, **limits: Unpack[TimeLimit]
+    places: Places, /, topic: str, schedule: str, n: int = 10, **said: Unpack[RangeKeywords]
 ) -> Call[dict[str, Any]]:
-    """Return the next `n` firings, with what clock changes do to them. Raises NotFound."""
-    limit_s = limit_of("preview_schedule", limits)
-    return request("previewSchedule", places, topic, schedule, n=n, limit_s=limit_s)
+    """Return the next `n` firings, with what clock changes do to them: from `from_` (now) to before
+    `until`. Raises NotFound.
+    """
+    check_keywords("preview_schedule", said, RangeKeywords)
+    limit_s, given = split_limit(said)
+    return request(
+        "previewSchedule",
+        places,
+        topic,
+        schedule,
+        n=n,
+        from_ms=_time_ms(given, "from_", "from_ms"),
+        until_ms=_time_ms(given, "until", "until_ms"),
+        limit_s=limit_s,
+    )
 
 
 def try_schedule(
-    places: Places, /, topic: str, schedule: str, n: int = 10, **said: Unpack[ScheduleKeywords]
+    places: Places, /, topic: str, schedule: str, n: int = 10, **said: Unpack[TryScheduleKeywords]
 ) -> Call[dict[str, Any]]:
     """Return the firings that a schedule would have; nothing is stored. What says something of the
     messages is checked only.
     """
-    check_keywords("try_schedule", said, ScheduleKeywords)
+    check_keywords("try_schedule", said, TryScheduleKeywords)
     limit_s, members = _members(said)
+    if "from_" in members:
+        members["from"] = members.pop("from_")
     return request("trySchedule", places, topic, schedule, n=n, limit_s=limit_s, **members)
 
 

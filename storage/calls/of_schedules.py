@@ -7,12 +7,13 @@ from typing import Any, Final
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall, Takes
 from delaylog.storage.calls.schedule_members import (
+    DIALECTS,
     INSTANT_MS_MAX,
     NOTE,
     RULE_MEMBERS,
     TIMING_MEMBERS,
 )
-from delaylog.storage.messages.members import Int, Member, QueryInt
+from delaylog.storage.messages.members import Choice, Int, Member, QueryInt
 from delaylog.storage.messages.message_fields import BODY, BODY_BASE64, FIELDS
 from delaylog.storage.messages.shape import Shape
 from delaylog.storage.messages.times import TimeMs
@@ -35,8 +36,11 @@ PUT_SCHEDULE: Final = Shape(
     rules={"allOf": [{"oneOf": _ONE_FORM}, {"oneOf": _ONE_BODY}]},
 )
 UPDATE_SCHEDULE: Final = Shape("Change of a schedule", *_WHEN, *_WHAT, doc="a schedule")
+FROM: Final = Choice(
+    "from", "The scheduler that cron or rrule is a line of; it is converted.", DIALECTS
+)
 TRY_SCHEDULE: Final = Shape(
-    "Schedule to try", *_WHEN, *_WHAT, doc="a schedule to try", rules={"oneOf": _ONE_FORM}
+    "Schedule to try", *_WHEN, *_WHAT, FROM, doc="a schedule to try", rules={"oneOf": _ONE_FORM}
 )
 PAUSE_SCHEDULE: Final = Shape("Pause of a schedule", NOTE)
 BACKFILL: Final = Shape(
@@ -48,6 +52,12 @@ BACKFILL: Final = Shape(
 )
 _NOTHING: Final = Shape("Resume or run a schedule")
 FIRINGS: Final = QueryInt("n", "At most this many firings.", 1, PREVIEW_MAX, default=10)
+FROM_MS: Final = QueryInt(
+    "from_ms", "Instants from this time on; Unix ms, absent: from now on.", 0, INSTANT_MS_MAX
+)
+UNTIL_MS: Final = QueryInt(
+    "until_ms", "Instants before this time.", 0, INSTANT_MS_MAX, default=INSTANT_MS_MAX
+)
 LIMIT: Final = QueryInt("limit", "At most this many schedules.", 1, "list_max", default=100)
 
 OF_SCHEDULES: Final = (
@@ -129,9 +139,9 @@ OF_SCHEDULES: Final = (
         "previewSchedule",
         f"GET {SCHEDULE}/preview",
         "read",
-        "The next firings of a schedule, as if it were not paused.",
+        "The next firings of a schedule, or those of a range, as if it were not paused.",
         "Coming",
-        query=(FIRINGS,),
+        query=(FIRINGS, FROM_MS, UNTIL_MS),
     ),
     ApiCall(
         "trySchedule",

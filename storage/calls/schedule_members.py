@@ -13,16 +13,18 @@ from delaylog.storage.messages.members import Choice, Int, Name, Text
 from delaylog.storage.messages.shape import Shape
 from delaylog.storage.messages.times import ANCHOR_MS_MIN, TimeMs
 
-GAPS: Final = ("next", "skip")
+GAPS: Final = ("next", "shift", "skip")
 FOLDS: Final = ("first", "second", "both")
 CATCH_UPS: Final = ("none", "latest", "all")
 OVERLAPS: Final = ("allow", "skip", "buffer_one", "replace")
+DIALECTS: Final = ("aws", "quartz", "spring", "croniter", "vixie", "systemd", "ics")
+"""Forms of other schedulers that `from` names."""
 INSTANT_MS_MAX: Final = 221_845_392_000_000
 """Year 9000: no schedule fires from there on. Python's dates end with the year 9999."""
 PERIOD_MS_MAX: Final = 366 * 86_400_000
 """The longest interval, jitter and catch-up window: a year."""
 CRON_BYTES_MAX: Final = 256
-RRULE_BYTES_MAX: Final = 512
+RRULE_BYTES_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,19 @@ NOTE: Final = Text("note", "Why it is paused.", 1_000)
 TIMING_MEMBERS: Final = (
     Text("cron", "Five fields, or six with the second first; local time.", CRON_BYTES_MAX),
     Int("interval_ms", "Elapsed time between instants, from start_ms.", 1, PERIOD_MS_MAX),
-    Text("rrule", "A recurrence rule (RFC 5545), from start_ms; local time.", RRULE_BYTES_MAX),
+    Text(
+        "rrule",
+        "A recurrence rule (RFC 5545), from start_ms; local time. It may have lines DTSTART and "
+        "EXDATE.",
+        RRULE_BYTES_MAX,
+    ),
     Text("zone", "IANA zone of cron and rrule; UTC if absent.", 64),
-    Choice("gap", "What a time does that the clocks skip: fire right after, or skip.", GAPS),
+    Choice(
+        "gap",
+        "What a time does that the clocks skip: fire right after the change (next, for cron), "
+        "later by the skipped time (shift, for rules), or not (skip).",
+        GAPS,
+    ),
     Choice("fold", "Which pass counts for a time that the clocks repeat.", FOLDS),
     TimeMs(
         "start_ms",

@@ -20,6 +20,7 @@ from delaylog.broker.calls.shapes import take_body
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.backfill import plan_backfill, send_backfill
 from delaylog.broker.engine.schedules.commands import (
+    Instants,
     anchored,
     drop_schedule,
     instant_by_hand,
@@ -39,6 +40,7 @@ from delaylog.broker.engine.schedules.messages import unpack_message
 from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
+from delaylog.broker.schedules.dialects.table import with_converted
 from delaylog.broker.schedules.explain import explain
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.zones import PACKAGED
@@ -204,9 +206,10 @@ async def backfill_schedule(ctx: Context) -> Answer:
 
 async def preview_schedule(ctx: Context) -> Answer:
     """GET …/schedules/{s}/preview."""
-    count = ctx.query_values()["n"]
+    values = ctx.query_values()
     topic, one = _the_schedule(ctx)
-    return await _preview(ctx, topic, one, count)
+    instants = Instants(values["n"], values["from_ms"] or None, values["until_ms"])
+    return await _preview(ctx, topic, one, instants)
 
 
 async def try_schedule(ctx: Context) -> Answer:
@@ -216,7 +219,8 @@ async def try_schedule(ctx: Context) -> Answer:
     due times of such a preview are an example.
     """
     count = ctx.query_values()["n"]
-    members, _ = await _given(ctx, TRY_SCHEDULE)
+    given, _ = await _given(ctx, TRY_SCHEDULE)
+    members, converted = with_converted(given)
     state, now_ms, name = ctx.node.engine.state, ctx.node.clock.now_ms(), ctx.params["schedule"]
     NAME.check(name)
     spec = spec_of(state, name, anchored(members, now_ms), b"", PACKAGED)
@@ -224,7 +228,7 @@ async def try_schedule(ctx: Context) -> Answer:
     one = Schedule(0, topic.number, name, spec, None)
     next_instant(spec.timing, now_ms - 1, bounded=True)
     begin_after(one, one.progress, now_ms - 1, PACKAGED)
-    return await _preview(ctx, topic, one, count)
+    return await _preview(ctx, topic, one, Instants(count), converted)
 
 
 def _the_schedule(ctx: Context) -> tuple[Topic, Schedule]:
@@ -289,9 +293,15 @@ def _message(ctx: Context, topic: Topic, one: Schedule) -> dict[str, Any]:
     return {**shown, "headers": None}
 
 
-async def _preview(ctx: Context, topic: Topic, one: Schedule, count: int) -> Answer:
+async def _preview(
+    ctx: Context,
+    topic: Topic,
+    one: Schedule,
+    instants: Instants,
+    converted: Mapping[str, Any] | None = None,
+) -> Answer:
     timing, firings = one.spec.timing, []
-    for each in previewed(one, count, ctx.node.clock.now_ms()):
+    for each in previewed(one, instants, ctx.node.clock.now_ms()):
         firings.append(
             {
                 "instant_ms": each.instant_ms,
@@ -307,6 +317,7 @@ async def _preview(ctx: Context, topic: Topic, one: Schedule, count: int) -> Ans
             **_place(topic, one),
             "zone": timing.zone,
             "explain": explain(timing),
+            "converted": converted,
             "firings": firings,
         }
     )

@@ -81,10 +81,11 @@ ACTIONS: Final[Mapping[str, Called]] = {
     ),
     "list": Called(
         "listSchedules",
-        "list the schedules of a topic",
-        ("schedule list reminders", "schedule list reminders --limit 1000 --json"),
+        "list the schedules of a topic, or those of all topics that fire next",
+        ("schedule list reminders", "schedule list reminders --limit 1000 --json", "schedule list"),
         rows="schedules",
         columns=_LISTED,
+        everywhere="listAllSchedules",
     ),
     "pause": Called(
         "pauseSchedule",
@@ -117,14 +118,21 @@ ACTIONS: Final[Mapping[str, Called]] = {
     "preview": Called(
         "previewSchedule",
         "show the next firings of a schedule, with what clock changes do to them",
-        ("schedule preview reminders digest --n 5",),
+        (
+            "schedule preview reminders digest --n 5",
+            "schedule preview reminders digest --from 2027-03-20 --until 2027-04-01",
+        ),
+        helps=(("from_ms", "from this time on (default: now)"), ("until_ms", "before this time")),
         rows="firings",
         columns=_FIRINGS,
     ),
     "try": Called(
         "trySchedule",
         "show the firings that a schedule would have; nothing is stored",
-        ("schedule try reminders digest --cron '30 2 * * *' --zone Europe/Berlin --n 3",),
+        (
+            "schedule try reminders digest --cron '30 2 * * *' --zone Europe/Berlin --n 3",
+            "schedule try reminders digest --from quartz --cron '0 0 9 ? * 2-6'",
+        ),
         rows="firings",
         columns=_FIRINGS,
         helps=_HELPS,
@@ -155,7 +163,7 @@ async def schedule_command(args: argparse.Namespace) -> int:
     if local and args.interval_ms is not None:
         # An interval itself has no zone.
         args.zone = None
-    if args.action == "list":
+    if args.action == "list" and args.topic is not None:
         await say_if_absent(args)
     return await carry_out(ACTIONS[args.action], args)
 

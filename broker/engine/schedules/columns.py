@@ -45,6 +45,7 @@ class Column(IntEnum):
 WIDTH: Final = Column.PROGRESS + len(PROGRESS)
 _NEXT: Final = Column.PROGRESS + PROGRESS.index("next_ms")
 _DUE: Final = Column.PROGRESS + PROGRESS.index("due_ms")
+_LAST: Final = Column.PROGRESS + PROGRESS.index("last_ms")
 _BUFFERED: Final = Column.PROGRESS + PROGRESS.index("buffered_ms")
 PAUSED: Final = 1
 AHEAD: Final = 2
@@ -136,6 +137,12 @@ class Columns:
         for at, part in _by_block(slots):
             out[part] = self.blocks[at][column, slots[part] & _INSIDE]
         return out
+
+    def ahead_of(self, after_ms: int) -> Int64Array:
+        """Slots whose newest instant is after a time, and became a message ahead of it."""
+        return self.where(
+            lambda block: (block[_LAST] > after_ms) & (block[Column.FLAGS] & AHEAD != 0)
+        )
 
     def next_firings(self, slots: Int64Array) -> Int64Array:
         """Due times of the next firings; NEVER_MS where a schedule is paused or has ended."""

@@ -26,7 +26,8 @@ from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpa
 from delaylog.broker.engine.schedules.recall import plan_recall, recall_ahead
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.catch_up import check_window
+from delaylog.broker.schedules.catch_up import check_window, count_instants
+from delaylog.broker.schedules.ical_text import members_of_text, said_by
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
@@ -125,8 +126,10 @@ def anchored(
     """The members with a `start_ms`, which an interval or a rule counts from.
 
     By default it is the time of the first put. A rule begins at the midnight of that day instead,
-    so that it fires at full minutes unless it names others.
+    so that it fires at full minutes unless it names others. Lines of iCalendar around a rule say it
+    themselves.
     """
+    members = members_of_text(members, zones)
     forms = [form for form in FORMS if members.get(form) is not None]
     if forms == ["interval_ms"]:
         _check_elapsed(members)
@@ -173,8 +176,14 @@ def patch_schedule(
             continue
         members |= {other: None for other in FORMS if other != form and other not in changes}
         past = (one.spec.timing.start_ms or 0) <= now_ms
-        if getattr(one.spec.timing, form) is None and "start_ms" not in changes and past:
+        another = getattr(one.spec.timing, form) is None
+        if another and "start_ms" not in changes and past:
             members["start_ms"] = None
+        if another and "gap" not in changes and one.spec.timing.gap != "skip":
+            # Each form has its own default.
+            members["gap"] = None
+    if isinstance(changes.get("rrule"), str):
+        members |= {name: None for name in said_by(changes["rrule"]) if name not in changes}
     if members.get("interval_ms") is not None:
         members |= {name: None for name in _LOCAL if name not in changes}
     members = anchored(members, now_ms, zones)
@@ -198,7 +207,8 @@ def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) ->
     state.need_level(SCHEDULES, "schedules")
     NOTE.check(note)
     note = note or one.note or ""
-    progress = replace(one.progress, buffered_ms=0)
+    progress = one.progress.copy()
+    progress.give_up_buffered()
     changed = Schedule(one.number, one.topic, one.name, one.spec, note).at(progress)
     return _put(state, changed, now_ms)
 
@@ -251,15 +261,31 @@ def instant_by_hand(one: Schedule, now_ms: int, zones: Zones = PACKAGED) -> int:
     raise ConflictError(f"schedule {one.name!r} fires all the time: wait for its next firing")
 
 
+class Instants(NamedTuple):
+    """Which instants a preview has: at most `most`, from one time on to before another."""
+
+    most: int
+    from_ms: int | None = None
+    """None: those to come."""
+    until_ms: int = INSTANT_MS_MAX
+
+
 def preview(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> list[Coming]:
     """The next instants, at most `count`, as if the schedule were not paused."""
-    return list(previewed(one, count, now_ms, zones))
+    return list(previewed(one, Instants(count), now_ms, zones))
 
 
-def previewed(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -> Iterator[Coming]:
+def previewed(
+    one: Schedule, wanted: Instants, now_ms: int, zones: Zones = PACKAGED
+) -> Iterator[Coming]:
     """The same one by one: each may take milliseconds. Raises MemberError for a timing whose
     instants are too rare to be looked for.
     """
+    count, from_ms, until_ms = wanted
+    if from_ms is not None and until_ms <= from_ms:
+        raise BadRequestError(
+            f"until_ms must be after from_ms {from_ms}, not {until_ms}", field="until_ms"
+        )
     if not 1 <= count <= PREVIEW_MAX:
         raise BadRequestError(f"count must lie from 1 to {PREVIEW_MAX}, not {count}", field="count")
     timing, rules = one.spec.timing, one.spec.rules
@@ -267,8 +293,13 @@ def previewed(one: Schedule, count: int, now_ms: int, zones: Zones = PACKAGED) -
     at = one.progress.next_ms or None
     if one.paused:
         at = next_instant(timing, max(now_ms - 1, _newest(one.progress)), zones, bounded=True)
+    if from_ms is not None:
+        coming, at = at, next_instant(timing, from_ms - 1, zones, bounded=True)
+        if timing.count is not None and coming is not None and at is not None and at > coming:
+            # Those before the range count, too.
+            left = min(count, timing.count - one.progress.n - count_instants(timing, coming, at))
     key = f"{one.topic}/{one.name}".encode()
-    while at is not None and left > 0:
+    while at is not None and at < until_ms and left > 0:
         following = next_instant(timing, at, zones, bounded=True)
         due = due_ms(key, at, following, rules.jitter_ms)
         yield Coming(at, due, local_time(timing, at, zones))
@@ -334,7 +365,7 @@ def _changed(
                 f"{form} never fires from now on: change it, or end_ms or count", field=form
             )
     if spec.rules.overlap != "buffer_one":
-        progress.buffered_ms = 0
+        progress.give_up_buffered()
     return one.at(progress)
 
 

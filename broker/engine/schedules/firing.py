@@ -24,7 +24,11 @@ from delaylog.broker.engine.schedules.table import moved_rows
 from delaylog.broker.engine.send.merging import merge_ids
 from delaylog.broker.engine.send.sending import decide_send
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.catch_up import instants_after_outage
+from delaylog.broker.schedules.catch_up import (
+    count_instants,
+    first_after_outage,
+    newest_before,
+)
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.overlap import Action, decide_overlap
 from delaylog.broker.schedules.zones import PACKAGED, Zones
@@ -55,7 +59,7 @@ class ScheduleRunner:
         self._state = state
         self._zones = zones
         self._outage_ms = 0
-        """Instants well before this time belong to an outage, and obey the catch-up rule."""
+        """What was due before this time was missed, and obeys the catch-up rule."""
         self._held_until_ms = 0
         self._due = DueByTopic()
         self._recomputing: Recomputing | None = None
@@ -163,9 +167,11 @@ class ScheduleRunner:
             [] if rules.overlap == "allow" else living_last(self._state, one, progress, now_ms)
         )
         if progress.buffered_ms and not open_last:
-            if not is_spent(one, progress):
+            if is_spent(one, progress):
+                progress.give_up_buffered()
+            else:
                 one_slice.fire(one, progress, progress.buffered_ms, now_ms)
-            progress.buffered_ms = 0
+                progress.buffered_ms = 0
             # It may have been the last one.
             wait_for(one, progress, progress.next_ms or None, self._zones)
             return
@@ -173,7 +179,7 @@ class ScheduleRunner:
         if not instant or one.wake_ms(progress) > one_slice.upto_ms:
             self._await(one, progress, open_last)
             return
-        kept = self._after_outage(one, instant)
+        kept = self._after_outage(one, progress)
         if kept != instant:
             wait_for(one, progress, kept, self._zones)
             self._await(one, progress, open_last)
@@ -195,15 +201,22 @@ class ScheduleRunner:
         begin_after(one, progress, instant, self._zones)
         self._await(one, progress, open_last)
 
-    def _after_outage(self, one: Schedule, instant_ms: int) -> int | None:
-        """The first instant from this one on that may fire."""
-        catch_up = one.spec.rules.after_outage
-        if instant_ms >= self._outage_ms - catch_up.grace_ms:
-            return instant_ms
-        timing, end_ms = one.spec.timing, self._outage_ms
-        fires = instants_after_outage(timing, instant_ms, end_ms, catch_up, self._zones)
-        found = next(fires, None)
-        return next_instant(timing, end_ms, self._zones) if found is None else found
+    def _after_outage(self, one: Schedule, progress: Progress) -> int | None:
+        """The first instant from the next one on that may fire; those before it are counted."""
+        if progress.due_ms >= self._outage_ms:
+            return progress.next_ms
+        timing, rules = one.spec.timing, one.spec.rules
+        first_ms, end_ms, zones = progress.next_ms, self._outage_ms, self._zones
+        if rules.jitter_ms and rules.catch_up != "all":
+            # The newest may be due after the outage: then it was not missed.
+            newest = progress.copy()
+            wait_for(one, newest, newest_before(timing, first_ms, end_ms, zones), zones)
+            if newest.due_ms >= end_ms:
+                end_ms = newest.next_ms
+        kept = first_after_outage(timing, first_ms, end_ms, rules.after_outage, zones)
+        until_ms = end_ms if kept is None else kept
+        progress.skipped += count_instants(timing, first_ms, until_ms, zones)
+        return next_instant(timing, end_ms - 1, zones) if kept is None else kept
 
     def _await(self, one: Schedule, progress: Progress, open_last: list[FoundMessages]) -> None:
         """Have a buffered firing looked at when the message before it ends."""

@@ -2,8 +2,9 @@
 
 A schedule that lets its messages overlap sends each up to a second ahead, so that the wheel
 releases it on time. A pause, a change or a deletion of the schedule in that second cancels such a
-message. Afterwards the schedule waits for the first of those instants again, as if none had been
-sent ahead, so a resume or a change before that instant loses nothing.
+message, and so does the end of an outage in which it came due. Afterwards the schedule waits for
+the first of those instants again, as if none had been sent ahead, so a resume or a change before
+that instant loses nothing, and an instant of an outage obeys the catch-up rule.
 """
 
 from __future__ import annotations
@@ -76,11 +77,30 @@ def plan_recall(
     return Recall(one.at(progress), [found.take(np.arange(kept, len(ids))) for found in seen])
 
 
+def recall_missed(state: EngineState, down_ms: int, now_ms: int) -> None:
+    """Recall what was sent ahead of an outage and came due in it, between the two times.
+
+    `down_ms` is the last time at which a leader is known to have been there. Under `all` such an
+    instant fires anyway, so its message stays.
+    """
+    for number in state.schedules.sent_ahead(down_ms) if down_ms < now_ms else ():
+        one = state.schedules.get(number)
+        if one is not None and not one.paused and one.spec.rules.catch_up != "all":
+            plan = plan_recall(state, state.by_number[one.topic], one, down_ms)
+            _carry_out(state, one, plan, now_ms)
+
+
 def recall_ahead(
     state: EngineState, topic: Topic, one: Schedule, now_ms: int, zones: Zones = PACKAGED
 ) -> Schedule:
     """Cancel the messages of instants after `now_ms`; returns the schedule as it is now."""
-    after, messages = plan_recall(state, topic, one, now_ms, zones)
+    return _carry_out(state, one, plan_recall(state, topic, one, now_ms, zones), now_ms, zones)
+
+
+def _carry_out(
+    state: EngineState, one: Schedule, plan: Recall, now_ms: int, zones: Zones = PACKAGED
+) -> Schedule:
+    after, messages = plan
     if after is one:
         return one
     # The schedule before the messages: if a crash comes between the two, an instant whose message
@@ -88,5 +108,5 @@ def recall_ahead(
     append_firings(state, [], {one.number: after.progress}, now_ms, by=zones.version)
     state.schedules.wake(one, after.progress)
     for found in messages:
-        cancel(state, topic, found, now_ms)
+        cancel(state, state.by_number[one.topic], found, now_ms)
     return after

@@ -35,14 +35,14 @@ class Rules:
         """How long before its due time a firing becomes a message.
 
         The wheel releases such a message at its millisecond. Overlap can be judged at the due time
-        only.
+        only, and a firing with jitter needs no millisecond.
         """
-        return AHEAD_MS if self.overlap == "allow" else 0
+        return AHEAD_MS if self.overlap == "allow" and not self.jitter_ms else 0
 
     @property
     def after_outage(self) -> CatchUp:
         """The rule for instants of an outage."""
-        return CatchUp(self.catch_up, self.catch_up_window_ms, self.jitter_ms)
+        return CatchUp(self.catch_up, self.catch_up_window_ms)
 
     def as_dict(self) -> dict[str, Any]:
         """All members."""
@@ -80,7 +80,12 @@ class Progress:
     buffered_ms: int = 0
     """The instant that waits for the end of that message."""
     skipped: int = 0
-    """Number of instants that overlap has skipped."""
+    """Number of instants that overlap, an outage or a pause has passed over."""
+
+    def give_up_buffered(self) -> None:
+        """The instant that waits does not fire any more."""
+        self.skipped += self.buffered_ms != 0
+        self.buffered_ms = 0
 
     def values(self) -> list[int]:
         """All numbers, in the order of the class."""

@@ -123,6 +123,12 @@ class ScheduleTable:
         slots = self._columns.where(lambda block: block[Column.TOPIC] != 0)
         return self._columns.column(Column.NUMBER, slots)
 
+    def sent_ahead(self, after_ms: int) -> list[int]:
+        """Numbers of the schedules whose newest instants, sent ahead, are after a time."""
+        slots = self._columns.ahead_of(after_ms)
+        found: list[int] = self._columns.column(Column.NUMBER, slots).tolist()
+        return found
+
     def soonest(self, limit: int, topics: Int64Array | None = None) -> list[int]:
         """Numbers of the schedules that fire next, in this order; those that do not fire come last.
 

@@ -9,7 +9,6 @@ forecast is; `partial` says that schedules or instants are left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Final
 
 from delaylog.broker.engine.model import Topic
@@ -17,16 +16,14 @@ from delaylog.broker.engine.schedules.commands import list_schedules
 from delaylog.broker.engine.schedules.firing import living_last
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.views.firings import INSTANTS_MAX, SCHEDULES_MAX
-from delaylog.broker.schedules.catch_up import instants_after_outage
+from delaylog.broker.engine.views.firings import SCHEDULES_MAX
+from delaylog.broker.schedules.catch_up import COUNTED_MAX, count_instants, first_after_outage
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.work import Work
 
 _GROUPS: Final = 200
 """Groups of one slice: less than 1 ms."""
 _SCHEDULES: Final = 20
-_STEPS: Final = 50
-"""Instants of one slice: a millisecond."""
 
 
 class Pending:
@@ -37,7 +34,7 @@ class Pending:
         self._state, self._now_ms, self._shown = state, now_ms, shown
         self.due = self.pushes = self.firings = 0
         self.partial = False
-        self._schedules = self._instants = 0
+        self._schedules = 0
 
     def work(self, zones: Zones = PACKAGED) -> Work:
         """Count; background work in slices."""
@@ -66,32 +63,27 @@ class Pending:
             for one in page:
                 after = one.number
                 self._schedules += 1
-                if self._schedules > SCHEDULES_MAX or self._instants > INSTANTS_MAX:
+                if self._schedules > SCHEDULES_MAX:
                     self.partial = True
                     return
-                yield from self._count(one, zones)
+                self._count(one, zones)
             yield None
 
-    def _count(self, one: Schedule, zones: Zones) -> Work:
+    def _count(self, one: Schedule, zones: Zones) -> None:
         progress, timing, rules = one.progress, one.spec.timing, one.spec.rules
         lacks_zone = timing.zone not in zones.names
         if one.paused or lacks_zone or not 0 < progress.next_ms <= self._now_ms:
             return
-        fires = instants_after_outage(
-            timing, progress.next_ms, self._now_ms, rules.after_outage, zones
-        )
-        if timing.count is not None:
-            fires = islice(fires, timing.count - progress.n)
+        end_ms = self._now_ms + 1
+        first_ms = first_after_outage(timing, progress.next_ms, end_ms, rules.after_outage, zones)
+        if first_ms is None:
+            return
         if rules.overlap in ("skip", "buffer_one"):
             # The first firing is open while the others are judged.
-            is_open = bool(living_last(self._state, one, progress, self._now_ms))
-            self.firings += not is_open and next(fires, None) is not None
+            self.firings += not living_last(self._state, one, progress, self._now_ms)
             return
-        for _ in fires:
-            self.firings += 1
-            self._instants += 1
-            if self._instants > INSTANTS_MAX:
-                self.partial = True
-                return
-            if self._instants % _STEPS == 0:
-                yield None
+        fires = count_instants(timing, first_ms, end_ms, zones)
+        self.partial |= timing.rrule is not None and fires >= COUNTED_MAX
+        if timing.count is not None:
+            fires = min(fires, timing.count - progress.n)
+        self.firings += fires

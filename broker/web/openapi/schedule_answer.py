@@ -57,6 +57,10 @@ OF_SCHEDULES: Final[dict[str, Schema]] = {
         **_PLACE, instants=COUNT, next_from_ms=_COUNT_OR_NULL, last_due_ms=_COUNT_OR_NULL
     ),
     "Coming": object_of(
-        **_PLACE, zone=TEXT, explain=TEXT, firings={"type": "array", "items": _FIRING}
+        **_PLACE,
+        zone=TEXT,
+        explain=TEXT,
+        converted={"type": ["object", "null"]},
+        firings={"type": "array", "items": _FIRING},
     ),
 }

@@ -123,3 +123,50 @@ def test_refusals_name_options(broker: Any, topic: str, run: Any) -> None:
     assert run("schedule", "list", topic).stdout == ""
     run("send", topic, "x")
     assert f"`delaylog schedule list {topic}`" in run("schedule", "show", topic, "s").stderr
+
+
+def test_lists_without_a_topic_have_all_topics(broker: Any, topic: str, run: Any) -> None:
+    """Schedules and push targets, with the topic of each; --limit holds."""
+    run("schedule", "put", topic, "all-a", "--cron", "0 9 * * *", "--body", "x")
+    run("target", "set", topic, "g", "--to", "https://example.com/hook")
+    listed = rows(run("schedule", "list", "--json", "--limit", "1000"))
+    assert (topic, "all-a") in [(each["topic"], each["schedule"]) for each in listed]
+    header, *lines = [line.split() for line in run("schedule", "list").stdout.splitlines()]
+    assert header[:3] == ["namespace", "topic", "schedule"]
+    assert ["default", topic, "all-a"] in [line[:3] for line in lines]
+    header, *lines = [line.split() for line in run("target", "list").stdout.splitlines()]
+    assert header[:3] == ["namespace", "topic", "group"]
+    assert ["default", topic, "g"] in [line[:3] for line in lines]
+    run("target", "drop", topic, "g")
+
+
+def test_a_preview_may_begin_and_end_at_a_time(broker: Any, topic: str, run: Any) -> None:
+    """The clock change of March without the firings before it."""
+    run("schedule", "put", topic, "p", "--cron", "30 2 * * *", "--zone", "Europe/Berlin",
+        "--body", "x")  # fmt: skip
+    words = ("--from", "2061-03-26T00:00Z", "--until", "2061-03-28T00:00Z")
+    found = rows(run("schedule", "preview", topic, "p", *words, "--json"))
+    assert [each["local"] for each in found] == [
+        "2061-03-26T02:30:00+01:00",
+        "2061-03-27T03:00:00+02:00",
+    ]
+    refused = run("schedule", "preview", topic, "p", "--from", "2061-03-26", "--until",
+                  "2061-03-25", "--json")  # fmt: skip
+    assert error_of(refused)["field"] == "until_ms"
+
+
+def test_a_try_converts_the_line_of_another_scheduler(topic: str, run: Any) -> None:
+    """Our form to paste is printed beside the firings; a refusal names options."""
+    words = ("--from", "quartz", "--cron", "0 0 9 ? * 2-6 2061", "--zone", "Europe/Berlin")
+    done = run("schedule", "try", topic, "s", *words, "--n", "1")
+    assert "--cron '0 9 * * MON-FRI' --start 2060-12-31T23:00:00" in done.stderr
+    assert "2061-01-03T09:00:00+01:00" in done.stdout
+    pasted = ("--interval", "300000ms")
+    done = run("schedule", "try", topic, "s", "--from", "aws", "--cron", "rate(5 minutes)")
+    assert " ".join(pasted) in done.stderr
+    assert run("schedule", "try", topic, "s", *pasted).returncode == 0
+    done = run("schedule", "try", topic, "s", "--from", "vixie", "--cron", "@reboot")
+    assert "@reboot has no times" in done.stderr
+    done = run("schedule", "try", topic, "s", "--cron", "cron(0 9 ? * 2-6 *)")
+    assert "write --cron '0 9 * * MON-FRI'" in done.stderr
+    assert "cron 'cron(0 9 ? * 2-6 *)'" in done.stderr

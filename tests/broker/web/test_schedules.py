@@ -355,3 +355,60 @@ def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:
     assert (len(page["schedules"]), len(rest["schedules"]), rest["cursor"]) == (4, 1, None)
     names = [each["schedule"] for each in page["schedules"] + rest["schedules"]]
     assert sorted(names) == [f"s{number}" for number in range(5)]
+
+
+def test_a_preview_has_the_instants_of_a_range(broker: Any, topic: str) -> None:
+    """Of the future and the past; a count is used up by the firings before the range."""
+    path, day = url_of(topic, "r"), 86_400_000
+    broker.call("PUT", path, {"cron": "0 0 * * *", "body": "x", "count": 5})
+    first = broker.call("GET", f"{path}/preview?n=1").json["firings"][0]["instant_ms"]
+
+    def previewed(from_ms: int, more: str = "") -> list[int]:
+        answer = broker.call("GET", f"{path}/preview?from_ms={from_ms}{more}")
+        return [each["instant_ms"] for each in answer.json["firings"]]
+
+    assert previewed(first + 3 * day - 5) == [first + 3 * day, first + 4 * day]
+    assert previewed(first + day, f"&until_ms={first + 2 * day}") == [first + day]
+    assert previewed(first + 9 * day) == []
+    assert previewed(first - 3 * day, "&n=2") == [first - 3 * day, first - 2 * day]
+
+
+def test_lines_of_icalendar_are_stored_as_a_rule(broker: Any, topic: str) -> None:
+    """DTSTART becomes members; a put of the same lines changes nothing, and a change may have
+    another DTSTART, or another form with its own rule for gaps.
+    """
+    path = url_of(topic, "ics")
+    text = "DTSTART;TZID=America/Denver:20610103T090000\nRRULE:FREQ=WEEKLY;BYDAY=MO;COUNT=3"
+    made = broker.call("PUT", path, {"rrule": text, "body": "x"})
+    assert (made.status, made.json["rrule"]) == (201, "FREQ=WEEKLY;BYDAY=MO;COUNT=3")
+    assert (made.json["zone"], made.json["gap"]) == ("America/Denver", "shift")
+    assert broker.call("PUT", path, {"rrule": text, "body": "x"}).json == made.json
+    firings = broker.call("GET", f"{path}/preview").json["firings"]
+    assert [each["local"][:16] for each in firings] == [
+        "2061-01-03T09:00",
+        "2061-01-10T09:00",
+        "2061-01-17T09:00",
+    ]
+    later = {"rrule": text.replace("0103T09", "0104T10").replace("Denver", "New_York")}
+    changed = broker.call("PATCH", path, later).json
+    assert (changed["zone"], changed["start_ms"]) == (
+        "America/New_York",
+        2_872_076_400_000 - 64_800_000,
+    )
+    changed = broker.call("PATCH", path, {"cron": "0 9 * * *"}).json
+    assert (changed["gap"], changed["zone"]) == ("next", "America/New_York")
+
+
+def test_a_try_from_another_scheduler_says_our_form(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    """`from` converts; it is no member of a schedule that is put."""
+    path = url_of(topic, verb="/preview?n=1")
+    answer = broker.call("POST", path, {"cron": "rate(1 hour)", "from": "aws"}).json
+    assert answer["converted"] == {"interval_ms": 3_600_000}
+    assert broker.call("POST", path, DAILY).json["converted"] is None
+    refused = broker.call("POST", path, {"cron": "R 9 * * *", "from": "croniter"})
+    assert "random times" in assert_problem(refused, 400, "bad_request")["detail"]
+    assert broker.call("POST", path, {"interval_ms": 5, "from": "aws"}).json["field"] == "from"
+    assert broker.call("POST", path, {"cron": "x", "from": "unix"}).json["field"] == "from"
+    assert broker.call("PUT", url_of(topic), DAILY | {"from": "aws"}).json["field"] == "from"

@@ -66,6 +66,11 @@ class ScheduleHost(Host):
         self.engine.schedules.start(self.now_ms)
         self.turn()
 
+    def due_of(self, id: str) -> int:
+        """The due time of the message of an instant that has been received."""
+        (message,) = self._columns([id]).rows
+        return int(message["deliver_at"])
+
     def take(self) -> list[str]:
         """Receive and ack all there is; returns the ids."""
         out: list[str] = []

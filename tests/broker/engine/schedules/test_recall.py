@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.schedules.instants import next_instant
-from tests.broker.engine.host import HOUR
+from tests.broker.engine.host import HOUR, START_MS
+from tests.broker.engine.member import Member
 from tests.broker.engine.schedules.rig import ScheduleHost
 
 SECOND = 1_000
@@ -195,3 +197,40 @@ def test_a_count_is_judged_after_the_recall(host: ScheduleHost) -> None:
     assert host.take() == [f"s@{instant}"]
     with pytest.raises(BadRequestError, match="is used up"):
         host.put("s", cron="1 * * * *", count=1)
+
+
+@pytest.mark.parametrize("policy", ["none", "latest", "all"])
+def test_a_take_over_judges_what_the_leader_had_sent_ahead(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader is gone half a second before the instant; a follower leads a minute after it."""
+    host = ScheduleHost(tmp_path / "leader", START_MS + 1)
+    member = Member(tmp_path / "member", host.now_ms)
+    host.put("s", cron="0 * * * *", catch_up=policy)
+    instant = near(host, 500)
+    assert host.one("s").progress.n == 1
+    member.catch_up(host)
+    told_ms = host.now_ms
+    old, host.now_ms = host.engine, instant + 60 * SECOND
+    member.lead(host.now_ms, told_ms)
+    monkeypatch.setattr(host, "engine", member.engine)
+    host.turn()
+    assert host.take() == ([] if policy == "none" else [f"s@{instant}"])
+    assert host.one("s").progress.skipped == (policy == "none")
+    host.advance(HOUR)
+    assert host.take() == [f"s@{instant + HOUR}"]
+    monkeypatch.setattr(host, "engine", old)
+    host.close()
+    member.close()
+
+
+@pytest.mark.parametrize("policy", ["none", "latest"])
+def test_a_clock_that_jumps_over_what_was_sent_ahead_judges_it(
+    host: ScheduleHost, policy: str
+) -> None:
+    """As a machine that sleeps through the instant."""
+    host.put("s", cron="0 * * * *", catch_up=policy)
+    instant = near(host, 500)
+    host.jump_ahead(2 * HOUR)
+    wanted = {"none": [], "latest": [f"s@{instant + HOUR}"]}
+    assert host.take() == wanted[policy]

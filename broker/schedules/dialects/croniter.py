@@ -1,0 +1,59 @@
+"""croniter: `minute hour day-of-month month day-of-week [second [year]]`: the second is behind.
+
+Either of the two days is enough, also beside a step (`day_or`); `?` is a star.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from delaylog.broker.schedules.dialects import vixie
+from delaylog.broker.schedules.dialects.fields import (
+    MONTH,
+    TIMES,
+    WEEKDAYS,
+    Field,
+    RefusedError,
+)
+from delaylog.broker.schedules.dialects.lines import Line, fields_of, times_of, years
+from delaylog.broker.schedules.zones import Zones
+
+WHAT: Final = "minute, hour, day of month, month, day of week, second and year"
+_DAY: Final = Field("day of month", 1, 31, special=frozenset({"L"}))
+_WEEKDAY: Final = Field(
+    "day of week", 0, 7, WEEKDAYS, 0, special=frozenset({"nL", "n#k"}), sunday=0
+)
+_LAST: Final = re.compile(r"L([0-7])", re.ASCII)
+
+
+def is_line(text: str) -> bool:
+    """Whether a text may be one of croniter that is not ours."""
+    fields = text.split()
+    return len(fields) in (6, 7) and not (len(fields) > 5 and "?" in fields[3] + fields[5])
+
+
+def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
+    """The members of a timing. Raises RefusedError."""
+    if text.lstrip().startswith("@"):
+        return vixie.convert(text, zone, zones)
+    fields = fields_of(text, (5, 6, 7), WHAT)
+    if any(re.search(r"(^|,)[RH](\(|$|/)", each) for each in fields):
+        raise RefusedError("R and H are random times: choose one, or use jitter_ms")
+    minute, hour, day, month, weekday = fields[:5]
+    for field, text in zip((*TIMES[1:], _DAY, MONTH, _WEEKDAY), fields, strict=False):
+        for term in text.split(","):
+            body, slash, _ = term.partition("/")
+            if slash and "-" in body and (values := field.term_values(body)) != sorted(values):
+                raise RefusedError(
+                    f"croniter counts the step of {term} in its own way: list values"
+                )
+    # L5 is the last Friday.
+    ours = [f"{m[1]}L" if (m := _LAST.fullmatch(each)) else each for each in weekday.split(",")]
+    line = Line(
+        times_of(fields[5] if len(fields) > 5 else "0", minute, hour),
+        _DAY.ours(day),
+        MONTH.ours(month),
+        _WEEKDAY.ours(",".join(ours)),
+    )
+    return line.members() | years(fields[6] if len(fields) == 7 else "", zone, zones)

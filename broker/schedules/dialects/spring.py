@@ -1,0 +1,52 @@
+"""Spring: `second minute hour day-of-month month day-of-week`, Sunday is 0 or 7.
+
+Both days must match (documentation of CronExpression), steps of weekdays count from Monday.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from delaylog.broker.schedules.dialects import vixie
+from delaylog.broker.schedules.dialects.fields import MONTH, Field
+from delaylog.broker.schedules.dialects.lines import Line, fields_of, times_of
+from delaylog.broker.schedules.zones import Zones
+
+WHAT: Final = "second, minute, hour, day of month, month and day of week"
+_DAY: Final = Field("day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW"}))
+_NAMES: Final = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+
+
+class _Weekday(Field):
+    """Monday is 1 and Sunday 7; 0 is Sunday, too."""
+
+    __slots__ = ()
+
+    def ours(self, text: str) -> str:
+        """The field in our terms."""
+        sunday_first = [
+            f"7,1-{each[2:]}" if each.startswith("0-") else each.replace("0", "7", each == "0")
+            for each in text.split(",")
+        ]
+        return Field.ours(self, ",".join(sunday_first))
+
+
+_WEEKDAY: Final = _Weekday(
+    "day of week", 1, 7, _NAMES, 1, special=frozenset({"nL", "n#k"}), sunday=7
+)
+
+
+def is_line(text: str) -> bool:
+    """Whether a text has a form of Spring that is not ours."""
+    fields = text.split()
+    return len(fields) == 6 and "?" in (fields[3], fields[5])
+
+
+def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
+    """The members of a timing. Raises RefusedError."""
+    if text.lstrip().startswith("@"):
+        return vixie.convert(text, zone, zones)
+    fields = fields_of(text, (6,), WHAT)
+    times = times_of(fields[0], fields[1], fields[2])
+    days = _DAY.ours(fields[3]), MONTH.ours(fields[4]), _WEEKDAY.ours(fields[5])
+    return Line(times, *days, both=True).members()

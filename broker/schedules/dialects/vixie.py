@@ -1,0 +1,111 @@
+"""Crontabs: Vixie's cron and its children (cronie, Debian, robfig), whose five fields are ours.
+
+What differs: nicknames, CRON_TZ and the command of a crontab's line, ranges that wrap, steps that
+are longer than their field, and random times.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from delaylog.broker.schedules.dialects.fields import MONTH, WEEKDAYS, Field, RefusedError
+from delaylog.broker.schedules.dialects.lines import YEAR, Line, times_of, years
+from delaylog.broker.schedules.zones import Zones
+
+NICKNAMES: Final = {
+    "@YEARLY": "0 0 1 1 *",
+    "@ANNUALLY": "0 0 1 1 *",
+    "@MONTHLY": "0 0 1 * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@DAILY": "0 0 * * *",
+    "@MIDNIGHT": "0 0 * * *",
+    "@HOURLY": "0 * * * *",
+}
+_DAY: Final = Field("day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW", "L-nW"}))
+_WEEKDAY: Final = Field(
+    "day of week", 0, 7, WEEKDAYS, 0, special=frozenset({"nL", "n#k"}), sunday=0
+)
+_ZONE: Final = re.compile(
+    r"\s*(?:CRON_)?TZ=(\"[^\"]*\"|'[^']*'|\S+)\s+(.*)", re.IGNORECASE | re.DOTALL
+)
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)", re.ASCII)
+_UNITS_MS: Final = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_FIELD: Final = re.compile(r"[0-9*/,?#LW-]+|[A-Z]{3}([-,/#][A-Z0-9]+)*L?", re.IGNORECASE | re.ASCII)
+
+
+def is_line(text: str) -> bool:
+    """Whether a text may be of a crontab; five and six fields are ours, with mistakes perhaps."""
+    fields = text.split()
+    tail = fields[5:]
+    command = len(fields) > 5 and not all(_FIELD.fullmatch(each) for each in tail)
+    plain = len(fields) == 5 or (len(fields) == 6 and not _has_question(fields))
+    return text.lstrip().startswith("@") or bool(_ZONE.match(text)) or plain or command
+
+
+def is_plain(text: str) -> bool:
+    """Whether a line has five or six fields and nothing that only crontabs have."""
+    fields = text.split()
+    return len(fields) in (5, 6) and not re.search(r"[@=~?]|(^|,)[HR](\(|/|\s)", text)
+
+
+def _has_question(fields: list[str]) -> bool:
+    return any("?" in each for each in fields)
+
+
+def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
+    """The members of a timing. Raises RefusedError."""
+    own = _ZONE.match(text)
+    if own is not None:
+        name = own[1].strip("\"'")
+        if name not in zones.names:
+            raise RefusedError(f"the zone {zones.what_is_no_zone(name)}")
+        if zone not in ("UTC", name):
+            raise RefusedError(f"it names the zone {name}, and zone is {zone}")
+        return {**convert(own[2], name, zones), "zone": name}
+    text = text.strip()
+    if text.startswith("@"):
+        return _nickname(text)
+    fields = text.upper().split()
+    command = len(fields) > 5 and not all(_FIELD.fullmatch(each) for each in fields[5:])
+    if command:
+        fields = fields[:5]
+    year = ""
+    if len(fields) == 6 and YEAR.fullmatch(fields[5]):
+        # Some crons have a year behind.
+        year = fields.pop()
+    if len(fields) not in (5, 6):
+        raise RefusedError(f"it has {len(fields)} fields, not 5 or 6")
+    for each in fields:
+        if "~" in each or re.search(r"(^|,)[RH](\(|$|/)", each):
+            raise RefusedError(f"{each} is a random time: choose one, or use jitter_ms")
+    if len(fields) == 5 and "?" in fields and re.search(r"[0-9]", fields[4]):
+        raise RefusedError(
+            "in crontabs weekdays count from 0 for Sunday, in AWS and Quartz from 1: write names, "
+            "and * for ?"
+        )
+    times = ["0", *fields[:2]] if len(fields) == 5 else fields[:3]
+    day, month, weekday = fields[-3:]
+    line = Line(
+        times_of(*times),
+        _DAY.ours(day),
+        MONTH.ours(month),
+        _WEEKDAY.ours(weekday),
+        both=day.startswith("*") or weekday.startswith("*"),
+    )
+    return line.members() | years(year, zone, zones)
+
+
+def _nickname(text: str) -> dict[str, Any]:
+    word, _, rest = text.partition(" ")
+    if word.upper() == "@EVERY":
+        parts = _PART.findall(rest)
+        if "".join(number + unit for number, unit in parts) != rest.strip() or not parts:
+            raise RefusedError(f"@every has a time such as 1h30m, not {rest!r}")
+        return {"interval_ms": round(sum(float(n) * _UNITS_MS[unit] for n, unit in parts))}
+    if word.upper() == "@REBOOT":
+        raise RefusedError("@reboot has no times: send a message when your program starts")
+    found = NICKNAMES.get(word.upper())
+    if found is None:
+        raise RefusedError(f"{word} is no nickname: write five or six fields")
+    return {"cron": found}
