@@ -11,6 +11,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,36 @@ def test_calls_that_wait_end_when_a_hold_begins(sound_broker: Callable[..., Any]
     assert [broker.call("DELETE", HOLD).json["result"] for _ in range(2)] == ["done", "already"]
     broker.post("/v1/topics/t/messages", {"body": "x"})
     assert len(broker.post("/v1/topics/t/receive", {"wait_ms": 5_000})["messages"]) == 1
+
+
+def test_streams_and_blocked_redis_clients_end_when_a_hold_begins(
+    sound_broker: Callable[..., Any],
+) -> None:
+    broker = sound_broker("--resp", "127.0.0.1:0")
+    broker.call("PUT", "/v1/topics/t", {})
+    with broker.connect() as stream, ThreadPoolExecutor(2) as pool:
+        stream.sendall(
+            b"GET /v1/topics/t/groups/default/stream HTTP/1.1\r\nHost: localhost\r\n"
+            b"Accept: text/event-stream\r\n\r\n"
+        )
+        blocked = pool.submit(redis, broker, "BLPOP", "l", "20")
+        waits = pool.submit(redis, broker, "DL.RECEIVE", "t", "1", "WAIT", "20000")
+        broker.await_waiting(2)
+        await_that(lambda: b"blocked_clients 1" in b"".join(infos(broker)), seconds=10)
+        assert broker.call("PUT", HOLD).status == 200
+        assert blocked.result(5).startswith(b"-LOADING ")
+        assert waits.result(5).startswith(b"-HELD ")
+        got = b""
+        while b'"held"' not in got:
+            part = stream.recv(65_536)
+            assert part, got
+            got += part
+    broker.call("DELETE", HOLD)
+
+
+def infos(broker: Any) -> list[bytes]:
+    """What INFO says of clients."""
+    return [line.replace(b":", b" ") for line in redis(broker, "INFO", "clients").splitlines()]
 
 
 def test_the_sdk_says_that_the_broker_is_held(sound_broker: Callable[..., Any]) -> None:

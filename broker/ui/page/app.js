@@ -54,7 +54,7 @@ function Inside({ session, onLeft }) {
   const last = useRef(null);
   const clock = useLive(async (signal) => {
     const found = await get("/v1/clock", {}, signal);
-    // An embedded broker's clock may stand still: then times are told from where it stands.
+    // An embedded broker's clock may stand still.
     noteNow(found.now_ms, last.current === found.now_ms);
     last.current = found.now_ms;
     return found;
@@ -93,9 +93,8 @@ function Inside({ session, onLeft }) {
         ${session.hasCookie && html`<button type="button" onClick=${async () => { await logOut(); onLeft(); }}>Log out</button>`}</div></header>
     ${follows && html`<p class="banner" role="note">This node, ${cluster.data.name}, follows: it shows what it has applied, and changes nothing.
       ${cluster.data.leader && html` <a href=${`${cluster.data.leader.http}/ui/${location.hash}`}>Open the dashboard of the leader, ${cluster.data.leader.name}</a>`}</p>`}
-    ${hold.data?.held && html`<p class="banner bad" role="note">This broker is held${hold.data.note && ` (${hold.data.note})`}: it delivers, pushes and fires nothing.
-      ${" "}<code>delaylog resume</code> releases ${hold.data.due} due messages and ${hold.data.firings} firings.</p>`}
     ${clock.error?.status === 0 && html`<p class="banner bad" role="alert">The broker does not answer. What is shown may be old.</p>`}
+    ${hold.data?.held && html`<p class="banner bad" role="alert">The broker is held: ${hold.data.due} messages, ${hold.data.firings} firings wait. ${hold.data.note}</p>`}
     <main id="main" ref=${main}><${Page} key=${path} place=${place} query=${query} /></main>
     <div class="toast" role="status" aria-live="polite">${said}</div>
     <footer><${Calls} key=${path} needsToken=${session.principal !== null} /></footer>

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.cli import main
 from delaylog.broker.engine.errors import ConflictError, HeldError
 from delaylog.broker.engine.hold import FILE, Hold, Order, leave_order, read_order
 from delaylog.broker.engine.schedules.commands import run_now
@@ -16,6 +17,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.schedules.rig import ScheduleHost
+from tests.broker.verify.verifying import verify
 
 MINUTE = 60_000
 
@@ -227,3 +229,17 @@ def test_no_frame_but_that_of_the_hold_while_nothing_happens(host: Any) -> None:
     host.advance(HOUR)
     assert host.engine.state.position - before < 200
     assert FrameKind.HELD == 22
+
+
+def test_verify_and_dump_read_an_order(
+    host: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(host.folder)
+    host.checkpoint()
+    leave_order(host.fs, folder, Order(Hold(5, "n"), 64))
+    assert (verify(folder).damage, verify(folder).notes) == ([], [])
+    assert main(["dump", f"{folder}/{FILE}"]) == 0
+    assert '"hold":{"since_ms":5,"note":"n"}' in capsys.readouterr().out
+    Path(folder, FILE).write_bytes(b"nonsense")
+    assert [each.path for each in verify(folder).damage] == [FILE]
+    assert main(["dump", f"{folder}/{FILE}"]) == 1

@@ -1,4 +1,4 @@
-// Why messages are late: the causes in words, and the waits of one message.
+// Why messages are late: causes and waits.
 import { html } from "../core/view.js";
 import { link } from "../core/router.js";
 import { brokerNow, length } from "../core/time.js";
@@ -7,7 +7,7 @@ import { Tag, Time } from "./values.js";
 
 const WORDS = {
   down: "the broker did not run", take_over: "another node took over", catching_up: "a start replayed the log",
-  stall: "the process stood still", held: "the broker was held",
+  stall: "the process stood still", held: "the broker is held",
   paused: "the topic is paused", key: "its key is locked by another message", rate_limit: "the topic's rate limit",
   leased_max: "the limit of messages under lease",
   push_target: "the push target fails or is disabled",
@@ -19,7 +19,7 @@ const WORDS = {
 /** A cause, by its name in the API and in words. */
 export const Cause = ({ of }) => html`<${Tag} tone="warn">${of.replaceAll("_", " ")}</${Tag}> ${WORDS[of]}`;
 
-/** The cause that held longest of all in a time, in a word or two; nothing if none is known. */
+/** The cause that held longest in a time; nothing if none is known. */
 export function longest(waits = [], from, until) {
   const totals = {};
   for (const { from_ms: begin, until_ms: end, cause } of waits) {
