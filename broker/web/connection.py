@@ -312,6 +312,6 @@ class Server(web.Server):
 def _too_many(request_id: str) -> bytes:
     """The answer to a connection over the limit, sent before any request."""
     answer = problem_answer(
-        Problem("not_ready", "the broker is at its limit of connections; try again")
+        Problem("not_ready", "the broker is at its limit of connections; try again", begun=False)
     )
     return wire_of(answer, request_id, close=True)

@@ -219,6 +219,8 @@ class AsyncTasking(Declaring):
 
         async def put() -> object:
             broker = self.broker(repeat.shard)
+            # The worker repeats it, and handles messages meanwhile.
+            broker.at_once = True
             try:
                 return await broker.put_schedule(topic, name, body.decode(), **said)
             except ApiError as error:

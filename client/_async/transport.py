@@ -26,7 +26,6 @@ from delaylog.client.errors import (
 from delaylog.client.sending.async_sender import OTHER_LOOP
 from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
-    FAILOVER_S,
     TIMEOUT_S,
     Answer,
     Ask,
@@ -58,11 +57,12 @@ class AsyncTransport:
         *,
         timeout_s: float = TIMEOUT_S,
         connections_max: int = 100,
-        failover_s: float = FAILOVER_S,
+        failover_s: float | None = None,
+        reconnect_s: float | None = None,
     ) -> None:
         check_whole("connections_max", connections_max, 1)
         self.route = route
-        self.times = Times(timeout_s, failover_s)
+        self.times = Times(timeout_s, failover_s, reconnect_s)
         self._connections_max = connections_max
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -221,6 +221,8 @@ class Tasking(Declaring):
 
         def put() -> object:
             broker = self.broker(repeat.shard)
+            # The worker repeats it, and handles messages meanwhile.
+            broker.at_once = True
             try:
                 return broker.put_schedule(topic, name, body.decode(), **said)
             except ApiError as error:

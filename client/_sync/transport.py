@@ -27,7 +27,6 @@ from delaylog.client.errors import (
 )
 from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
-    FAILOVER_S,
     TIMEOUT_S,
     Answer,
     Ask,
@@ -63,12 +62,13 @@ class Transport:
         *,
         timeout_s: float = TIMEOUT_S,
         connections_max: int = 100,
-        failover_s: float = FAILOVER_S,
+        failover_s: float | None = None,
+        reconnect_s: float | None = None,
     ) -> None:
         """`connections_max`: how many idle connections are kept."""
         check_whole("connections_max", connections_max, 1)
         self.route = route
-        self.times = Times(timeout_s, failover_s)
+        self.times = Times(timeout_s, failover_s, reconnect_s)
         self._connections_max = connections_max
         self._nodes: dict[str, _Node] = {}
         self._process_id = os.getpid()
