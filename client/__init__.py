@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         AnswerLost,
         ApiError,
         BadRequest,
+        ClientClosed,
         ClientError,
         Conflict,
         DiskFull,
@@ -86,6 +87,7 @@ __all__ = [
     "BySlot",
     "Changed",
     "Client",
+    "ClientClosed",
     "ClientError",
     "Codec",
     "Conflict",
@@ -147,8 +149,8 @@ _NAMES: Final = {
     "_sync.timing": "Timer",
     "codec": "Codec",
     "errors": (
-        "AnswerLate AnswerLost ApiError BadRequest ClientError Conflict DiskFull Forbidden "
-        "Gone IdInUse NotFound NotReached NotReachedInTime NotReady QuotaExceeded "
+        "AnswerLate AnswerLost ApiError BadRequest ClientClosed ClientError Conflict DiskFull "
+        "Forbidden Gone IdInUse NotFound NotReached NotReachedInTime NotReady QuotaExceeded "
         "ReplayFailed SendFailed SettleFailed ShardsFailed TooLarge TooLate Unauthorized "
         "Unsupported"
     ),

@@ -76,6 +76,9 @@ class AsyncBrokerCalls(
         here = AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)), opened.face.codec)
         self._links: Sequence[AsyncLink] = [here]
 
+    def _check_open(self) -> None:
+        self._node.check_open()
+
     @abstractmethod
     async def _run(self, steps: Steps[T]) -> T:
         """Run a call and return its answer."""
@@ -89,6 +92,7 @@ class AsyncBrokerCalls(
         return f"<{type(self).__name__} {self._node.engine.folder} {state}>"
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         return self
 
     async def __aexit__(

@@ -78,6 +78,9 @@ class BrokerCalls(
         here = Link(_HERE, self._places, cast("Any", Direct(self)), opened.face.codec)
         self._links: Sequence[Link] = [here]
 
+    def _check_open(self) -> None:
+        self._node.check_open()
+
     @abstractmethod
     def _run(self, steps: Steps[T]) -> T:
         """Run a call and return its answer."""
@@ -91,6 +94,7 @@ class BrokerCalls(
         return f"<{type(self).__name__} {self._node.engine.folder} {state}>"
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

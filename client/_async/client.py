@@ -148,6 +148,7 @@ class AsyncClient(
         return cls(*endpoints, **options)
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
@@ -206,6 +207,9 @@ class AsyncClient(
     def mismatched(self) -> int:
         """How many messages `exact_tags` has returned to the broker so far."""
         return sum(link.mismatched for link in self._links)
+
+    def _check_open(self) -> None:
+        self._links[0].transport.check_open()
 
     # Sending
 

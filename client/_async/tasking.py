@@ -174,6 +174,7 @@ class AsyncTasking(Declaring):
         `consumer`, except those of batches. Tasks of one topic share a consumer: only the first one
         may give options.
         """
+        self._check_open()
         check_topic(topic)
         check_text("name", name)
         if retries is not None:

@@ -19,7 +19,7 @@ from delaylog.client.calls.call import Call
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
-    ClientError,
+    ClientClosed,
     NotReached,
     NotReachedInTime,
 )
@@ -70,10 +70,9 @@ class AsyncTransport:
         self._closed = False
 
     def open(self) -> aiohttp.ClientSession:
-        """The session, which is created if needed. ClientError if the client is closed."""
+        """The session, which is created if needed. ClientClosed if it is closed."""
         if self._session is None:
-            if self._closed:
-                raise ClientError("the client is closed")
+            self.check_open()
             tls = self.route.credentials.tls
             connector = aiohttp.TCPConnector(
                 limit=self._connections_max, ssl=True if tls is None else tls
@@ -91,6 +90,11 @@ class AsyncTransport:
         elif self._loop is not asyncio.get_running_loop():
             raise RuntimeError(OTHER_LOOP)
         return self._session
+
+    def check_open(self) -> None:
+        """Raise ClientClosed if it is closed."""
+        if self._closed:
+            raise ClientClosed
 
     async def close(self) -> None:
         """Close the connections. Calls in progress raise AnswerLost."""

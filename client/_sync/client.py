@@ -150,6 +150,7 @@ class Client(
         return cls(*endpoints, **options)
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
@@ -206,6 +207,9 @@ class Client(
     def mismatched(self) -> int:
         """How many messages `exact_tags` has returned to the broker so far."""
         return sum(link.mismatched for link in self._links)
+
+    def _check_open(self) -> None:
+        self._links[0].transport.check_open()
 
     # Sending
 

@@ -21,7 +21,7 @@ from delaylog.client.calls.call import Call
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
-    ClientError,
+    ClientClosed,
     NotReached,
     NotReachedInTime,
 )
@@ -76,9 +76,13 @@ class Transport:
         self._closed = False
 
     def open(self) -> None:
-        """Check that the client is not closed. Connections are opened when they are needed."""
+        """Check that it is not closed. Connections are opened when they are needed."""
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise ClientClosed if it is closed."""
         if self._closed:
-            raise ClientError("the client is closed")
+            raise ClientClosed
 
     def close(self) -> None:
         """Close the connections. Calls in progress, in any thread, raise AnswerLost."""
@@ -117,8 +121,7 @@ class Transport:
 
     def _once(self, ask: Ask) -> Outcome:
         """Make one exchange with one node."""
-        if self._closed:
-            raise ClientError("the client is closed")
+        self.check_open()
         head = self._node(ask.node)
         if head is None:
             return NotReached(f"{ask.name}: not an http address")

@@ -151,8 +151,8 @@ def exchange(
             # A node of a cluster that redirects to an unknown place does not know the leader
             # yet.
             between = outcome.location is not None and route.known > 1
-            not_done = between or refused.problem.get("begun") is False
-            may_repeat = not_done or (call.repeatable and refused.code == "not_ready")
+            not_done = refused.problem.get("begun") is False
+            may_repeat = not_done or (call.repeatable and (between or refused.code == "not_ready"))
         else:
             assert outcome is not None, "an Ask has an outcome"
             error = outcome

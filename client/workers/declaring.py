@@ -6,8 +6,9 @@ It returns the decorated function unchanged, so that it can be called and tested
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar, Unpack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, Unpack
 
 from delaylog.client.wire.checks import check_topic
 from delaylog.client.workers.consumer import Consumer, ConsumerOptions, as_fields
@@ -19,8 +20,44 @@ class NothingToRun(RuntimeError):
     """No handler was declared, so a worker would wait for nothing."""
 
 
+class RunOnImport(RuntimeError):
+    """The module of an application runs its workers when `delaylog worker` imports it."""
+
+
+_IMPORTED: Final[list[str]] = []
+"""The module that `delaylog worker` is importing."""
+
+
+@contextmanager
+def importing(module: str) -> Iterator[None]:
+    """Have workers that are started inside the block raise RunOnImport."""
+    _IMPORTED.append(module)
+    try:
+        yield
+    finally:
+        _IMPORTED.pop()
+
+
+def check_not_importing() -> None:
+    """Raise RunOnImport inside of `importing`."""
+    for module in _IMPORTED:
+        raise RunOnImport(below_main(module))
+
+
+def below_main(module: str) -> str:
+    """What to change in a module that does on import what only a script may do."""
+    return (
+        f"{module} runs or closes its client when it is imported: put that below "
+        '`if __name__ == "__main__":`'
+    )
+
+
 class Declaring(ABC):
     """Base class of the objects that have a `consumer` decorator."""
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise ClientClosed if this client or broker is closed."""
 
     @abstractmethod
     def _declare(self, consumer: Consumer) -> None:
@@ -61,6 +98,7 @@ class Declaring(ABC):
         It may return the milliseconds until redelivery, or None for the backoff.
         """
 
+        self._check_open()
         # This also catches `@client.consumer` without parentheses.
         check_topic(topic)
 

@@ -35,6 +35,7 @@ __all__ = [
     "BySlot",
     "Changed",
     "Client",
+    "ClientClosed",
     "ClientError",
     "Codec",
     "Conflict",

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from delaylog.client._async.concurrency import Event, from_any_thread, together
 from delaylog.client._async.workers.beginnings import AsyncBeginnings
 from delaylog.client._async.workers.shift import STOP_S, AsyncShift, SharedGate, check_handler
+from delaylog.client.errors import ClientClosed
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.wire.durations import seconds_of
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.declaring import Declaring, NothingToRun
+from delaylog.client.workers.declaring import Declaring, NothingToRun, check_not_importing
 from delaylog.client.workers.signals import Signals
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ class AsyncWorker(Declaring):
         self._shifts: list[tuple[Consumer, AsyncShift]] = []
         self._beginnings = AsyncBeginnings()
         self._end = Event()
+        self._starting = False
         self._process_id = os.getpid()
+
+    def _check_open(self) -> None:
+        """Do nothing: a worker by itself is never closed."""
 
     def _declare(self, consumer: Consumer) -> None:
         check_handler(f"the handler of {consumer.name}", consumer.handler)
@@ -59,16 +64,29 @@ class AsyncWorker(Declaring):
     async def start(self) -> None:
         """Start to handle messages, for programs that handle signals themselves; see `stop`.
 
-        RuntimeError if no handler was declared, or if the worker is already running. If tasks have
-        schedules, the refusals of `put_schedule`.
+        RuntimeError if no handler was declared, or if the worker is already running, ClientClosed
+        if the client is closed. If tasks have schedules, the refusals of `put_schedule`.
         """
+        self._prepare()
+        await self._start()
+
+    def _prepare(self) -> None:
+        """Check that the worker can start."""
+        check_not_importing()
+        self._check_open()
         if not self._consumers:
             raise NothingToRun("there is nothing to run: declare a handler with @….consumer(topic)")
-        if self._running():
+        if self._running() or self._starting:
             raise RuntimeError("the worker is running already")
         # A new event for each run: the client may outlive the event loop of the first one.
         self._end = Event()
-        await self._beginnings.begin(self._end)
+
+    async def _start(self) -> None:
+        self._starting = True
+        try:
+            await self._beginnings.begin(self._end)
+        finally:
+            self._starting = False
         gates: dict[tuple[str, str | None], SharedGate] = {}
         for consumer in self._consumers:
             shift = AsyncShift(
@@ -89,23 +107,28 @@ class AsyncWorker(Declaring):
         abandoned: tasks are cancelled, the results of threads are ignored, and their messages are
         returned. Raises the SystemExit or KeyboardInterrupt of a handler, or the error with which a
         broker refused a consumer, from the start or for its token. Does nothing if the worker is
-        not running. `close` calls it too.
+        not running. `close` calls it too. A `run` in progress then returns.
         """
         grace_s = seconds_of("grace", grace, grace_s, or_zero=True)
         if not self._running():
             return
         shifts, self._shifts = self._shifts, []
-        await self._beginnings.stop()
-        await together(
-            partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
-            for consumer, shift in shifts
-        )
+        end = self._end
+        try:
+            await self._beginnings.stop()
+            await together(
+                partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
+                for consumer, shift in shifts
+            )
+        finally:
+            end.set()
         for _, shift in shifts:
             if shift.ended_by is not None:
                 raise shift.ended_by
         for consumer, shift in shifts:
             if (refused := shift.startup.error) is not None:
-                refused.add_note(f"the consumer of {consumer.name} was refused")
+                if not isinstance(refused, ClientClosed):
+                    refused.add_note(f"the consumer of {consumer.name} was refused")
                 raise refused
         if self._beginnings.error is not None:
             raise self._beginnings.error
@@ -115,16 +138,21 @@ class AsyncWorker(Declaring):
 
         Raises Unauthorized or Forbidden if a consumer is refused for its token, and NotFound (no
         such group) or another refusal if it is refused from the start. After the first answer,
-        other refusals are retried. RuntimeError outside the main thread. A handler that blocks the
-        event loop cannot be stopped: then the process exits a few seconds after the grace period.
+        other refusals are retried. ClientClosed if the client is closed. RuntimeError outside the
+        main thread. A handler that blocks the event loop cannot be stopped: then the process exits
+        a few seconds after the grace period.
         """
-        longest_s = max((each.grace_s for each in self._consumers), default=0.0)
-        with Signals(from_any_thread(self._ask_to_end), limit_s=longest_s + STOP_S):
-            await self.start()
+        self._prepare()
+        with Signals(from_any_thread(self._ask_to_end), limit_s=self._stop_limit_s()):
+            await self._start()
             try:
                 await self._end.wait()
             finally:
                 await self.stop()
+
+    def _stop_limit_s(self) -> float:
+        """How long a stop takes at most, unless a handler blocks it."""
+        return max((each.grace_s for each in self._consumers), default=0.0) + STOP_S
 
     def _ask_to_end(self) -> None:
         self._end.set()

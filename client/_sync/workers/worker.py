@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from delaylog.client._sync.concurrency import Event, from_any_thread, together
 from delaylog.client._sync.workers.beginnings import Beginnings
 from delaylog.client._sync.workers.shift import STOP_S, SharedGate, ThreadShift, check_handler
+from delaylog.client.errors import ClientClosed
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.wire.durations import seconds_of
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.declaring import Declaring, NothingToRun
+from delaylog.client.workers.declaring import Declaring, NothingToRun, check_not_importing
 from delaylog.client.workers.signals import Signals
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ class ThreadWorker(Declaring):
         self._shifts: list[tuple[Consumer, ThreadShift]] = []
         self._beginnings = Beginnings()
         self._end = Event()
+        self._starting = False
         self._process_id = os.getpid()
+
+    def _check_open(self) -> None:
+        """Do nothing: a worker by itself is never closed."""
 
     def _declare(self, consumer: Consumer) -> None:
         check_handler(f"the handler of {consumer.name}", consumer.handler)
@@ -61,16 +66,29 @@ class ThreadWorker(Declaring):
     def start(self) -> None:
         """Start to handle messages, for programs that handle signals themselves; see `stop`.
 
-        RuntimeError if no handler was declared, or if the worker is already running. If tasks have
-        schedules, the refusals of `put_schedule`.
+        RuntimeError if no handler was declared, or if the worker is already running, ClientClosed
+        if the client is closed. If tasks have schedules, the refusals of `put_schedule`.
         """
+        self._prepare()
+        self._start()
+
+    def _prepare(self) -> None:
+        """Check that the worker can start."""
+        check_not_importing()
+        self._check_open()
         if not self._consumers:
             raise NothingToRun("there is nothing to run: declare a handler with @….consumer(topic)")
-        if self._running():
+        if self._running() or self._starting:
             raise RuntimeError("the worker is running already")
         # A new event for each run: the client may outlive the event loop of the first one.
         self._end = Event()
-        self._beginnings.begin(self._end)
+
+    def _start(self) -> None:
+        self._starting = True
+        try:
+            self._beginnings.begin(self._end)
+        finally:
+            self._starting = False
         gates: dict[tuple[str, str | None], SharedGate] = {}
         for consumer in self._consumers:
             shift = ThreadShift(
@@ -91,23 +109,28 @@ class ThreadWorker(Declaring):
         abandoned: tasks are cancelled, the results of threads are ignored, and their messages are
         returned. Raises the SystemExit or KeyboardInterrupt of a handler, or the error with which a
         broker refused a consumer, from the start or for its token. Does nothing if the worker is
-        not running. `close` calls it too.
+        not running. `close` calls it too. A `run` in progress then returns.
         """
         grace_s = seconds_of("grace", grace, grace_s, or_zero=True)
         if not self._running():
             return
         shifts, self._shifts = self._shifts, []
-        self._beginnings.stop()
-        together(
-            partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
-            for consumer, shift in shifts
-        )
+        end = self._end
+        try:
+            self._beginnings.stop()
+            together(
+                partial(shift.stop, consumer.grace_s if grace_s is None else grace_s)
+                for consumer, shift in shifts
+            )
+        finally:
+            end.set()
         for _, shift in shifts:
             if shift.ended_by is not None:
                 raise shift.ended_by
         for consumer, shift in shifts:
             if (refused := shift.startup.error) is not None:
-                refused.add_note(f"the consumer of {consumer.name} was refused")
+                if not isinstance(refused, ClientClosed):
+                    refused.add_note(f"the consumer of {consumer.name} was refused")
                 raise refused
         if self._beginnings.error is not None:
             raise self._beginnings.error
@@ -117,16 +140,21 @@ class ThreadWorker(Declaring):
 
         Raises Unauthorized or Forbidden if a consumer is refused for its token, and NotFound (no
         such group) or another refusal if it is refused from the start. After the first answer,
-        other refusals are retried. RuntimeError outside the main thread. A handler that blocks the
-        event loop cannot be stopped: then the process exits a few seconds after the grace period.
+        other refusals are retried. ClientClosed if the client is closed. RuntimeError outside the
+        main thread. A handler that blocks the event loop cannot be stopped: then the process exits
+        a few seconds after the grace period.
         """
-        longest_s = max((each.grace_s for each in self._consumers), default=0.0)
-        with Signals(from_any_thread(self._ask_to_end), limit_s=longest_s + STOP_S):
-            self.start()
+        self._prepare()
+        with Signals(from_any_thread(self._ask_to_end), limit_s=self._stop_limit_s()):
+            self._start()
             try:
                 self._end.wait()
             finally:
                 self.stop()
+
+    def _stop_limit_s(self) -> float:
+        """How long a stop takes at most, unless a handler blocks it."""
+        return max((each.grace_s for each in self._consumers), default=0.0) + STOP_S
 
     def _ask_to_end(self) -> None:
         self._end.set()
