@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from delaylog.client._async.client import AsyncClient
     from delaylog.client._async.message import AsyncMessage
     from delaylog.client._async.plain_client import AsyncPlainClient
+    from delaylog.client._async.surface import AsyncQueueClient
     from delaylog.client._async.tasking import AsyncTask
     from delaylog.client._async.timing import AsyncTimer
     from delaylog.client._sync.client import Client
     from delaylog.client._sync.message import Message
     from delaylog.client._sync.plain_client import PlainClient
+    from delaylog.client._sync.surface import QueueClient
     from delaylog.client._sync.tasking import Task
     from delaylog.client._sync.timing import Timer
     from delaylog.client.codec import Codec
@@ -78,6 +80,7 @@ __all__ = [
     "AsyncClient",
     "AsyncMessage",
     "AsyncPlainClient",
+    "AsyncQueueClient",
     "AsyncSending",
     "AsyncTask",
     "AsyncTimer",
@@ -109,6 +112,7 @@ __all__ = [
     "NotReady",
     "OutboxFull",
     "PlainClient",
+    "QueueClient",
     "QuotaExceeded",
     "Reject",
     "ReplayFailed",
@@ -140,11 +144,13 @@ _NAMES: Final = {
     "_async.client": "AsyncClient",
     "_async.message": "AsyncMessage",
     "_async.plain_client": "AsyncPlainClient",
+    "_async.surface": "AsyncQueueClient",
     "_async.tasking": "AsyncTask",
     "_async.timing": "AsyncTimer",
     "_sync.client": "Client",
     "_sync.message": "Message",
     "_sync.plain_client": "PlainClient",
+    "_sync.surface": "QueueClient",
     "_sync.tasking": "Task",
     "_sync.timing": "Timer",
     "codec": "Codec",

@@ -10,7 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delaylog.broker.embedded import ManualClock, WallClock
+    from delaylog.broker.embedded import (
+        AsyncEmbeddedBroker,
+        EmbeddedBroker,
+        ManualClock,
+        WallClock,
+    )
     from delaylog.broker.embedded import open_async_broker as open_async
     from delaylog.broker.embedded import open_broker as open  # noqa: A004
     from delaylog.client import *  # noqa: F403
@@ -24,8 +29,10 @@ __all__ = [
     "AnswerLost",
     "ApiError",
     "AsyncClient",
+    "AsyncEmbeddedBroker",
     "AsyncMessage",
     "AsyncPlainClient",
+    "AsyncQueueClient",
     "AsyncSending",
     "AsyncTask",
     "AsyncTimer",
@@ -41,6 +48,7 @@ __all__ = [
     "Conflict",
     "Counts",
     "DiskFull",
+    "EmbeddedBroker",
     "Forbidden",
     "Forecast",
     "Gone",
@@ -58,6 +66,7 @@ __all__ = [
     "NotReady",
     "OutboxFull",
     "PlainClient",
+    "QueueClient",
     "QuotaExceeded",
     "Reject",
     "ReplayFailed",
@@ -90,6 +99,8 @@ __all__ = [
 ]
 
 _EMBEDDED = {
+    "AsyncEmbeddedBroker": "AsyncEmbeddedBroker",
+    "EmbeddedBroker": "EmbeddedBroker",
     "ManualClock": "ManualClock",
     "WallClock": "WallClock",
     "open": "open_broker",

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._async.link import AsyncLink
-from delaylog.client._async.surface import AsyncQueueClient
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.models import Settled
 from delaylog.client.shards.settling import Verb
@@ -20,6 +19,7 @@ from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
 if TYPE_CHECKING:
+    from delaylog.client._async.surface import AsyncQueueClient
     from delaylog.client.message import LeasedMessage
 
 

@@ -7,23 +7,37 @@ process even then.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.client._async.concurrency import Event, from_any_thread, together
+from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.workers.beginnings import AsyncBeginnings
-from delaylog.client._async.workers.shift import STOP_S, AsyncShift, SharedGate, check_handler
+from delaylog.client._async.workers.shift import (
+    STOP_S,
+    AsyncShift,
+    OnError,
+    SharedGate,
+    check_handler,
+)
 from delaylog.client.errors import ClientClosed
 from delaylog.client.hooks import NO_HOOKS, Hooks
+from delaylog.client.wire.checks import check_topic
 from delaylog.client.wire.durations import seconds_of
-from delaylog.client.workers.consumer import Consumer
+from delaylog.client.workers.consumer import Consumer, ConsumerOptions, as_fields
 from delaylog.client.workers.declaring import Declaring, NothingToRun, check_not_importing
 from delaylog.client.workers.signals import Signals
 
 if TYPE_CHECKING:
     from delaylog.client._async.workers.ports import AsyncPort
+
+
+Handler = TypeVar(
+    "Handler",
+    bound=Callable[[AsyncMessage], Awaitable[Any]] | Callable[[list[AsyncMessage]], Awaitable[Any]],
+)
 
 
 class AsyncWorker(Declaring):
@@ -40,6 +54,54 @@ class AsyncWorker(Declaring):
         self._end = Event()
         self._starting = False
         self._process_id = os.getpid()
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        on_error: OnError | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Callable[[Handler], Handler]:
+        """Register the decorated function, and return it, as the handler of a topic's messages.
+
+        A message is acked when the handler returns. When the handler raises, the message is
+        redelivered after `backoff` (None: the topic's), or as `Retry` says; after `max_retry`
+        retries it is dead. `Reject` makes it dead at once. A message that the handler settled by
+        its own methods is left alone. Durations are numbers with their unit in the name, or
+        timedeltas without it: `lease_ms=60_000` or `lease=timedelta(minutes=1)`.
+
+        `concurrency`: how many handlers run at the same time. Messages with the same key are
+        handled one at a time, even if a lease is lost.
+        `batch`: the handler takes a list of up to `batch_max` (100) messages, which are acked or
+        redelivered together. None: true if `batch_max` is given or the parameter of the handler is
+        annotated as a list.
+        `prefetch`: the maximum number of messages that wait in the process. The worker fetches a
+        quarter of a second of work, so that no message waits behind slow handlers. 0: it fetches
+        only messages that a handler can take immediately.
+        `lease_ms`: the lease of a message. It is extended at half-time while the message waits or
+        is handled. Messages of a killed process are redelivered after this time.
+        `wait_ms`: how long a receive waits at the broker. `group`, `tags`, `tags_mode` select the
+        messages. The broker's check of tags is approximate; `exact_tags` adds an exact check in the
+        worker.
+        `grace_s`: how long `stop` waits for handlers before it returns their messages.
+        `time_limit_s`: how long a handler may run (None: without limit). Then its message counts as
+        failed, and TimeLimitExceeded is logged. A coroutine is cancelled. A thread cannot be
+        stopped: it runs on, its result is ignored, and it occupies one place of `concurrency`.
+        `consumer_name`: stored with each attempt (None: host name and process id).
+        `on_error(message, error)`: called when a handler raises anything but Retry and Reject.
+        It may return the milliseconds until redelivery, or None for the backoff.
+        """
+
+        self._check_open()
+        # This also catches `@client.consumer` without parentheses.
+        check_topic(topic)
+
+        def declare(function: Handler) -> Handler:
+            fields = as_fields(options)
+            self._declare(Consumer(topic=topic, handler=function, on_error=on_error, **fields))
+            return function
+
+        return declare
 
     def _check_open(self) -> None:
         """Do nothing: a worker by itself is never closed."""

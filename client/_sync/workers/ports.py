@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._sync.link import Link
-from delaylog.client._sync.surface import QueueClient
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.models import Settled
 from delaylog.client.shards.settling import Verb
@@ -22,6 +21,7 @@ from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
 if TYPE_CHECKING:
+    from delaylog.client._sync.surface import QueueClient
     from delaylog.client.message import LeasedMessage
 
 
