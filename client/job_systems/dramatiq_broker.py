@@ -15,8 +15,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import dramatiq
-from dramatiq.errors import BrokerConnectionError, ConnectionClosed, DecodeError, QueueNotFound
+from delaylog.extras import absent
+
+try:
+    import dramatiq
+    from dramatiq.errors import BrokerConnectionError, ConnectionClosed, DecodeError, QueueNotFound
+except ImportError as error:
+    raise absent(error, "delaylog.client.job_systems.dramatiq_broker", "dramatiq") from None
 
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message

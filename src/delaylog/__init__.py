@@ -110,7 +110,7 @@ _EMBEDDED = {
 
 def __getattr__(name: str) -> Any:
     if name in _EMBEDDED:
-        from delaylog.broker.server_extra import needed_by
+        from delaylog.extras import needed_by
 
         with needed_by(f"delaylog.{name}"):
             from delaylog.broker import embedded
