@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from delaylog.client._async.client import AsyncClient
     from delaylog.client._async.message import AsyncMessage
     from delaylog.client._async.plain_client import AsyncPlainClient
+    from delaylog.client._async.surface import AsyncQueueClient
     from delaylog.client._async.tasking import AsyncTask
     from delaylog.client._async.timing import AsyncTimer
     from delaylog.client._sync.client import Client
     from delaylog.client._sync.message import Message
     from delaylog.client._sync.plain_client import PlainClient
+    from delaylog.client._sync.surface import QueueClient
     from delaylog.client._sync.tasking import Task
     from delaylog.client._sync.timing import Timer
     from delaylog.client.codec import Codec
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         AnswerLost,
         ApiError,
         BadRequest,
+        ClientClosed,
         ClientError,
         Conflict,
         DiskFull,
@@ -78,6 +81,7 @@ __all__ = [
     "AsyncClient",
     "AsyncMessage",
     "AsyncPlainClient",
+    "AsyncQueueClient",
     "AsyncSending",
     "AsyncTask",
     "AsyncTimer",
@@ -87,6 +91,7 @@ __all__ = [
     "BySlot",
     "Changed",
     "Client",
+    "ClientClosed",
     "ClientError",
     "Codec",
     "Conflict",
@@ -109,6 +114,7 @@ __all__ = [
     "NotReady",
     "OutboxFull",
     "PlainClient",
+    "QueueClient",
     "QuotaExceeded",
     "Reject",
     "ReplayFailed",
@@ -140,17 +146,19 @@ _NAMES: Final = {
     "_async.client": "AsyncClient",
     "_async.message": "AsyncMessage",
     "_async.plain_client": "AsyncPlainClient",
+    "_async.surface": "AsyncQueueClient",
     "_async.tasking": "AsyncTask",
     "_async.timing": "AsyncTimer",
     "_sync.client": "Client",
     "_sync.message": "Message",
     "_sync.plain_client": "PlainClient",
+    "_sync.surface": "QueueClient",
     "_sync.tasking": "Task",
     "_sync.timing": "Timer",
     "codec": "Codec",
     "errors": (
-        "AnswerLate AnswerLost ApiError BadRequest ClientError Conflict DiskFull Forbidden "
-        "Gone Held IdInUse NotFound NotReached NotReachedInTime NotReady QuotaExceeded "
+        "AnswerLate AnswerLost ApiError BadRequest ClientClosed ClientError Conflict DiskFull "
+        "Forbidden Gone Held IdInUse NotFound NotReached NotReachedInTime NotReady QuotaExceeded "
         "ReplayFailed SendFailed SettleFailed ShardsFailed TooLarge TooLate Unauthorized "
         "Unsupported"
     ),

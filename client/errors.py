@@ -20,6 +20,13 @@ class ClientError(Exception):
     """Base class of the exceptions that calls raise."""
 
 
+class ClientClosed(ClientError):
+    """The client is closed, and makes no calls any more. Create another one."""
+
+    def __init__(self, said: str = "the client is closed") -> None:
+        super().__init__(said)
+
+
 class NotReached(ClientError, ConnectionError):
     """No connection could be made, so the call was not carried out. It is safe to call again."""
 

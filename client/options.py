@@ -26,6 +26,13 @@ class TransportOptions(TypedDict, total=False):
     connections_max: int
 
 
+class Repeats(TypedDict, total=False):
+    """How long a plain client repeats calls; see `Times`."""
+
+    failover_s: float | None
+    reconnect_s: float | None
+
+
 class ConnectionOptions(CredentialOptions, TimeLimit, total=False):
     """The options of the connection. The time limit is that of calls which give none."""
 

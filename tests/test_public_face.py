@@ -21,7 +21,7 @@ ShardStrategy TopicKind TopicMismatch by_id open_rmq_topic
 """
 PACKAGES = {
     "delaylog.broker.cluster.peers": [*PEERS.split(), "Transport"],
-    "delaylog.client": 62,
+    "delaylog.client": 65,
     "delaylog.client.job_systems": ["register_kombu_transport"],
     "delaylog.client.queues": QUEUES.split(),
     "delaylog.replication": 23,
@@ -39,7 +39,8 @@ def test_the_names_of_a_package(package: str, names: list[str] | int) -> None:
 
 
 def test_delaylog_has_all_names_of_the_client() -> None:
-    own = {"ManualClock", "WallClock", "__version__", "open", "open_async"}
+    own = {"AsyncEmbeddedBroker", "EmbeddedBroker", "ManualClock", "WallClock"}
+    own |= {"__version__", "open", "open_async"}
     assert set(delaylog.__all__) == own | set(delaylog.client.__all__)
     assert delaylog.__all__ == sorted(delaylog.__all__) == dir(delaylog)
     for name in delaylog.client.__all__:

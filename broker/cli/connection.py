@@ -19,7 +19,12 @@ from delaylog.client.calls.call import json_call
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import path_of, request
 from delaylog.client.errors import ClientError, NotFound
-from delaylog.client.options import ConnectionOptions, TransportOptions, split_connection
+from delaylog.client.options import (
+    ConnectionOptions,
+    Repeats,
+    TransportOptions,
+    split_connection,
+)
 from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.endpoints import URL, default_endpoints
 from delaylog.client.wire.leader_route import LeaderRoute
@@ -29,6 +34,10 @@ from delaylog.storage.messages.members import Member
 
 TIMEOUT_S: Final = 60.0
 """Time limit of a call: a person waits for it, and can end it by Ctrl-C."""
+REPEATS: Final[Repeats] = {"failover_s": 10.0, "reconnect_s": 3.0}
+"""How long a call is repeated: a restart or an election fails no script, and an address where no
+broker is shows soon.
+"""
 ANSWER_S: Final = 5.0
 """Time limit of a call to a broker that is watched or examined: silence is a finding too."""
 
@@ -66,7 +75,7 @@ async def transport_of(
     """A transport to the broker for several calls, closed at the end."""
     route, options = route_of(args)
     options["timeout_s"] = timeout_s
-    transport = AsyncTransport(route, **options)
+    transport = AsyncTransport(route, **REPEATS, **options)
     try:
         yield transport
     finally:
@@ -77,7 +86,11 @@ def client_of(args: argparse.Namespace) -> AsyncPlainClient:
     """A client of the broker. CredentialsError for options that cannot be used."""
     broker = broker_of(args)
     return AsyncPlainClient(
-        broker.url, members=broker.members, namespace=args.namespace, **connection_of(args)
+        broker.url,
+        members=broker.members,
+        namespace=args.namespace,
+        **REPEATS,
+        **connection_of(args),
     )
 
 

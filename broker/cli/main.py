@@ -22,7 +22,7 @@ from delaylog.broker.cli.failing import (
 )
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.verbs import VERBS
-from delaylog.broker.server_extra import hint, is_missing
+from delaylog.extras import hint, is_missing
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser, LineParser
 from delaylog.broker.cli.verbs import GROUPS, VERBS, Verb
-from delaylog.broker.server_extra import is_missing
+from delaylog.extras import is_missing
 
 _WIDTH_MAX: Final = 100
 _USAGE_MORE: Final = "`delaylog VERB --help` shows the arguments of a verb, with examples."

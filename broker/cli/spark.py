@@ -13,14 +13,14 @@ import sys
 from typing import Final
 
 from delaylog.broker.cli.failing import UsageError
+from delaylog.extras import EXTRAS, command
 
-NEEDED: Final = ("pyspark", "pyarrow", "pandas", "pyspark_delaylog")
-HINT: Final = "pip install 'delaylog[spark]'"
+HINT: Final = command("spark")
 
 
 def spark_command(args: argparse.Namespace) -> int:
     """Replace this process by the job. Raises UsageError if a package is missing."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in sorted(EXTRAS["spark"]) if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"the jobs on Spark need {', '.join(missing)}; run: {HINT}")
     # -P: do not import modules from the current folder.

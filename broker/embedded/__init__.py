@@ -5,12 +5,17 @@ coroutine, which `broker` runs for threads and `async_broker` for an event loop.
 handlers of `broker/calls`.
 """
 
-from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
-from delaylog.broker.embedded.broker import EmbeddedBroker
-from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
-from delaylog.broker.embedded.closed import ClosedError
-from delaylog.broker.embedded.opening import open_async_broker, open_broker
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.extras import absent
+
+try:
+    from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
+    from delaylog.broker.embedded.broker import EmbeddedBroker
+    from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
+    from delaylog.broker.embedded.closed import ClosedError
+    from delaylog.broker.embedded.opening import open_async_broker, open_broker
+    from delaylog.broker.host.settings.options import ConfigError
+except ImportError as error:
+    raise absent(error, "delaylog.broker.embedded", "server") from None
 
 __all__ = [
     "AsyncEmbeddedBroker",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
 from delaylog.broker.embedded.calls import Steps
@@ -26,9 +26,6 @@ from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.wire.durations import limit_of, split_limit
-
-if TYPE_CHECKING:
-    from delaylog.client.surface import AsyncQueueClient
 
 T = TypeVar("T")
 PENDING_MAX: Final = 10_000
@@ -153,8 +150,3 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
 
     def _give_back(self, batch: MessageBatch) -> Steps[Any]:
         return self._calls.settle("extend", batch, lease_ms=0, wait=False)
-
-
-if TYPE_CHECKING:
-    # Checks the interface that recipes and workers use.
-    _SURFACE: type[AsyncQueueClient] = AsyncEmbeddedBroker[Any]

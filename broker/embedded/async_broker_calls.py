@@ -11,21 +11,17 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
+from typing import Any, Final, Generic, TypeVar, Unpack, cast
 
 from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
 from delaylog.broker.embedded.hot import ToSettle
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.opened import ClockT, Opened
-from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage, messages_of
-from delaylog.client._async.subscribing import AsyncSubscribing
-from delaylog.client._async.tasking import AsyncTasking
-from delaylog.client._async.timing import AsyncTiming
-from delaylog.client._async.topic_calls import AsyncTopicCalls
-from delaylog.client._async.workers.worker import AsyncWorker
+from delaylog.client._async.surface import AsyncQueueClient
 from delaylog.client.calls.call import Call
+from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.errors import ClientError
 from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
@@ -51,15 +47,7 @@ _ONE_SHARD: Final = Topology((_HERE,), ByKey(), None)
 log = logging.getLogger("delaylog.embedded")
 
 
-class AsyncBrokerCalls(
-    AsyncControlCalls,
-    AsyncTopicCalls,
-    AsyncSubscribing,
-    AsyncTiming,
-    AsyncTasking,
-    AsyncWorker,
-    Generic[ClockT],
-):
+class AsyncBrokerCalls(AsyncQueueClient, Generic[ClockT]):
     """The calls. A subclass defines how they are run."""
 
     def __init__(self, opened: Opened[ClockT]) -> None:
@@ -76,6 +64,9 @@ class AsyncBrokerCalls(
         here = AsyncLink(_HERE, self._places, cast("Any", AsyncDirect(self)), opened.face.codec)
         self._links: Sequence[AsyncLink] = [here]
 
+    def _check_open(self) -> None:
+        self._node.check_open()
+
     @abstractmethod
     async def _run(self, steps: Steps[T]) -> T:
         """Run a call and return its answer."""
@@ -87,9 +78,6 @@ class AsyncBrokerCalls(
     def __repr__(self) -> str:
         state = "closed" if self._node.closed else "open"
         return f"<{type(self).__name__} {self._node.engine.folder} {state}>"
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self,
@@ -121,9 +109,16 @@ class AsyncBrokerCalls(
         return await self._run(self._calls.send_many(topic, messages, **defaults))
 
     async def send_columns(
-        self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
+        self,
+        topic: str,
+        bodies: Texts,
+        *,
+        shard: str | None = None,
+        wait: bool = True,
+        **columns: Unpack[BulkSendKeywords],
     ) -> SendAnswer:
         """Send the columns of `client.wire.bulk.encode_send`; without a time they are due now."""
+        self._topology.one(shard, "send_columns")
         return await self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
 
     # ------------------------------------------------------------------ receive and settle

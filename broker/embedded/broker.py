@@ -8,7 +8,7 @@ such calls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from delaylog.broker.embedded.broker_calls import BrokerCalls
 from delaylog.broker.embedded.calls import Steps
@@ -22,9 +22,6 @@ from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.wire.durations import limit_of
-
-if TYPE_CHECKING:
-    from delaylog.client.surface import QueueClient
 
 T = TypeVar("T")
 
@@ -108,8 +105,3 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
 
     def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
         return self._run(self._calls.receive(wanted, how_much))
-
-
-if TYPE_CHECKING:
-    # Checks the interface that recipes and workers use.
-    _SURFACE: type[QueueClient] = EmbeddedBroker[Any]

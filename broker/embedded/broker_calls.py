@@ -13,21 +13,17 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
+from typing import Any, Final, Generic, TypeVar, Unpack, cast
 
 from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
 from delaylog.broker.embedded.hot import ToSettle
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.opened import ClockT, Opened
-from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message, messages_of
-from delaylog.client._sync.subscribing import Subscribing
-from delaylog.client._sync.tasking import Tasking
-from delaylog.client._sync.timing import Timing
-from delaylog.client._sync.topic_calls import TopicCalls
-from delaylog.client._sync.workers.worker import ThreadWorker
+from delaylog.client._sync.surface import QueueClient
 from delaylog.client.calls.call import Call
+from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.errors import ClientError
 from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords, TimeLimit
 from delaylog.client.message import MessageBatch
@@ -53,15 +49,7 @@ _ONE_SHARD: Final = Topology((_HERE,), ByKey(), None)
 log = logging.getLogger("delaylog.embedded")
 
 
-class BrokerCalls(
-    ControlCalls,
-    TopicCalls,
-    Subscribing,
-    Timing,
-    Tasking,
-    ThreadWorker,
-    Generic[ClockT],
-):
+class BrokerCalls(QueueClient, Generic[ClockT]):
     """The calls. A subclass defines how they are run."""
 
     def __init__(self, opened: Opened[ClockT]) -> None:
@@ -78,6 +66,9 @@ class BrokerCalls(
         here = Link(_HERE, self._places, cast("Any", Direct(self)), opened.face.codec)
         self._links: Sequence[Link] = [here]
 
+    def _check_open(self) -> None:
+        self._node.check_open()
+
     @abstractmethod
     def _run(self, steps: Steps[T]) -> T:
         """Run a call and return its answer."""
@@ -89,9 +80,6 @@ class BrokerCalls(
     def __repr__(self) -> str:
         state = "closed" if self._node.closed else "open"
         return f"<{type(self).__name__} {self._node.engine.folder} {state}>"
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,
@@ -123,9 +111,16 @@ class BrokerCalls(
         return self._run(self._calls.send_many(topic, messages, **defaults))
 
     def send_columns(
-        self, topic: str, bodies: Texts, *, wait: bool = True, **columns: Any
+        self,
+        topic: str,
+        bodies: Texts,
+        *,
+        shard: str | None = None,
+        wait: bool = True,
+        **columns: Unpack[BulkSendKeywords],
     ) -> SendAnswer:
         """Send the columns of `client.wire.bulk.encode_send`; without a time they are due now."""
+        self._topology.one(shard, "send_columns")
         return self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
 
     # ------------------------------------------------------------------ receive and settle

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from delaylog.client.errors import ClientClosed
 
-class ClosedError(Exception):
+
+class ClosedError(ClientClosed):
     """The broker was closed, or has failed: open its folder again."""
 
 

@@ -240,6 +240,10 @@ class EmbeddedNode:
     def wait_for_news(self, seconds: float) -> None:
         """Release the lock until there is news, or `seconds` have passed."""
         self._news.wait(self.seconds_to_wait(seconds))
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise ClosedError if the broker is closed or has failed. No lock."""
         if self.closed or self._failure is not None:
             raise why_closed(self._failure, forked=self.forked)
 

@@ -139,7 +139,8 @@ NO_LONGER_LEADS: Final = "this node no longer leads; ask the leader"
 
 class NotLeadingError(EngineError):
     """This node does not lead, or has lost its leadership during the call. Call the leader. A call
-    that was under way may have been carried out: repeat it only in an idempotent form.
+    that was under way may have been carried out: repeat it only in an idempotent form, unless
+    `facts["begun"]` is False.
     """
 
     code = "not_ready"

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from delaylog.broker.embedded import EmbeddedBroker, ManualClock
+    from contextlib import AbstractAsyncContextManager
+
+    from delaylog.broker.embedded import AsyncEmbeddedBroker, EmbeddedBroker, ManualClock
     from delaylog.broker.testing.live_broker import LiveBroker
 
 MARKER: Final = "delaylog"
@@ -27,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "delaylog(options=(), limits={}, start=None, fsync='never', namespace='default'): how the "
-        "fixtures delaylog_broker and delaylog_embedded create their brokers",
+        "fixtures delaylog_broker, delaylog_embedded and delaylog_embedded_async create brokers",
     )
 
 
@@ -60,23 +62,41 @@ def delaylog_embedded(
 
     `@pytest.mark.delaylog` sets the `start` of the clock, `fsync`, `limits` and `namespace`.
     """
-    from delaylog.broker.server_extra import needed_by
+    from delaylog.extras import needed_by
 
     with needed_by("the fixture delaylog_embedded"):
-        from delaylog.broker.embedded import ManualClock, open_broker
+        from delaylog.broker.embedded import open_broker
+
+    with open_broker(tmp_path_factory.mktemp("delaylog"), **_embedded(request)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def delaylog_embedded_async(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AbstractAsyncContextManager[AsyncEmbeddedBroker[ManualClock]]:
+    """The same for an event loop: `async with delaylog_embedded_async as broker:`.
+
+    The broker belongs to the loop that enters the block, whichever plugin runs it.
+    """
+    from delaylog.extras import needed_by
+
+    with needed_by("the fixture delaylog_embedded_async"):
+        from delaylog.broker.embedded import open_async_broker
+
+    return open_async_broker(tmp_path_factory.mktemp("delaylog"), **_embedded(request))
+
+
+def _embedded(request: pytest.FixtureRequest) -> Any:
+    """The options of an embedded broker."""
+    from delaylog.broker.embedded import ManualClock
 
     wanted = _wanted(request)
-    start = wanted.get("start")
+    start = wanted.pop("start", None)
+    options = {name: wanted[name] for name in wanted.keys() & EMBEDDED_OPTIONS}
+    # No test needs this folder after a crash, so writes need not wait for the disk.
     clock = ManualClock() if start is None else ManualClock(start)
-    with open_broker(
-        tmp_path_factory.mktemp("delaylog"),
-        clock=clock,
-        # No test needs this folder after a crash, so writes need not wait for the disk.
-        fsync=wanted.get("fsync", "never"),
-        limits=wanted.get("limits"),
-        namespace=wanted.get("namespace", "default"),
-    ) as broker:
-        yield broker
+    return {"fsync": "never", **options, "clock": clock}
 
 
 def _live(

@@ -21,6 +21,7 @@ from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, no_head, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.streams.live import LIVE, Live
+from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
@@ -320,7 +321,11 @@ class HttpFace:
                 await role.until_settled(SETTLE_SECONDS)
             ctx.reads = call.reads
             ctx.changes = not ctx.reads
-            away = elsewhere(ctx, raw_path)
+            try:
+                away = elsewhere(ctx, raw_path)
+            except NotLeadingError as error:
+                error.facts["begun"] = False
+                raise
             if away is not None:
                 return away
         if call is not None:

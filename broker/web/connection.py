@@ -322,6 +322,7 @@ def _too_many(request_id: str) -> bytes:
             "the broker is at its limit of connections"
             + limit_note("connections_max")
             + "; try again",
+            begun=False,
         )
     )
     return wire_of(answer, request_id, close=True)

@@ -22,6 +22,7 @@ from delaylog.broker.engine.access.grants import Permissions
 from delaylog.broker.host.settings.oidc_config import OidcConfig
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.watch.quiet_log import QuietLog
+from delaylog.extras import command
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
@@ -50,7 +51,7 @@ class OidcIssuer:
         try:
             import joserfc  # noqa: F401
         except ImportError:
-            raise ConfigError("oidc needs joserfc: pip install 'delaylog[oidc]'") from None
+            raise ConfigError(f"oidc needs joserfc: {command('oidc')}") from None
         self._config = config
         self._machine = node.machine
         self._quiet = QuietLog(log, node.machine.steady_s)

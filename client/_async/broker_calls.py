@@ -6,6 +6,7 @@ They return the API's JSON unchanged. Each call is carried out once, or raises i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.client._async.carried import carried, carried_anywhere
@@ -30,9 +31,11 @@ class AsyncBrokerCalls:
 
     _places: Places
     _transport: AsyncTransport
+    at_once = False
+    """Whether calls fail as soon as no node can be reached, and not when their time has passed."""
 
     async def _carry(self, call: Call[T]) -> T:
-        return await self._transport.carry(call)
+        return await self._transport.carry(replace(call, at_once=True) if self.at_once else call)
 
     # The cluster and the clock
 

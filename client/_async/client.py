@@ -17,16 +17,12 @@ from random import Random
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._async.concurrency import INTERRUPTS, sleep
-from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.deliveries import AsyncPolls
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.receiver import AsyncReceiver
 from delaylog.client._async.send_calls import AsyncSendCalls
-from delaylog.client._async.subscribing import AsyncSubscribing
-from delaylog.client._async.tasking import AsyncTasking
-from delaylog.client._async.timing import AsyncTiming
-from delaylog.client._async.topic_calls import AsyncTopicCalls
+from delaylog.client._async.surface import AsyncQueueClient
 from delaylog.client._async.workers.ports import AsyncLinkPort
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.calls.messages import BulkSendKeywords
@@ -62,15 +58,7 @@ T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class AsyncClient(
-    AsyncSendCalls,
-    AsyncControlCalls,
-    AsyncTopicCalls,
-    AsyncSubscribing,
-    AsyncTiming,
-    AsyncTasking,
-    AsyncWorker,
-):
+class AsyncClient(AsyncSendCalls, AsyncQueueClient):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is one broker, `"http://a:1,http://b:1"` is one cluster, and several arguments
@@ -147,9 +135,6 @@ class AsyncClient(
             raise ValueError(f"{URL} is not set: give the address of a broker in it")
         return cls(*endpoints, **options)
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         interrupted = isinstance(error, INTERRUPTS)
         try:
@@ -206,6 +191,9 @@ class AsyncClient(
     def mismatched(self) -> int:
         """How many messages `exact_tags` has returned to the broker so far."""
         return sum(link.mismatched for link in self._links)
+
+    def _check_open(self) -> None:
+        self._links[0].transport.check_open()
 
     # Sending
 

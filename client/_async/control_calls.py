@@ -7,6 +7,7 @@ then the other shards.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 from delaylog.client._async.link import AsyncLink
@@ -64,7 +65,9 @@ class AsyncControlCalls:
                 **wanted.members(),
             )
             try:
-                shapes = await link.carry(call)
+                # One shard alone is waited for.
+                at_once = len(self._links) > 1
+                shapes = await link.carry(replace(call, at_once=at_once))
             except ClientError as error:
                 errors.append(error)
                 continue

@@ -1,8 +1,8 @@
 """AsyncPlainClient: the broker's HTTP API for asyncio programs, one method per call.
 
-Each call is carried out once, or raises its failure: only the caller knows whether a retry is safe.
-(It is for a send with an idempotency key or a producer and sequence, and is not for a plain send.)
-`exchanging` describes how a call finds the leader of a cluster, and what is retried meanwhile.
+A call that may have been carried out raises its failure: only the caller knows whether a retry is
+safe. (It is for a send with an idempotency key or a producer and sequence, and is not for a plain
+send.) `exchanging` describes how a call finds the leader of a cluster, and what is retried.
 AsyncClient adds batches, retries, several brokers and typed answers.
 """
 
@@ -21,7 +21,6 @@ from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.endpoints import checked_url
-from delaylog.client.wire.exchanging import FAILOVER_S
 from delaylog.client.wire.leader_route import LeaderRoute
 
 if TYPE_CHECKING:
@@ -42,7 +41,8 @@ class AsyncPlainClient(AsyncBrokerCalls):
         *,
         namespace: str = "default",
         members: Sequence[str] = (),
-        failover_s: float = FAILOVER_S,
+        failover_s: float | None = None,
+        reconnect_s: float | None = None,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         # Imported here: an embedded broker uses this package and needs no HTTP library.
@@ -52,7 +52,9 @@ class AsyncPlainClient(AsyncBrokerCalls):
         credentials, options = split_connection(connection)
         shard = Shard.of(base_url)
         route = LeaderRoute(shard.url, (*shard.members, *map(checked_url, members)), credentials)
-        self._transport = AsyncTransport(route, failover_s=failover_s, **options)
+        self._transport = AsyncTransport(
+            route, failover_s=failover_s, reconnect_s=reconnect_s, **options
+        )
 
     @classmethod
     def on(cls, transport: AsyncTransport, places: Places) -> Self:

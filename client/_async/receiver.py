@@ -150,7 +150,7 @@ class AsyncReceiver:
             link = self._links[at]
             room: HowMuch = {**how_much, "max": most - len(found)}
             try:
-                found += await link.receive(wanted, **room)
+                found += await link.receive(wanted, at_once=True, **room)
             except ClientError as error:
                 errors[at] = error
             except Cancelled:
@@ -166,7 +166,7 @@ class AsyncReceiver:
         link = self._links[at]
 
         async def poll() -> tuple[list[AsyncMessage], float]:
-            found = await link.receive(wanted, **how_much)
+            found = await link.receive(wanted, at_once=True, **how_much)
             return found, time.monotonic()
 
         return spawn(poll, f"delaylog receive {link.name}")

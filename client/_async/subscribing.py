@@ -18,6 +18,7 @@ from typing import Final, Unpack, cast
 
 from delaylog.client._async.concurrency import sleep
 from delaylog.client._async.deliveries import AsyncPolls
+from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, SettleFailed
 from delaylog.client.keywords import ReceiveKeywords, SubscribeKeywords
@@ -184,11 +185,9 @@ class AsyncSubscribing:
     async def _release(self, waiting: Fetched) -> None:
         """Release messages. If that fails, their leases expire."""
         waiting.forget_inherited()
-        messages = list(waiting)
+        by_link: dict[AsyncLink, list[LeasedMessage]] = {}
+        for message in waiting:
+            by_link.setdefault(message.batch.settler, []).append(message)
         waiting.clear()
-        if not messages:
-            return
-        try:
-            await self.extend(messages, lease_ms=0)
-        except ClientError as error:
-            log.info("cannot release messages; their leases expire: %s", error)
+        for link, messages in by_link.items():
+            await link.give_back(messages)

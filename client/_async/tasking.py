@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
 from delaylog.client._async.workers.beginnings import AsyncBeginnings
-from delaylog.client._async.workers.shift import check_handler
+from delaylog.client._async.workers.shift import OnError, check_handler
 from delaylog.client.calls.schedules import RuleKeywords, ScheduleKeywords
 from delaylog.client.errors import ApiError
 from delaylog.client.keywords import DueKeywords, MessageKeywords, OneSendKeywords
 from delaylog.client.models import Sent
 from delaylog.client.wire.checks import check_keywords, check_text, check_topic, check_whole
-from delaylog.client.workers.consumer import TaskOptions
+from delaylog.client.workers.consumer import Consumer, TaskOptions, as_fields
 from delaylog.client.workers.declaring import Declaring
 from delaylog.client.workers.repeats import Repeat
 from delaylog.client.workers.task_calls import TaskCall
@@ -98,12 +98,14 @@ class AsyncTaskDecorator:
         tasks: AsyncTasking,
         topic: str,
         name: str | None,
+        on_error: OnError | None,
         options: TaskOptions,
         fields: MessageKeywords,
     ) -> None:
         self._tasks = tasks
         self._topic = topic
         self._name = name
+        self._on_error = on_error
         self._options = options
         self._fields = fields
         self._repeats: list[Repeat] = []
@@ -136,7 +138,7 @@ class AsyncTaskDecorator:
         check_handler(f"task {name}", function)
         task = AsyncTask(self._tasks, self._topic, name, function, self._fields)
         schedules = [(repeat, task._body()) for repeat in self._repeats]  # type: ignore[call-arg]
-        self._tasks._add_task(self._topic, name, function, self._options)
+        self._tasks._add_task(self._topic, name, function, self._on_error, self._options)
         for repeat, body in schedules:
             self._tasks._add_schedule(self._topic, name, body, self._fields, repeat)
         return task
@@ -165,6 +167,7 @@ class AsyncTasking(Declaring):
         *,
         name: str | None = None,
         retries: int | None = None,
+        on_error: OnError | None = None,
         **options: Unpack[TaskOptions],
     ) -> AsyncTaskDecorator:
         """Make a task of the decorated function: its calls are messages of the topic.
@@ -174,25 +177,34 @@ class AsyncTasking(Declaring):
         `consumer`, except those of batches. Tasks of one topic share a consumer: only the first one
         may give options.
         """
+        self._check_open()
         check_topic(topic)
         check_text("name", name)
         if retries is not None:
             check_whole("retries", retries, 0)
         fields: MessageKeywords = {} if retries is None else {"max_retry": retries}
-        return AsyncTaskDecorator(self, topic, name, options, fields)
+        return AsyncTaskDecorator(self, topic, name, on_error, options, fields)
 
     def _add_task(
-        self, topic: str, name: str, function: Callable[..., Awaitable[Any]], options: TaskOptions
+        self,
+        topic: str,
+        name: str,
+        function: Callable[..., Awaitable[Any]],
+        on_error: OnError | None,
+        options: TaskOptions,
     ) -> None:
         known = self._task_topics.get(topic)
         if known is None:
             known = _TaskTopic()
-            self.consumer(topic, **options)(known.handle)
+            consumer = Consumer(
+                topic=topic, handler=known.handle, on_error=on_error, **as_fields(options)
+            )
+            self._declare(consumer)
             self._task_topics[topic] = known
-        elif options:
+        elif given := [*options, *(["on_error"] if on_error else [])]:
             raise ValueError(
                 f"the tasks of topic {topic!r} share a consumer: give its options "
-                f"({', '.join(options)}) to the first of them"
+                f"({', '.join(given)}) to the first of them"
             )
         if name in known.functions:
             raise ValueError(f"topic {topic!r} has a task {name!r} already: give this one a name=")
@@ -219,6 +231,8 @@ class AsyncTasking(Declaring):
 
         async def put() -> object:
             broker = self.broker(repeat.shard)
+            # The worker repeats it, and handles messages meanwhile.
+            broker.at_once = True
             try:
                 return await broker.put_schedule(topic, name, body.decode(), **said)
             except ApiError as error:

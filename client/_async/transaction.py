@@ -55,6 +55,7 @@ class AsyncTransaction:
         if error is None:
             await self._broker.commit(self.id, winners)
             return
+        self._broker.at_once = True
         try:
             await self._broker.abort(self.id)
         except ClientError as failed:

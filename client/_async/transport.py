@@ -19,14 +19,13 @@ from delaylog.client.calls.call import Call
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
-    ClientError,
+    ClientClosed,
     NotReached,
     NotReachedInTime,
 )
 from delaylog.client.sending.async_sender import OTHER_LOOP
 from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
-    FAILOVER_S,
     TIMEOUT_S,
     Answer,
     Ask,
@@ -58,11 +57,12 @@ class AsyncTransport:
         *,
         timeout_s: float = TIMEOUT_S,
         connections_max: int = 100,
-        failover_s: float = FAILOVER_S,
+        failover_s: float | None = None,
+        reconnect_s: float | None = None,
     ) -> None:
         check_whole("connections_max", connections_max, 1)
         self.route = route
-        self.times = Times(timeout_s, failover_s)
+        self.times = Times(timeout_s, failover_s, reconnect_s)
         self._connections_max = connections_max
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,10 +70,9 @@ class AsyncTransport:
         self._closed = False
 
     def open(self) -> aiohttp.ClientSession:
-        """The session, which is created if needed. ClientError if the client is closed."""
+        """The session, which is created if needed. ClientClosed if it is closed."""
         if self._session is None:
-            if self._closed:
-                raise ClientError("the client is closed")
+            self.check_open()
             tls = self.route.credentials.tls
             connector = aiohttp.TCPConnector(
                 limit=self._connections_max, ssl=True if tls is None else tls
@@ -91,6 +90,11 @@ class AsyncTransport:
         elif self._loop is not asyncio.get_running_loop():
             raise RuntimeError(OTHER_LOOP)
         return self._session
+
+    def check_open(self) -> None:
+        """Raise ClientClosed if it is closed."""
+        if self._closed:
+            raise ClientClosed
 
     async def close(self) -> None:
         """Close the connections. Calls in progress raise AnswerLost."""

@@ -8,6 +8,7 @@ Made from client/_async/broker_calls.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from delaylog.client._sync.carried import carried, carried_anywhere
@@ -32,9 +33,11 @@ class BrokerCalls:
 
     _places: Places
     _transport: Transport
+    at_once = False
+    """Whether calls fail as soon as no node can be reached, and not when their time has passed."""
 
     def _carry(self, call: Call[T]) -> T:
-        return self._transport.carry(call)
+        return self._transport.carry(replace(call, at_once=True) if self.at_once else call)
 
     # The cluster and the clock
 

@@ -19,16 +19,12 @@ from random import Random
 from typing import NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._sync.concurrency import INTERRUPTS, sleep
-from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.deliveries import Polls
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.receiver import Receiver
 from delaylog.client._sync.send_calls import SendCalls
-from delaylog.client._sync.subscribing import Subscribing
-from delaylog.client._sync.tasking import Tasking
-from delaylog.client._sync.timing import Timing
-from delaylog.client._sync.topic_calls import TopicCalls
+from delaylog.client._sync.surface import QueueClient
 from delaylog.client._sync.workers.ports import LinkPort
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.calls.messages import BulkSendKeywords
@@ -64,15 +60,7 @@ T = TypeVar("T")
 log = logging.getLogger("delaylog.client")
 
 
-class Client(
-    SendCalls,
-    ControlCalls,
-    TopicCalls,
-    Subscribing,
-    Timing,
-    Tasking,
-    ThreadWorker,
-):
+class Client(SendCalls, QueueClient):
     """A client of one broker, one cluster, or several of these as shards.
 
     `"http://a:1"` is one broker, `"http://a:1,http://b:1"` is one cluster, and several arguments
@@ -149,9 +137,6 @@ class Client(
             raise ValueError(f"{URL} is not set: give the address of a broker in it")
         return cls(*endpoints, **options)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         interrupted = isinstance(error, INTERRUPTS)
         try:
@@ -206,6 +191,9 @@ class Client(
     def mismatched(self) -> int:
         """How many messages `exact_tags` has returned to the broker so far."""
         return sum(link.mismatched for link in self._links)
+
+    def _check_open(self) -> None:
+        self._links[0].transport.check_open()
 
     # Sending
 

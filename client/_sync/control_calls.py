@@ -9,6 +9,7 @@ Made from client/_async/control_calls.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 from delaylog.client._sync.link import Link
@@ -66,7 +67,9 @@ class ControlCalls:
                 **wanted.members(),
             )
             try:
-                shapes = link.carry(call)
+                # One shard alone is waited for.
+                at_once = len(self._links) > 1
+                shapes = link.carry(replace(call, at_once=at_once))
             except ClientError as error:
                 errors.append(error)
                 continue

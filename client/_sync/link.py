@@ -68,28 +68,33 @@ class Link:
         on_repeat: OnRepeat | None = None,
         limit_s: float | None = None,
     ) -> SendAnswer:
-        """Send a bulk body that has a producer and a sequence.
+        """Send a bulk body that has a producer and a sequence; a sender repeats it.
 
         `on_repeat` is called with each failure after which a cluster is asked again.
         """
         call = message_calls.send_wire(self.places, topic, wire, limit_s=limit_s)
-        return self.transport.carry(call, on_repeat=on_repeat)
+        return self.transport.carry(replace(call, at_once=True), on_repeat=on_repeat)
 
-    def receive(self, wanted: Wanted, **how_much: Unpack[HowMuch]) -> list[Message]:
+    def receive(
+        self, wanted: Wanted, *, at_once: bool = False, **how_much: Unpack[HowMuch]
+    ) -> list[Message]:
         """Lease up to `max` messages of this shard, all under one lease."""
         call = message_calls.receive_batch(self.places, wanted, **how_much)
-        return self.messages_of(self.carry(call.again()), wanted)
+        return self.messages_of(self.carry(call.again(at_once=at_once)), wanted)
 
     def ack_and_receive(
         self, messages: Sequence[LeasedMessage], wanted: Wanted, *, max: int, lease_ms: int
     ) -> tuple[list[Settled], list[Message]]:
-        """Ack messages of this shard, with a result each, and lease ready ones, in one call."""
+        """Ack messages of this shard, with a result each, and lease ready ones, in one call.
+
+        It is not repeated while the shard cannot be reached.
+        """
         doubts: list[Exception] = []
         receipts = [message.receipt for message in messages]
         call = message_calls.ack_and_receive_batch(
             self.places, wanted, receipts, max=max, lease_ms=lease_ms
         )
-        answered, columns = self.carry(call.again(), doubts=doubts)
+        answered, columns = self.carry(call.again(at_once=True), doubts=doubts)
         results = results_of(answered, doubtful=bool(doubts))
         return results, self.messages_of(columns, wanted)
 
@@ -108,7 +113,9 @@ class Link:
             self.give_back(others)
         return found
 
-    def settle(self, verb: Verb, share: Share, **times: Unpack[SettleTimes]) -> list[Settled]:
+    def settle(
+        self, verb: Verb, share: Share, *, at_once: bool = False, **times: Unpack[SettleTimes]
+    ) -> list[Settled]:
         """Settle messages of one lease, with a result each.
 
         The call is idempotent, so it is retried after a lost answer: for a while on a cluster, once
@@ -131,7 +138,7 @@ class Link:
             **times,
         )
         try:
-            answer = self.carry(call.again(), doubts=doubts)
+            answer = self.carry(call.again(at_once=at_once), doubts=doubts)
         except AnswerLost as lost:
             if self.transport.route.known > 1:
                 raise
@@ -140,7 +147,8 @@ class Link:
             if left_s <= 0:
                 raise
             doubts.append(lost)
-            answer = self._once_more(replace(call, limit_s=left_s), lost)
+            call = replace(call, limit_s=left_s, at_once=at_once)
+            answer = self._once_more(call, lost)
         return share.results(answer.gone, answer.unknown, doubtful=bool(doubts))
 
     def _once_more(self, call: Call[T], lost: AnswerLost) -> T:
@@ -154,7 +162,7 @@ class Link:
         """Return messages to the broker. If that fails, their leases expire."""
         for share in shares(messages):
             try:
-                self.settle("extend", share, lease_ms=0)
+                self.settle("extend", share, at_once=True, lease_ms=0)
             except ClientError as error:
                 log.info("cannot return messages to %s; their leases expire: %s", self.name, error)
 

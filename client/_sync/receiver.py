@@ -152,7 +152,7 @@ class Receiver:
             link = self._links[at]
             room: HowMuch = {**how_much, "max": most - len(found)}
             try:
-                found += link.receive(wanted, **room)
+                found += link.receive(wanted, at_once=True, **room)
             except ClientError as error:
                 errors[at] = error
             except Cancelled:
@@ -168,7 +168,7 @@ class Receiver:
         link = self._links[at]
 
         def poll() -> tuple[list[Message], float]:
-            found = link.receive(wanted, **how_much)
+            found = link.receive(wanted, at_once=True, **how_much)
             return found, time.monotonic()
 
         return spawn(poll, f"delaylog receive {link.name}")

@@ -20,6 +20,7 @@ from typing import Final, Unpack, cast
 
 from delaylog.client._sync.concurrency import sleep
 from delaylog.client._sync.deliveries import Polls
+from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, SettleFailed
 from delaylog.client.keywords import ReceiveKeywords, SubscribeKeywords
@@ -180,11 +181,9 @@ class Subscribing:
     def _release(self, waiting: Fetched) -> None:
         """Release messages. If that fails, their leases expire."""
         waiting.forget_inherited()
-        messages = list(waiting)
+        by_link: dict[Link, list[LeasedMessage]] = {}
+        for message in waiting:
+            by_link.setdefault(message.batch.settler, []).append(message)
         waiting.clear()
-        if not messages:
-            return
-        try:
-            self.extend(messages, lease_ms=0)
-        except ClientError as error:
-            log.info("cannot release messages; their leases expire: %s", error)
+        for link, messages in by_link.items():
+            link.give_back(messages)

@@ -55,6 +55,7 @@ class Transaction:
         if error is None:
             self._broker.commit(self.id, winners)
             return
+        self._broker.at_once = True
         try:
             self._broker.abort(self.id)
         except ClientError as failed:

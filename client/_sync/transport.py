@@ -21,13 +21,12 @@ from delaylog.client.calls.call import Call
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
-    ClientError,
+    ClientClosed,
     NotReached,
     NotReachedInTime,
 )
 from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
-    FAILOVER_S,
     TIMEOUT_S,
     Answer,
     Ask,
@@ -63,12 +62,13 @@ class Transport:
         *,
         timeout_s: float = TIMEOUT_S,
         connections_max: int = 100,
-        failover_s: float = FAILOVER_S,
+        failover_s: float | None = None,
+        reconnect_s: float | None = None,
     ) -> None:
         """`connections_max`: how many idle connections are kept."""
         check_whole("connections_max", connections_max, 1)
         self.route = route
-        self.times = Times(timeout_s, failover_s)
+        self.times = Times(timeout_s, failover_s, reconnect_s)
         self._connections_max = connections_max
         self._nodes: dict[str, _Node] = {}
         self._process_id = os.getpid()
@@ -76,9 +76,13 @@ class Transport:
         self._closed = False
 
     def open(self) -> None:
-        """Check that the client is not closed. Connections are opened when they are needed."""
+        """Check that it is not closed. Connections are opened when they are needed."""
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise ClientClosed if it is closed."""
         if self._closed:
-            raise ClientError("the client is closed")
+            raise ClientClosed
 
     def close(self) -> None:
         """Close the connections. Calls in progress, in any thread, raise AnswerLost."""
@@ -117,8 +121,7 @@ class Transport:
 
     def _once(self, ask: Ask) -> Outcome:
         """Make one exchange with one node."""
-        if self._closed:
-            raise ClientError("the client is closed")
+        self.check_open()
         head = self._node(ask.node)
         if head is None:
             return NotReached(f"{ask.name}: not an http address")

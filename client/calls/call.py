@@ -43,7 +43,11 @@ READ_FORM: Final = Form(None, JSON_TYPE)
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request. `repeatable`: it is idempotent, so it may be retried after a lost answer."""
+    """One request. `repeatable`: it is idempotent, so it may be retried after a lost answer.
+
+    `at_once`: it is not repeated while no node can be reached, since its caller repeats calls or
+    asks another shard.
+    """
 
     method: str
     path: str
@@ -56,6 +60,7 @@ class Call(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     limit_s: float | None = None
     """How long the call may take, its repeats included; None: as long as the client says."""
+    at_once: bool = False
 
     def decoded(self, wire: bytes) -> T:
         """The value of the answer. AnswerLost if it cannot be read."""
@@ -77,11 +82,12 @@ class Call(Generic[T]):
             self.extra_s,
             self.headers,
             self.limit_s,
+            self.at_once,
         )
 
-    def again(self) -> Call[T]:
+    def again(self, *, at_once: bool = False) -> Call[T]:
         """The same call marked repeatable, for callers that accept that it may run twice."""
-        return replace(self, repeatable=True)
+        return replace(self, repeatable=True, at_once=at_once)
 
 
 def json_call(

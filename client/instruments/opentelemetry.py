@@ -15,10 +15,15 @@ from importlib.metadata import version
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from opentelemetry import metrics, propagate, trace
-from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TracerProvider
+from delaylog.extras import absent
+
+try:
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TracerProvider
+except ImportError as error:
+    raise absent(error, "delaylog.client.instruments.opentelemetry", "opentelemetry") from None
 
 from delaylog.client.hooks import Hooks
 from delaylog.client.message import LeasedMessage

@@ -6,7 +6,12 @@ number does not grow with the messages.
 
 from __future__ import annotations
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from delaylog.extras import absent
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+except ImportError as error:
+    raise absent(error, "delaylog.client.instruments.prometheus", "prometheus") from None
 
 from delaylog.client.hooks import Hooks
 from delaylog.client.message import LeasedMessage

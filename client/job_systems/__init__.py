@@ -9,6 +9,8 @@ page, `leases.py` is the part that all share; read it first.
 from importlib.util import find_spec
 from typing import Any, Final
 
+from delaylog.extras import needed_by
+
 MODULE: Final = "delaylog.client.job_systems.kombu_transport"
 
 
@@ -19,7 +21,8 @@ def register_kombu_transport() -> None:
     has no effect. In workers of Celery it also lets `revoke` reach the tasks in the broker, and
     keeps the tasks whose retries cannot be stored.
     """
-    from kombu.transport import TRANSPORT_ALIASES
+    with needed_by("delaylog.client.job_systems", "celery"):
+        from kombu.transport import TRANSPORT_ALIASES
 
     TRANSPORT_ALIASES["delaylog"] = f"{MODULE}:Transport"
     TRANSPORT_ALIASES["delaylogs"] = f"{MODULE}:TlsTransport"

@@ -16,8 +16,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-import dramatiq
-from dramatiq.errors import BrokerConnectionError, ConnectionClosed, DecodeError, QueueNotFound
+from delaylog.extras import absent
+
+try:
+    import dramatiq
+    from dramatiq.errors import BrokerConnectionError, ConnectionClosed, DecodeError, QueueNotFound
+except ImportError as error:
+    raise absent(error, "delaylog.client.job_systems.dramatiq_broker", "dramatiq") from None
 
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message

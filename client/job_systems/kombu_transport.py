@@ -12,7 +12,12 @@ from contextlib import suppress
 from queue import Empty
 from typing import Any, Final
 
-from kombu.transport import virtual
+from delaylog.extras import absent
+
+try:
+    from kombu.transport import virtual
+except ImportError as error:
+    raise absent(error, "delaylog.client.job_systems.kombu_transport", "celery") from None
 
 from delaylog.client._sync.client import Client
 from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, NotReady

@@ -14,7 +14,12 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 
-from taskiq import AckableMessage, AsyncBroker, BrokerMessage
+from delaylog.extras import absent
+
+try:
+    from taskiq import AckableMessage, AsyncBroker, BrokerMessage
+except ImportError as error:
+    raise absent(error, "delaylog.client.job_systems.taskiq_broker", "taskiq") from None
 
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message

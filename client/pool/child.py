@@ -1,14 +1,16 @@
 """One process of a pool: `python -m delaylog.client.pool.child APP FD LOG_LEVEL LOG_FORM`.
 
-It imports the application and runs it until SIGTERM. The socket FD joins it to the parent: each
-second it tells whether its consumers are connected, at the end why another start would not help,
-and if the parent is gone, it ends as after SIGTERM.
+It imports the application and runs it until SIGTERM. The socket FD joins it to the parent. In lines
+of a word and a text it tells how long its stop may take, each second whether its consumers are
+connected, and at the end why another start would not help. If the parent is gone, it ends as after
+SIGTERM.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 import os
 import signal
@@ -20,17 +22,21 @@ from typing import Any, Final
 
 from delaylog.client.errors import ClientError
 from delaylog.client.pool.loading import Application, LoadError, load
-from delaylog.client.workers.declaring import NothingToRun
+from delaylog.client.workers.declaring import NothingToRun, RunOnImport
 from delaylog.log_lines import JsonFormatter
 
 UNUSABLE: Final = 78
 """Exit status of a process that another start would not help: EX_CONFIG of sysexits.h."""
-CONNECTED: Final = b"c"
-APART: Final = b"a"
-REASON: Final = b"r"
-"""A text follows: why the application cannot run."""
+CONNECTED: Final = "connected"
+APART: Final = "apart"
+STOP: Final = "stop"
+"""With the seconds from SIGTERM to the end of the process, at most."""
+REASON: Final = "reason"
+"""With a JSON text: why the application cannot run."""
 TELL_S: Final = 1.0
-REASON_BYTES_MAX: Final = 4_096
+REASON_CHARS_MAX: Final = 1_024
+CLOSE_S: Final = 5.0
+"""How long queued messages are sent after the stop."""
 
 
 def set_up_logs(level: str, form: str) -> None:
@@ -51,20 +57,21 @@ def main(name: str, fd: str, log_level: str, log_form: str) -> int:
 
     def unusable(why: str) -> int:
         """Let the parent, which sees all processes, say it once."""
-        parent.send(REASON + why.encode()[:REASON_BYTES_MAX])
+        _say(parent, REASON, json.dumps(why[:REASON_CHARS_MAX]))
         return UNUSABLE
 
     # As for a script: the application is in the current folder.
     sys.path.insert(0, os.getcwd())
     try:
         application = load(name)
-    except LoadError as error:
+    except (LoadError, RunOnImport) as error:
         return unusable(str(error))
     except Exception as error:
         traceback.print_exc()
         return unusable(f"{name} cannot be imported: {type(error).__name__}: {error}")
     # After the import: a configuration of the application's own wins.
     set_up_logs(log_level, log_form)
+    _say(parent, STOP, str(application._stop_limit_s() + CLOSE_S))
     threading.Thread(target=_tell, args=(parent, application), daemon=True).start()
     try:
         _run(application)
@@ -77,17 +84,25 @@ def main(name: str, fd: str, log_level: str, log_form: str) -> int:
 
 
 def _run(application: Any) -> None:
-    """Run it, and close it."""
+    """Run it, and close it. An embedded broker has nothing to send when it closes."""
+    takes = inspect.signature(application.close).parameters
+    within = {"within_s": CLOSE_S} if "within_s" in takes else {}
     if not inspect.iscoroutinefunction(application.run):
         with application:
             application.run()
+            application.close(**within)
         return
 
     async def run() -> None:
         async with application:
             await application.run()
+            await application.close(**within)
 
     asyncio.run(run())
+
+
+def _say(parent: socket.socket, word: str, text: str = "") -> None:
+    parent.sendall(f"{word} {text}\n".encode())
 
 
 def _tell(parent: socket.socket, application: Application) -> None:
@@ -99,7 +114,7 @@ def _tell(parent: socket.socket, application: Application) -> None:
                 if not parent.recv(1):
                     break
             except TimeoutError:
-                parent.send(CONNECTED if application.connected() else APART)
+                _say(parent, CONNECTED if application.connected() else APART)
     except OSError:
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
+from delaylog.client.errors import ClientClosed
+from delaylog.client.workers.declaring import Declaring, below_main, importing
+
 
 class Application(Protocol):
     """A client or an embedded broker with consumers or tasks."""
@@ -17,6 +20,13 @@ class Application(Protocol):
     def run(self) -> Any:
         """Handle messages until a signal; a coroutine function if it is of asyncio."""
 
+    def close(self) -> Any:
+        """Release what it has; a coroutine function if it is of asyncio."""
+
+    def _check_open(self) -> None: ...
+
+    def _stop_limit_s(self) -> float: ...
+
 
 class LoadError(Exception):
     """There is no application of that name."""
@@ -25,13 +35,15 @@ class LoadError(Exception):
 def load(name: str) -> Application:
     """Import the application. LoadError, or whatever its module raises.
 
-    The attribute is an application, or a function without arguments that returns one.
+    The attribute is an application, or a function without arguments that returns one. Neither may
+    be closed, and the module may run no consumers: that is what it is imported for.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise LoadError(f"an application is given as MODULE:NAME, not {name!r}")
     try:
-        found: Any = import_module(module_name)
+        with importing(module_name):
+            found: Any = import_module(module_name)
     except ModuleNotFoundError as error:
         # A module that this one imports may be missing, too: that is an error of the program.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
@@ -48,14 +60,16 @@ def load(name: str) -> Application:
     if not is_application(found):
         raise LoadError(f"{name} is a {type(found).__name__}, not a client with consumers")
     application: Application = found
+    try:
+        application._check_open()
+    except ClientClosed:
+        raise LoadError(below_main(module_name)) from None
     return application
 
 
 def is_application(found: object) -> bool:
-    """Whether it has the methods of a client that runs consumers."""
-    return not isinstance(found, type) and all(
-        callable(getattr(found, method, None)) for method in ("run", "connected", "consumer")
-    )
+    """Whether it is a client, or an embedded broker, that runs consumers."""
+    return isinstance(found, Declaring) and callable(getattr(found, "run", None))
 
 
 def _made(function: Callable[[], Any], name: str) -> Any:

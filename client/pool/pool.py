@@ -1,9 +1,10 @@
 """Pool: the parent of the processes that run an application.
 
 SIGTERM or SIGINT asks every process to end; each gives its handlers the `grace_s` of their
-consumers. A second signal kills the processes. A process that dies is started again, after a wait
-that grows while processes die early. The exit status UNUSABLE of a process ends the pool; with
-`reload` the pool waits for a change of the sources instead.
+consumers, and is killed if it has not ended some seconds later. A second signal kills the processes
+at once. A process that dies is started again, after a wait that grows while processes die early.
+The exit status UNUSABLE of a process ends the pool; with `reload` it waits for a change of the
+sources instead.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Pool:
             return 0
         finally:
             for slot in self._slots:
-                slot.signal(signal.SIGKILL)
+                slot.kill()
             for number, handler in before.items():
                 signal.signal(number, handler)
             if self._options.health_file is not None:
@@ -137,15 +138,18 @@ class Pool:
     def _stop(self) -> None:
         """Ask the processes to end, and wait for them; a further signal kills them."""
         signals = len(self._signalled_at_s)
+        began_s = clock()
         for slot in self._slots:
             slot.signal(signal.SIGTERM)
-        killed = False
-        while any(slot.process is not None for slot in self._slots):
+        while living := [slot for slot in self._slots if slot.process is not None]:
             # The first signal during a restart asks for a stop, which is in progress already.
-            if len(self._signalled_at_s) > max(signals, 1) and not killed:
-                killed = True
-                for slot in self._slots:
-                    slot.signal(signal.SIGKILL)
-            time.sleep(POLL_S / 2)
-            for slot in self._slots:
+            at_once = len(self._signalled_at_s) > max(signals, 1)
+            for slot in living:
+                slot.hear(clock())
+                if at_once or clock() > began_s + slot.stop_s:
+                    if not at_once:
+                        late = "process %d has not ended within %.0f s: it is killed"
+                        logger.error(late, slot.number, slot.stop_s)
+                    slot.kill()
                 slot.ended(clock())
+            time.sleep(POLL_S / 2)

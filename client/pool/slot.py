@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.client.pool.child import CONNECTED, REASON
+from delaylog.client.pool.child import APART, CONNECTED, REASON, STOP
 from delaylog.client.workers.backoff import Backoff
 
 AGAIN: Final = Backoff(first_ms=500, max_ms=30_000)
@@ -17,6 +18,8 @@ STEADY_S: Final = 10.0
 """A process that has lived this long is started again after the shortest wait."""
 TOLD_S: Final = 5.0
 """What a process said of itself counts for this long; it speaks each second."""
+IMPORT_STOP_S: Final = 2.0
+"""How long a process may take to end that has not begun to run: it holds no messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,12 @@ class Slot:
         self._failures = 0
         self._connected_at_s: float | None = None
         self._spoke = False
+        self._heard = b""
+        """The beginning of a line."""
         self.reason = ""
         """Why another start would not help, as the process says."""
+        self.stop_s = IMPORT_STOP_S
+        """How long the process may take to end after SIGTERM, as it says."""
 
     def start(self, command: Command, now_s: float) -> None:
         """Start a process, in a session of its own: signals of the terminal go to the parent."""
@@ -72,23 +79,28 @@ class Slot:
         self._started_at_s = now_s
         self.start_at_s = self._connected_at_s = None
         self._spoke = False
-        self.reason = ""
+        self._heard, self.reason, self.stop_s = b"", "", IMPORT_STOP_S
 
     def hear(self, now_s: float) -> bool:
         """Read what the process says; returns whether it speaks for the first time."""
         if self._socket is None:
             return False
         try:
-            said = self._socket.recv(65_536)
+            self._heard += self._socket.recv(65_536)
         except (BlockingIOError, ConnectionError):
             return False
-        if REASON in said:
-            self.reason = said.partition(REASON)[2].decode("utf-8", "replace")
-        elif said:
-            self._connected_at_s = now_s if said.endswith(CONNECTED) else None
-            first, self._spoke = not self._spoke, True
-            return first
-        return False
+        *lines, self._heard = self._heard.split(b"\n")
+        spoke = self._spoke
+        for line in lines:
+            word, _, text = line.decode().partition(" ")
+            if word == REASON:
+                self.reason = json.loads(text)
+            elif word == STOP:
+                self.stop_s = float(text)
+            elif word in (CONNECTED, APART):
+                self._connected_at_s = now_s if word == CONNECTED else None
+                self._spoke = True
+        return self._spoke and not spoke
 
     def connected(self, now_s: float) -> bool:
         """Whether the process lives, and said lately that its consumers are connected."""
@@ -114,6 +126,12 @@ class Slot:
         """Send a signal to the process, if it lives."""
         if self.process is not None:
             self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process now, if it lives."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def _leave(self) -> None:
         self.process = self._connected_at_s = None

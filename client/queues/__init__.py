@@ -11,7 +11,6 @@ from delaylog.client.queues.dyno.settling import by_id
 from delaylog.client.queues.dyno.shards import RoundRobin, ShardStrategy
 from delaylog.client.queues.dyno.stats import DynoStats, Figures
 from delaylog.client.queues.opening import TopicMismatch
-from delaylog.client.queues.port import QueuePort
 from delaylog.client.queues.rmq.consumer import RmqConsumer
 from delaylog.client.queues.rmq.delivery import RmqDeadLetter, RmqDelivery, RolledBack
 from delaylog.client.queues.rmq.messages import (
@@ -22,6 +21,7 @@ from delaylog.client.queues.rmq.messages import (
 )
 from delaylog.client.queues.rmq.producer import RmqProducer
 from delaylog.client.queues.rmq.topic import TopicKind, open_rmq_topic
+from delaylog.client.surface import QueueClient as QueuePort
 
 __all__ = [
     "DynoMessage",

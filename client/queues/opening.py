@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from delaylog.client.errors import Conflict, NotFound
 from delaylog.client.models import TopicSettings
-from delaylog.client.queues.port import QueuePort
+from delaylog.client.surface import QueueClient
 
 NO_BACKOFF: Final[Mapping[str, float]] = {"first_ms": 0}
 
@@ -40,7 +40,10 @@ class TopicMismatch(ValueError):
 
 
 def open_topic(
-    client: QueuePort, topic: str, needed: Mapping[str, Any], first: Mapping[str, Any] | None = None
+    client: QueueClient,
+    topic: str,
+    needed: Mapping[str, Any],
+    first: Mapping[str, Any] | None = None,
 ) -> TopicSettings:
     """Return the settings of a topic; create it with the `needed` settings if it is missing.
 

@@ -22,7 +22,7 @@ from itertools import islice
 from threading import get_ident
 from typing import Any, Final, Protocol
 
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import ClientClosed, ClientError
 from delaylog.client.models import Sent
 from delaylog.client.sending.async_sending import AsyncSending
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
@@ -114,7 +114,7 @@ class AsyncSender:
         `limit_s`: how long its caller waits; None if no caller does.
         """
         if self._closed:
-            raise ClientError("the client is closed")
+            raise ClientClosed
         loop = self._loop
         if loop is None or not loop.is_running() or get_ident() != self._thread_id:
             self._check_loop()
@@ -124,7 +124,7 @@ class AsyncSender:
     def begin(self, topic: str, row: Row, *, free: bool, limit_s: float) -> asyncio.Future[Sent]:
         """Queue a message for a caller that waits, or raise OutboxFull. Cheaper than a sending."""
         if self._closed:
-            raise ClientError("the client is closed")
+            raise ClientClosed
         loop = self._loop
         if loop is None or not loop.is_running() or get_ident() != self._thread_id:
             loop = self._check_loop()

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import ClientClosed, ClientError
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Attempt, Lane
 from delaylog.client.sending.lane_set import LaneSet
@@ -95,7 +95,7 @@ class ThreadSender:
             if self._outbox.crowded:
                 self._wait_for_room(limit_s)
             if self._closed:
-                raise ClientError("the client is closed")
+                raise ClientClosed
             batch, number = self._lanes.add(topic, row, free=free, limit_s=limit_s)
         return ThreadSending(batch, number, self._lock)
 

@@ -1,10 +1,10 @@
 """The plan of one call: redirects, failover and retries, as a generator that a transport drives.
 
-A call is retried only if it cannot have been carried out, or if it is repeatable. A redirected call
-goes to the leader; a call that reached no node goes to another node; while the cluster has no
-leader, a repeatable call is retried for a while. A call whose token was refused is retried once if
-the token file has another one. The plan sends nothing: it yields what to ask and how long to pause,
-and receives the outcome.
+A call is retried until its time limit if it was certainly not carried out, or if it is repeatable.
+It was not if no node could be reached, or a node says that it has not begun it, since it does not
+lead. A redirected call goes to the leader; a call that reached no node goes to another node. A call
+whose token was refused is retried once if the token file has another one. The plan sends nothing:
+it yields what to ask and how long to pause, and receives the outcome.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from delaylog.client.errors import (
     ApiError,
     ClientError,
     NotReached,
+    NotReachedInTime,
     api_error,
     lost_after,
 )
@@ -31,9 +32,9 @@ from delaylog.storage.calls.of_broker import CLUSTER
 
 # How long a call may take, its repeats included, in addition to the wait that it requests.
 TIMEOUT_S: Final = 10.0
-# How long repeatable calls are retried without a leader. An election takes less than a second.
-FAILOVER_S: Final = 10.0
 RETRY_EVERY_S: Final = 0.1
+# The pauses grow up to this while no node can be reached: a broker restarts in about a second.
+RECONNECT_EVERY_S: Final = 0.5
 SHORTEST_S: Final = 0.001
 HOPS_MAX: Final = 5
 MOVED: Final = 307
@@ -68,10 +69,13 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long a call may take, and how long a repeatable one is retried without a leader."""
+    """How long a call may take, and be repeated; None: until its time limit."""
 
     timeout_s: float = TIMEOUT_S
-    failover_s: float = FAILOVER_S
+    failover_s: float | None = None
+    """How long a call is repeated at all."""
+    reconnect_s: float | None = None
+    """How long a call is repeated while no node can be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,10 @@ def exchange(
     headers = call.form.headers()
     if call.headers:
         headers |= call.headers
+    for_s = limit_s if times.failover_s is None else min(times.failover_s, limit_s)
     until: float | None = None
+    unreached_s: float | None = None
+    pause_s = RETRY_EVERY_S
     lost: AnswerLost | None = None
     credentials = route.credentials
     renewed = False
@@ -144,26 +151,40 @@ def exchange(
             # A node of a cluster that redirects to an unknown place does not know the leader
             # yet.
             between = outcome.location is not None and route.known > 1
-            may_repeat = call.repeatable and (between or refused.code == "not_ready")
+            not_done = refused.problem.get("begun") is False
+            may_repeat = not_done or (call.repeatable and (between or refused.code == "not_ready"))
         else:
             assert outcome is not None, "an Ask has an outcome"
             error = outcome
-            may_repeat = call.repeatable or isinstance(outcome, NotReached)
-            may_repeat = may_repeat and route.known > 1
+            not_done = isinstance(outcome, NotReached)
+            if not_done:
+                may_repeat = route.known > 1 or not call.at_once
+            else:
+                may_repeat = call.repeatable and route.known > 1
+        now_s = clock()
         if until is None:
-            until = min(clock() + times.failover_s, ends_s - RETRY_EVERY_S)
+            until = min(now_s + for_s, ends_s - RETRY_EVERY_S)
             untried = route.known - 1
+        if not isinstance(error, NotReached):
+            unreached_s, pause_s = None, RETRY_EVERY_S
+        elif unreached_s is None:
+            unreached_s = now_s
+        elif times.reconnect_s is not None and now_s >= unreached_s + times.reconnect_s:
+            may_repeat = False
         if isinstance(error, AnswerLost):
             lost = error
-        if not may_repeat or clock() >= until:
+        if not may_repeat or now_s >= until:
             if isinstance(error, AnswerLate):
                 # The next call must not wait for the same node.
                 route.next(node)
             if lost is not None and isinstance(error, NotReached):
                 # This try reached no node, but an earlier one may have been carried out.
                 raise lost_after(lost, error) from error
+            if may_repeat and not call.at_once and isinstance(error, NotReached):
+                said = f"{error} (repeated for {for_s:g} s): nothing was done"
+                raise NotReachedInTime(said) from error
             raise error
-        if doubts is not None and not isinstance(error, NotReached):
+        if doubts is not None and not not_done:
             doubts.append(error)
         if on_repeat is not None:
             on_repeat(error)
@@ -172,7 +193,9 @@ def exchange(
         if untried > 0 and isinstance(error, NotReached):
             untried -= 1
         else:
-            yield Pause(RETRY_EVERY_S)
+            yield Pause(min(pause_s, max(until - now_s, 0.0)))
+            if unreached_s is not None:
+                pause_s = min(2 * pause_s, RECONNECT_EVERY_S)
         left_s = _left_s(ends_s, clock)
 
 

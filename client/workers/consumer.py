@@ -55,11 +55,10 @@ class TaskOptions(DurationOptions, total=False):
     grace_s: float
     time_limit_s: float | None
     consumer_name: str | None
-    on_error: OnError | None
 
 
 class ConsumerOptions(TaskOptions, total=False):
-    """The fields of Consumer except topic and handler, and durations as timedelta."""
+    """The fields of Consumer except the topic and the functions, and durations as timedelta."""
 
     batch: bool | None
     batch_max: int | None
@@ -154,10 +153,11 @@ class Consumer:
 
 _MEMBERS: Final = {each.name for each in fields(Consumer)}
 _DURATIONS: Final = DurationOptions.__annotations__.keys()
-assert _MEMBERS - {"topic", "handler"} == ConsumerOptions.__annotations__.keys() - _DURATIONS
+_OWN: Final = {"topic", "handler", "on_error"}
+assert ConsumerOptions.__annotations__.keys() - _DURATIONS == _MEMBERS - _OWN
 
 
-def as_fields(options: ConsumerOptions) -> dict[str, Any]:
+def as_fields(options: TaskOptions) -> dict[str, Any]:
     """The options as fields of Consumer: each timedelta becomes a number.
 
     TypeError or ValueError for a wrong duration, or for one that is given twice.

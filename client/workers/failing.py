@@ -4,7 +4,8 @@ After its first answer from a shard, a consumer survives other failures of that 
 token or right: it retries, and logs the start of the outage, a reminder every minute, and the end.
 A consumer that a shard refuses from the start ends the worker, since its declaration or the broker
 must be fixed. A missing topic or group ends the worker only if all shards lack it. A missing token
-or right ends it at any time, since the token was revoked or has expired.
+or right ends it at any time, since the token was revoked or has expired, and so does a closed
+client.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from delaylog.client.errors import ApiError, Forbidden, NotFound, Unauthorized
+from delaylog.client.errors import ApiError, ClientClosed, Forbidden, NotFound, Unauthorized
 from delaylog.client.workers.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -97,15 +98,17 @@ class Startup:
 
 
 def is_denial(error: Exception) -> bool:
-    """Whether the token is not valid, or does not have the right: repeats do not help."""
-    return isinstance(error, (Unauthorized, Forbidden))
+    """Whether repeats never help: the token is not valid or lacks the right, or the client is
+    closed.
+    """
+    return isinstance(error, (Unauthorized, Forbidden, ClientClosed))
 
 
 def is_refusal(error: Exception) -> bool:
     """Whether the error is permanent: a refusal, or a request that cannot be built."""
     if isinstance(error, ApiError):
         return error.status < 500 and error.status not in (307, 408, 429)
-    return isinstance(error, (ValueError, TypeError, AssertionError))
+    return isinstance(error, (ValueError, TypeError, AssertionError, ClientClosed))
 
 
 def wait_after(backoff: Backoff, failures: int, chance: float, error: Exception) -> float:

@@ -72,11 +72,11 @@ def settle_parts(
             continue
         refs = [messages[row].ref for row in rows]
         call = settle_columns(places, topic, verb, lease, refs, **times)
-        parts.append(Part(call.again(), rows, refs))
+        parts.append(Part(call.again(at_once=True), rows, refs))
     if few:
         receipts = [messages[row].receipt for row in few]
         by_receipts = settle(places, topic, verb, receipts, **times)
-        parts.append(Part(by_receipts.again(), few, None))
+        parts.append(Part(by_receipts.again(at_once=True), few, None))
     return parts
 
 

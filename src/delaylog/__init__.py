@@ -10,7 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delaylog.broker.embedded import ManualClock, WallClock
+    from delaylog.broker.embedded import (
+        AsyncEmbeddedBroker,
+        EmbeddedBroker,
+        ManualClock,
+        WallClock,
+    )
     from delaylog.broker.embedded import open_async_broker as open_async
     from delaylog.broker.embedded import open_broker as open  # noqa: A004
     from delaylog.client import *  # noqa: F403
@@ -24,8 +29,10 @@ __all__ = [
     "AnswerLost",
     "ApiError",
     "AsyncClient",
+    "AsyncEmbeddedBroker",
     "AsyncMessage",
     "AsyncPlainClient",
+    "AsyncQueueClient",
     "AsyncSending",
     "AsyncTask",
     "AsyncTimer",
@@ -35,11 +42,13 @@ __all__ = [
     "BySlot",
     "Changed",
     "Client",
+    "ClientClosed",
     "ClientError",
     "Codec",
     "Conflict",
     "Counts",
     "DiskFull",
+    "EmbeddedBroker",
     "Forbidden",
     "Forecast",
     "Gone",
@@ -58,6 +67,7 @@ __all__ = [
     "NotReady",
     "OutboxFull",
     "PlainClient",
+    "QueueClient",
     "QuotaExceeded",
     "Reject",
     "ReplayFailed",
@@ -90,6 +100,8 @@ __all__ = [
 ]
 
 _EMBEDDED = {
+    "AsyncEmbeddedBroker": "AsyncEmbeddedBroker",
+    "EmbeddedBroker": "EmbeddedBroker",
     "ManualClock": "ManualClock",
     "WallClock": "WallClock",
     "open": "open_broker",
@@ -99,7 +111,7 @@ _EMBEDDED = {
 
 def __getattr__(name: str) -> Any:
     if name in _EMBEDDED:
-        from delaylog.broker.server_extra import needed_by
+        from delaylog.extras import needed_by
 
         with needed_by(f"delaylog.{name}"):
             from delaylog.broker import embedded

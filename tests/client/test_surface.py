@@ -1,4 +1,4 @@
-"""Both clients are what `queues` and workers are written against, call by call."""
+"""`QueueClient` and `AsyncQueueClient` have every call that clients and embedded brokers share."""
 
 from __future__ import annotations
 
@@ -8,21 +8,40 @@ from typing import Any, Final, Unpack, get_args, get_origin, get_type_hints
 
 import pytest
 
-from delaylog.client import AsyncClient, Client
-from delaylog.client.surface import AsyncQueueClient, QueueClient
+from delaylog.broker.embedded import AsyncEmbeddedBroker, EmbeddedBroker
+from delaylog.client import AsyncClient, AsyncQueueClient, Client, QueueClient
 
 ABSENT: Final = ("keyword", "absent")
 """How a keyword of a TypedDict is given."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "surface"), [(Client, QueueClient), (AsyncClient, AsyncQueueClient)]
+KINDS: Final = (
+    (Client, EmbeddedBroker, QueueClient),
+    (AsyncClient, AsyncEmbeddedBroker, AsyncQueueClient),
 )
-def test_a_client_takes_every_call_of_its_surface(kind: type, surface: type) -> None:
+
+
+def calls(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_"}
+
+
+@pytest.mark.parametrize(("client", "embedded", "surface"), KINDS)
+def test_a_surface_has_every_call_that_both_brokers_have(
+    client: type, embedded: type, surface: type
+) -> None:
+    assert calls(surface) == calls(client) & calls(embedded)
+    assert issubclass(client, surface)
+    assert issubclass(embedded, surface)
+
+
+@pytest.mark.parametrize(
+    ("kind", "surface"),
+    [(kind, surface) for client, embedded, surface in KINDS for kind in (client, embedded)],
+)
+def test_each_takes_every_call_of_its_surface(kind: type, surface: type) -> None:
     """Each parameter by its name and in its way, and a default wherever the surface has one."""
-    names = [name for name, _ in inspect.getmembers(surface, inspect.isfunction) if name[0] != "_"]
-    assert len(names) > 15
-    for name in names:
+    assert len(calls(surface)) > 40
+    for name in calls(surface):
         wanted, found = takes(getattr(surface, name)), takes(getattr(kind, name))
         for parameter, way in wanted.items():
             alike = [way]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -28,6 +28,7 @@ from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.wire.exchanging import TIMEOUT_S, Times
 from tests.client.any_queue import Queue, got, on_a_queue
 from tests.client.either import ThreadedClient
+from tests.client.every_call import CALLS, OF_ONE_BROKER
 from tests.client.scenes import answer_of_receive, serving
 
 SHORT_S = 1.0
@@ -55,7 +56,7 @@ def ends_in_time(kind: type[Exception], says: str = "time") -> Iterator[None]:
 def test_ten_seconds_is_the_limit_of_calls_that_give_none() -> None:
     assert TIMEOUT_S == 10
     with Client(AWAY) as client:
-        assert client._links[0].transport.times == Times(10.0, 10.0)
+        assert client._links[0].transport.times == Times(10.0)
         assert client.timeout_s == client._timeout_s == 10
     with Client(AWAY, timeout=timedelta(hours=1)) as patient:
         assert patient.timeout_s == 3_600
@@ -141,51 +142,6 @@ async def test_sends_with_equal_limits_share_requests(two_brokers: tuple[str, st
         )
         assert len({each.id for each in sent}) == 400
         assert len(posts) <= 4
-
-
-CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "receive": lambda c, limit: c.receive("t", **limit),
-    "peek": lambda c, limit: c.peek("t", **limit),
-    "get": lambda c, limit: c.get("t", "a", **limit),
-    "cancel": lambda c, limit: c.cancel("t", "a", **limit),
-    "reschedule": lambda c, limit: c.reschedule("t", "a", delay_ms=1, **limit),
-    "replay": lambda c, limit: c.replay("t", ["a"], **limit),
-    "settle_ids": lambda c, limit: c.settle_ids("t", "ack", ["a"], **limit),
-    "topics": lambda c, limit: c.topics(**limit),
-    "get_topic": lambda c, limit: c.get_topic("t", **limit),
-    "put_topic": lambda c, limit: c.put_topic("t", **limit),
-    "update_topic": lambda c, limit: c.update_topic("t", max_retry=1, **limit),
-    "drop_topic": lambda c, limit: c.drop_topic("t", **limit),
-    "stats": lambda c, limit: c.stats("t", **limit),
-    "forecast": lambda c, limit: c.forecast("t", **limit),
-    "purge": lambda c, limit: c.purge("t", **limit),
-    "pause": lambda c, limit: c.pause("t", **limit),
-    "resume": lambda c, limit: c.resume("t", **limit),
-    "groups": lambda c, limit: c.groups("t", **limit),
-    "put_group": lambda c, limit: c.put_group("t", "g", **limit),
-    "drop_group": lambda c, limit: c.drop_group("t", "g", **limit),
-}
-OF_ONE_BROKER: dict[str, Callable[[Any, Any], Any]] = {
-    "send": lambda c, limit: c.send("t", "x", **limit),
-    "send_many": lambda c, limit: c.send_many("t", [{"body": "x"}], **limit),
-    "send_bulk": lambda c, limit: c.send_bulk("t", ["x"], delay_ms=0, **limit),
-    "ack": lambda c, limit: c.ack("t", ["0" * 32], **limit),
-    "nack": lambda c, limit: c.nack("t", ["0" * 32], **limit),
-    "receive_bulk": lambda c, limit: c.receive_bulk("t", **limit),
-    "settle_bulk": lambda c, limit: c.settle_bulk("t", "ack", 1, **limit),
-    "change_bulk": lambda c, limit: c.change_bulk("t", "cancel", ids=["a"], **limit),
-    "page": lambda c, limit: c.page("t", **limit),
-    "begin_job": lambda c, limit: c.begin_job("t", "cancel", {}, **limit),
-    "job": lambda c, limit: c.job("j", **limit),
-    "jobs": lambda c, limit: c.jobs(**limit),
-    "clock": lambda c, limit: c.clock(**limit),
-    "cluster": lambda c, limit: c.cluster(**limit),
-    "hand_over": lambda c, limit: c.hand_over(**limit),
-    "change_members": lambda c, limit: c.change_members("add", ["b"], **limit),
-    "begin": lambda c, limit: c.begin("tx", **limit),
-    "stage": lambda c, limit: c.stage("tx", "t", ["x"], delay_ms=0, **limit),
-    "commit": lambda c, limit: c.commit("tx", [], **limit),
-}
 
 
 async def test_every_call_takes_a_time_limit(mute: str) -> None:

@@ -101,6 +101,11 @@ def test_a_user_sees_the_reminders_that_are_to_come(site: Site, client: Client) 
 
 
 @about("FastAPI")
+def test_the_test_of_the_page_passes(site: Site) -> None:
+    assert site.start("pytest", "-q", "-p", "no:cacheprovider", "test_carts.py").wait(60) == 0
+
+
+@about("FastAPI")
 def test_an_order_that_is_not_paid_is_cancelled(site: Site, client: Client) -> None:
     site.start("uvicorn", "shop:app", "--port", "PORT")
 

@@ -41,6 +41,8 @@ LESS_STRICT: Final = {
     # These say `dict` or `Callable` without more, or return the sum of all answers.
     "django_tasks": UNKNOWN,
     "dramatiq": ("reportUnknownMemberType",),
+    # Its client is a subclass of whichever HTTP library is installed.
+    "fastapi.testclient": ("reportUnknownMemberType",),
     "redis": (*UNKNOWN, "reportOptionalIterable"),
 }
 """What pyright does not ask of programs that import a package."""

@@ -15,7 +15,7 @@ import pytest
 from tests.typecheckers import mypy, pyright
 
 HERE: Final = Path(__file__).parent
-NAMES: Final = ("asynchronous.py", "embedded.py", "threads.py")
+NAMES: Final = ("asynchronous.py", "either.py", "embedded.py", "threads.py")
 
 
 @pytest.fixture

@@ -194,7 +194,9 @@ class Authenticator:
             away_s = node.machine.steady_s() - self._leader_seen_s
             if away_s > LEADERLESS_SECONDS:
                 raise Problem(
-                    "not_ready", "this node has no leader and may not know the newest revocations"
+                    "not_ready",
+                    "this node has no leader and may not know the newest revocations",
+                    begun=False,
                 )
         self.used_ms[caller.name] = self._seen_ms
         if caller.calls is not None:

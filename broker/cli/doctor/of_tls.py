@@ -22,6 +22,7 @@ from delaylog.broker.host.settings.options import OPTIONS, ConfigError
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.pem import certificates_in
 from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.extras import command
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -129,5 +130,5 @@ def _require_cryptography() -> None:
         import cryptography  # noqa: F401
     except ImportError:
         raise ConfigError(
-            "delaylog doctor tls needs the package cryptography; run: pip install 'delaylog[tls]'"
+            f"delaylog doctor tls needs the package cryptography; run: {command('tls')}"
         ) from None

@@ -11,9 +11,10 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.workers.calls import CALL_S, FLUSH_S, AsyncCalls, clock
 from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
@@ -41,6 +42,9 @@ CANCEL_S: Final = 1.0
 STOP_S: Final = FLUSH_S + 4 * CANCEL_S
 # Pause after an empty answer that came immediately.
 EMPTY_S: Final = 0.02
+
+OnError: TypeAlias = Callable[[AsyncMessage, BaseException], float | Awaitable[float | None] | None]
+"""It may return the milliseconds until redelivery."""
 
 SharedGate = KeyGate
 """The gate that consumers of one topic and group share."""

@@ -1,8 +1,8 @@
 """Ports: the interface between a worker and one shard.
 
 There are ports of network clients and of queues in this process. A port is one shard, so no shard
-waits for another. The worker decides how to react to failures; only the search for a cluster's
-leader happens below, in the transport.
+waits for another. The worker decides how to react to failures, so no call is repeated while a shard
+cannot be reached; only the search for a cluster's leader happens below, in the transport.
 
 Made from client/_async/workers/ports.py by `make twins`: change that one.
 """
@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from delaylog.client._sync.link import Link
-from delaylog.client._sync.surface import QueueClient
 from delaylog.client.keywords import SettleTimes
 from delaylog.client.models import Settled
 from delaylog.client.shards.settling import Verb
@@ -22,6 +21,7 @@ from delaylog.client.workers.consumer import Consumer
 from delaylog.client.workers.port_calls import Part, merged, settle_parts
 
 if TYPE_CHECKING:
+    from delaylog.client._sync.surface import QueueClient
     from delaylog.client.message import LeasedMessage
 
 
@@ -65,7 +65,12 @@ class LinkPort:
         """Lease up to `max` ready messages."""
         wanted = replace(self._wanted, begin=begin)
         return self._link.receive(
-            wanted, max=max, wait_ms=wait_ms, lease_ms=self._lease_ms, limit_s=None
+            wanted,
+            max=max,
+            wait_ms=wait_ms,
+            lease_ms=self._lease_ms,
+            limit_s=None,
+            at_once=True,
         )
 
     def settle(

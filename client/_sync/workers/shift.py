@@ -12,8 +12,9 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from delaylog.client._sync.message import Message
 from delaylog.client._sync.workers.calls import FLUSH_S, Calls, clock
 from delaylog.client.holding import HANDLED
 from delaylog.client.hooks import Around, Hooks
@@ -39,6 +40,9 @@ ANSWER_S: Final = POLL_MS_MAX / 1000 + 0.5
 # Upper bound of a stop, in addition to the grace period of handlers.
 STOP_S: Final = 4 * FLUSH_S
 EMPTY_S: Final = 0.02
+
+OnError: TypeAlias = Callable[[Message, BaseException], float | None]
+"""It may return the milliseconds until redelivery."""
 
 
 class SharedGate(KeyGate):

@@ -19,7 +19,7 @@ from delaylog.client.queues.dyno.message import PRIORITY_MAX
 from delaylog.client.queues.dyno.message import Message as DynoMessage
 from delaylog.client.queues.dyno.stats import DynoStats
 from delaylog.client.queues.opening import NO_BACKOFF, open_topic
-from delaylog.client.queues.port import QueuePort
+from delaylog.client.surface import QueueClient
 from delaylog.client.wire.checks import check_texts, check_topic
 
 UNACK_MS: Final = 60_000
@@ -51,7 +51,7 @@ class Shard:
     """A topic on a client."""
 
     name: str
-    client: QueuePort
+    client: QueueClient
     topic: str
 
 
@@ -73,7 +73,7 @@ class DynoShards:
 
     def __init__(
         self,
-        client: QueuePort | Mapping[str, QueuePort],
+        client: QueueClient | Mapping[str, QueueClient],
         name: str,
         *,
         shards: Sequence[str] | None = None,
@@ -134,7 +134,7 @@ def dyno_priority(priority: int) -> int:
 
 
 def _shards_of(
-    client: QueuePort | Mapping[str, QueuePort], name: str, shards: Sequence[str] | None
+    client: QueueClient | Mapping[str, QueueClient], name: str, shards: Sequence[str] | None
 ) -> dict[str, Shard]:
     if isinstance(client, Mapping):
         if shards is not None and set(shards) != set(client):

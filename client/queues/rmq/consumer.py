@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from delaylog.client._sync.message import Message
 from delaylog.client.errors import AnswerLost, NotReached, NotReady
 from delaylog.client.models import Changed, Settled
-from delaylog.client.queues.port import QueuePort
 from delaylog.client.queues.rmq.delivery import RmqDeadLetter, RmqDelivery, RolledBack
 from delaylog.client.queues.rmq.identity import slot_in
 from delaylog.client.queues.rmq.topic import SLOTS, TIMEOUT_S, TopicKind, open_rmq_topic
+from delaylog.client.surface import QueueClient
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class RmqConsumer:
 
     def __init__(
         self,
-        client: QueuePort,
+        client: QueueClient,
         topic: str,
         *,
         kind: TopicKind | None = None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from delaylog.client.models import NewMessage
-from delaylog.client.queues.port import QueuePort
 from delaylog.client.queues.rmq.identity import check_slots, id_of, key_of, slot_of
 from delaylog.client.queues.rmq.messages import (
     FixedTimeMessage,
@@ -18,6 +17,7 @@ from delaylog.client.queues.rmq.messages import (
     RmqMessage,
 )
 from delaylog.client.queues.rmq.topic import SLOTS, TopicKind, open_rmq_topic
+from delaylog.client.surface import QueueClient
 
 
 class RmqProducer:
@@ -39,7 +39,7 @@ class RmqProducer:
 
     def __init__(
         self,
-        client: QueuePort,
+        client: QueueClient,
         topic: str,
         kind: TopicKind | None = None,
         *,

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from delaylog.client.models import TopicSettings
 from delaylog.client.queues.opening import NO_BACKOFF, open_topic
-from delaylog.client.queues.port import QueuePort
 from delaylog.client.queues.rmq.identity import check_slots
 from delaylog.client.queues.rmq.messages import (
     RETRIES_MAX,
@@ -21,6 +20,7 @@ from delaylog.client.queues.rmq.messages import (
     RangeMergeMessage,
     RmqMessage,
 )
+from delaylog.client.surface import QueueClient
 
 SLOTS: Final = 8
 TIMEOUT_S: Final = 60.0
@@ -53,7 +53,7 @@ _OF_KIND: Final[Mapping[TopicKind, Mapping[str, str]]] = {
 
 
 def open_rmq_topic(
-    client: QueuePort,
+    client: QueueClient,
     topic: str,
     kind: TopicKind,
     *,

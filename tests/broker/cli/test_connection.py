@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cli.arguments import CONNECTION
+from delaylog.broker.cli.connection import REPEATS
 from delaylog.broker.cli.main import main
 from delaylog.client.wire import credentials, endpoints
 from tests.client.certificates import Certificates, make_certificates
@@ -305,3 +306,29 @@ def test_the_doctor_gives_no_token_to_a_member_outside_of_tls(
         server.shutdown()
     assert "is not called: the token would leave https" in capsys.readouterr().out
     assert (door.tokens, server.tokens) == ([], [f"Bearer {SECRET}"])
+
+
+def test_a_command_outlasts_a_restart_and_soon_gives_up_a_wrong_port(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    door = Door()
+    host, port = door.server_address[:2]
+    door.server_close()
+
+    def come() -> None:
+        door.socket = door.socket.__class__(door.address_family, door.socket_type)
+        door.server_bind()
+        door.server_activate()
+        door.serve_forever()
+
+    door.server_address = (str(host), int(port))
+    coming = threading.Timer(0.7, come)
+    coming.start()
+    assert main(["topics", "--url", door.url]) == 0
+    door.shutdown()
+    coming.join()
+    door.server_close()
+    began_s = time.monotonic()
+    assert main(["stats", "t", "--url", door.url]) == 1
+    assert REPEATS["reconnect_s"] <= time.monotonic() - began_s < 15
+    assert "Connection refused" in capsys.readouterr().err

@@ -17,7 +17,7 @@ import pytest
 
 from delaylog.broker.cli.main import main
 from delaylog.broker.cli.verbs import VERBS
-from delaylog.broker.server_extra import PACKAGES
+from delaylog.extras import EXTRAS
 from delaylog.storage.calls.table import BY_NAME
 from tests.programs import run_program
 
@@ -189,7 +189,7 @@ def test_a_client_alone_makes_every_call(refusing: Refusing) -> None:
     """Where the packages of the extra `server` are not installed."""
     refusing.asked.clear()
     verbs = list(VERBS_OF.values())
-    program = WITHOUT_SERVER.format(packages=set(PACKAGES), verbs=verbs, url=refusing.url)
+    program = WITHOUT_SERVER.format(packages=set(EXTRAS["server"]), verbs=verbs, url=refusing.url)
     done = run_program(sys.executable, "-P", "-c", program, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "pip install" not in done.stderr

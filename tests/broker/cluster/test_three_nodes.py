@@ -461,6 +461,7 @@ def test_without_a_majority(three: ThreeNodes) -> None:
             answer = three.call(left, method, path, body)
             assert (answer.status, answer.json["code"]) == (503, "not_ready")
             assert answer.headers["Retry-After"] == "1"
+            assert answer.json["begun"] is False
         form = b"topic=few&msg=x&delayMillis=0"
         answer = three.call(left, "POST", "/camellia/delayQueue/sendMsg", form, FORM)
         assert (answer.status, answer.json["code"], answer.json["delayMsg"]) == (200, 500, None)

@@ -109,6 +109,32 @@ def test_an_embedded_broker_moves_thirty_days(run) -> None:
     ).assert_outcomes(passed=1)
 
 
+def test_an_embedded_broker_of_an_event_loop(run) -> None:
+    """It belongs to the loop that enters it, so any plugin, or none, may run the test."""
+    run(
+        """
+        import asyncio
+        import pytest
+        from datetime import datetime, UTC
+
+        @pytest.mark.delaylog(start=datetime(2031, 1, 1, tzinfo=UTC), namespace="n")
+        def test_it(delaylog_embedded_async):
+            async def scene():
+                async with delaylog_embedded_async as broker:
+                    assert broker.clock.now.year == 2031
+                    await broker.timer("cart").set(delay_ms=60_000)
+                    assert await broker.receive("timers") == []
+                    await broker.advance(minutes=1)
+                    assert len(await broker.receive("timers")) == 1
+
+            asyncio.run(scene())
+
+        def test_that_does_not_enter_it(delaylog_embedded_async):
+            pass
+        """
+    ).assert_outcomes(passed=2)
+
+
 def test_a_failure_shows_what_the_broker_logged(run) -> None:
     result = run(
         """
