@@ -12,7 +12,7 @@ import binascii
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from delaylog.storage.errors import MemberError, MemberTypeError
@@ -166,6 +166,7 @@ class Text(Member[bytes]):
     bytes_max: int | None = None
     pattern: str | None = None
     """The regular expression of a legal text, for the schema; the caller checks it."""
+    bytes_min: int = field(default=0, kw_only=True)
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
         """The text."""
@@ -175,6 +176,8 @@ class Text(Member[bytes]):
             raw = value.encode()
         except UnicodeEncodeError:
             raise self.wrong("must be valid Unicode", item) from None
+        if len(raw) < self.bytes_min:
+            raise self.wrong("must not be empty", item)
         if self.bytes_max is not None and len(raw) > self.bytes_max:
             raise self.wrong(f"must have at most {self.bytes_max} bytes, not {len(raw)}", item)
         return raw
@@ -183,6 +186,8 @@ class Text(Member[bytes]):
         kind: Schema = {"type": ["string", "null"]}
         if self.bytes_max is not None:
             kind["maxLength"] = self.bytes_max
+        if self.bytes_min:
+            kind["minLength"] = self.bytes_min
         if self.pattern is not None:
             kind["pattern"] = self.pattern
         return kind

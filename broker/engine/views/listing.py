@@ -14,6 +14,7 @@ from collections.abc import Generator
 
 import numpy as np
 
+from delaylog.broker.engine.failures.matching import origins_failed_so
 from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
@@ -25,7 +26,7 @@ from delaylog.broker.engine.views.list_hour import HourList
 from delaylog.broker.engine.views.list_page import PAGE_BYTES_MAX, Effort, Page, PageRun
 from delaylog.broker.engine.views.list_tail import TailView
 from delaylog.storage.layout import HOUR_MAX, HOUR_MS, Int64Array
-from delaylog.storage.work import Work
+from delaylog.storage.work import IoJob, ReadJob, Work
 
 
 class _HourGone(Exception):
@@ -53,6 +54,7 @@ class Listing:
         self._group = group or topic.default
         self._filter = RowFilter(query, topic, self._group, now_ms, state.id_hash)
         self._scope = query.scope(topic, self._group)
+        self._failed = query.failed
         self.page = Page()
         cursor = Cursor(0) if query.cursor is None else Cursor.decode(query.cursor, self._scope)
         bytes_max = min(state.limits.receive_bytes_max, PAGE_BYTES_MAX)
@@ -65,6 +67,8 @@ class Listing:
         if not run.cursor.chain:
             # Within a second that is listed newest first, no other order can continue.
             found = candidates(self._state, self._filter.topic, self._filter.texts)
+            if self._failed.names_failure:
+                found = yield from self._with_failure(found)
             if found is not None:
                 yield from self._list_found(found)
                 return
@@ -83,6 +87,17 @@ class Listing:
             if run.over or not done:
                 self.page.cursor = run.cursor.encode(self._scope)
                 return
+
+    def _with_failure(self, named: Int64Array | None) -> Generator[IoJob, None, Int64Array]:
+        """Those of some messages, or of all, whose last failure is as the query says."""
+        state, found = self._state, list[Int64Array]()
+        place = (self._topic.number, self._group.number)
+        self._run.end()
+        # A full table takes tens of milliseconds to sort.
+        yield ReadJob(lambda: found.append(origins_failed_so(state.failures, *place, self._failed)))
+        self._run.begin()
+        origins = found.pop()
+        return origins if named is None else origins[np.isin(origins, named)]
 
     def _list_found(self, origins: Int64Array) -> Work:
         """Make the page from candidates."""

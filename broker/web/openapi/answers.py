@@ -236,13 +236,13 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
             reasons=list_of(
                 object_of(
                     cause=words(*HOW),
-                    reason=TEXT_OR_NULL,
-                    **each(COUNT, "count", "consumers"),
+                    **each(TEXT_OR_NULL, "reason", "reason_prefix"),
+                    **each(COUNT, "texts", "count", "consumers"),
                     **each(INT, "first_ms", "last_ms"),
                     last_id=TEXT_OR_NULL,
                 )
             ),
-            other=COUNT,
+            **each(COUNT, "rest", "other"),
             now_ms=INT,
         ),
         "Listed": page(),
