@@ -300,7 +300,7 @@ class OneOf(Member[int]):
 
 @dataclass(frozen=True, slots=True)
 class QueryWords(Member[frozenset[str]]):
-    """Some of a few words, as a query parameter: separated by commas."""
+    """Some of a few words, as a query parameter: separated by commas, or `all`."""
 
     words: tuple[str, ...]
 
@@ -313,15 +313,15 @@ class QueryWords(Member[frozenset[str]]):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> frozenset[str]:
         """The words."""
-        found = frozenset(value.split(","))
+        found = frozenset(self.words if value == "all" else value.split(","))
         if not found <= set(self.words):
             words = ", ".join(self.words)
-            raise self.wrong(f"must be one or more of {words}, separated by commas", item)
+            raise self.wrong(f"must be all, or one or more of {words}, separated by commas", item)
         return found
 
     def _kind(self, limits: object) -> Schema:
         word = f"({'|'.join(self.words)})"
-        return {"type": "string", "pattern": f"^{word}(,{word})*$"}
+        return {"type": "string", "pattern": f"^(all|{word}(,{word})*)$"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ bodies contain packed values; `check_packed` checks packed texts.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -170,6 +171,10 @@ class Field:
         return self.column is not None and isinstance(self.absent, bytes)
 
 
+_MADE: Final = re.compile(r"[0-7][0-9a-f]{15}")
+"""The digits of an id that a broker makes."""
+
+
 def check_id(raw: bytes, item: int | None = None) -> None:
     """Refuse an id that is too long, not UTF-8, has control characters or begins with `~`."""
     text = _text(ID, raw, item)
@@ -177,6 +182,11 @@ def check_id(raw: bytes, item: int | None = None) -> None:
         raise ID.wrong("must not begin with '~': only ids that brokers make do", item)
     if not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
         raise ID.wrong("must not contain control characters", item)
+
+
+def made_id(text: str) -> str | None:
+    """The broker's id that a text is without its `~`; None if it can be none."""
+    return f"~{text}" if _MADE.fullmatch(text) else None
 
 
 def _text(member: Text, raw: bytes, item: int | None) -> str:

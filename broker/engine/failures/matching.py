@@ -1,4 +1,4 @@
-"""Which messages failed last for a given reason, for jobs that change those alone, and for lists."""
+"""Which messages failed last in a given way, for jobs that change those alone, and for lists."""
 
 from __future__ import annotations
 
