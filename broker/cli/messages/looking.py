@@ -129,7 +129,14 @@ async def _print_reasons(client: AsyncPlainClient, args: argparse.Namespace) -> 
     answer = await client.dead_reasons(args.topic, limit=limit, **failed)
     if args.json:
         emit(answer)
-        return DONE
+    else:
+        _print_kinds(answer)
+    if not answer["reasons"] and not answer["other"]:
+        await say_if_absent(args)
+    return DONE
+
+
+def _print_kinds(answer: dict[str, Any]) -> None:
     print_lines(
         _REASON_COLUMNS,
         [
@@ -149,9 +156,6 @@ async def _print_reasons(client: AsyncPlainClient, args: argparse.Namespace) -> 
     for left, what in (("rest", "other reasons"), ("other", "no failure that is kept")):
         if answer[left]:
             print(f"{answer[left]} more have {what}")
-    if not answer["reasons"] and not answer["other"]:
-        await say_if_absent(args)
-    return DONE
 
 
 _FILTER: Final = (

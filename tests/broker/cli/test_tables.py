@@ -37,7 +37,7 @@ def test_then_texts_lose_their_ends() -> None:
 
 def test_then_columns_go_those_that_can_be_spared_first() -> None:
     rows = [row(reason="ValueError: cannot parse 10004", tags="a,b,c", key="user-17")] * 2
-    table = fit(COLUMNS, rows, 70, ("state", "attempts", "tags"))
+    table = fit(COLUMNS, rows, 72, ("state", "attempts", "tags"))
     assert table.columns == ["id", "due", "key", "reason"]
     assert table.left_out == ["state", "attempts", "tags"]
 

@@ -322,5 +322,6 @@ def test_a_forecast_is_a_plot(broker: Any, topic: str, start: Any) -> None:
     assert terminal.end() == 0
     plain = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown).decode()
     rows = [line.split() for line in plain.splitlines() if " 1h " in line]
+    assert " 1d " not in plain
     assert [row[2] for row in rows] == ["2", "0", "1"]
     assert [row[4:] for row in rows] == [["█" * 24], [], ["█" * 12]]
