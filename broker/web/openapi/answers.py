@@ -359,6 +359,7 @@ def _of_access() -> dict[str, Schema]:
             **each(TEXT_OR_NULL, "principal", "csrf"),
             grants=list_of(TEXT),
             expires_at_ms=INT_OR_NULL,
+            cluster=FLAG,
         ),
         "OpenedSession": object_of(csrf=TEXT, expires_at_ms=INT),
         "Ticket": object_of(ticket=TEXT, expires_at_ms=INT),
