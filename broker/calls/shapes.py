@@ -30,6 +30,7 @@ from delaylog.storage.messages.message_fields import (
     DELIVER_AT_MS,
     pack_fields,
 )
+from delaylog.storage.messages.spans import ms_in_words
 
 _APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})
 """Members of a message that are not in the table of fields."""
@@ -72,7 +73,7 @@ def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None
     if (delay or 0) > horizon_ms or (due or 0) > now_ms + horizon_ms:
         raise Problem(
             "bad_request",
-            f"the due time is over the horizon of {horizon_ms} ms",
+            f"the due time is over the horizon of {ms_in_words(horizon_ms)}",
             field="delay_ms" if due is None else "deliver_at_ms",
             item=item,
         )

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from delaylog.storage.errors import MemberError, MemberTypeError
 from delaylog.storage.messages.joined_texts import split_texts
+from delaylog.storage.messages.spans import in_words
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -91,7 +92,8 @@ class Int(Member[int]):
         if not huge and (not isinstance(value, int) or isinstance(value, bool)):
             raise self.wrong_type("an integer", value, item)
         if not low <= value <= high or huge:
-            raise self.wrong(f"must lie from {low} to {high}, not {value}", item)
+            most = f"{high} ({in_words(high)})" if _is_long(self.name, high) else high
+            raise self.wrong(f"must lie from {low} to {most}, not {value}", item)
         return int(value)
 
     def _kind(self, limits: object) -> Schema:
@@ -100,6 +102,11 @@ class Int(Member[int]):
             "minimum": bound(self.low, limits),
             "maximum": bound(self.high, limits),
         }
+
+
+def _is_long(name: str, bound: int) -> bool:
+    """Whether a bound is a duration that nobody reads in milliseconds."""
+    return name.endswith("_ms") and 86_400_000 <= bound < INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,8 @@ FIELDS: Final = (
     # A backoff has no column: its packed form goes in front of the headers.
     Field(BACKOFF, b"BACKOFF", pack=_pack_backoff),
 )
+TIMES: Final = ("at", "delay", "deliver_at_ms", "delay_ms")
+"""Keywords of a client for the due time, in front of the fields."""
 BY_NAME: Final = {field.name: field for field in FIELDS}
 BY_OPTION: Final = {field.option: field for field in FIELDS}
 COLUMNS: Final = {field.name: field for field in FIELDS if field.column is not None}
@@ -298,7 +300,8 @@ def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str,
             continue
         field = BY_NAME.get(name)
         if field is None:
-            raise TypeError(f"a message has no field {name!r}; it has {', '.join(BY_NAME)}")
+            known = ", ".join((*TIMES, *BY_NAME))
+            raise TypeError(f"a message has no field {name!r}; it has {known}")
         made = field.member.check(value, None, item)
         if field.pack is not None:
             made = field.pack(made, item)

@@ -36,6 +36,7 @@ from delaylog.storage.columns.questions import every
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array, MessageState
 from delaylog.storage.messages.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
 from delaylog.storage.messages.members import INT64_MAX
+from delaylog.storage.messages.spans import ms_in_words
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
 _FAR_ROWS_MAX: Final = 2_500
@@ -274,5 +275,7 @@ def _due(ctx: Context, fields: dict[str, Any], n: int) -> Int64Array | int | Non
         raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
     horizon_ms = ctx.node.engine.limits.horizon_ms
     if int(np.max(delay)) > horizon_ms:
-        raise Problem("bad_request", f"delay_ms is at most {horizon_ms}", field="delay_ms")
+        raise Problem(
+            "bad_request", f"delay_ms is at most {ms_in_words(horizon_ms)}", field="delay_ms"
+        )
     return ctx.node.clock.now_ms() + np.maximum(delay, 0)

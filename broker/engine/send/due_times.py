@@ -6,22 +6,19 @@ means now: whoever applies a due time sees to that.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.messages.batch import Column, column_max, column_min
 from delaylog.storage.messages.message_fields import UNIX_MS_MIN, not_unix_ms
-
-_YEAR_MS: Final = 365.25 * 86_400_000
+from delaylog.storage.messages.spans import in_words, ms_in_words
 
 
 def delay_over_horizon(horizon_ms: int, item: int | None = None) -> BadRequestError:
     """The error for a delay that ends over the horizon, which perhaps is a time."""
     return BadRequestError(
-        f"delay_ms is over the horizon of {horizon_ms} ms; it counts from now, and deliver_at_ms"
-        " is a time",
+        f"delay_ms is over the horizon of {ms_in_words(horizon_ms)}; it counts from now, and "
+        "deliver_at_ms is a time",
         field="delay_ms",
         item=item,
     )
@@ -53,8 +50,5 @@ def _too_far(due_ms: int, now_ms: int, horizon_ms: int) -> str:
     for unit, factor in (("microseconds", 1_000), ("nanoseconds", 1_000_000)):
         if UNIX_MS_MIN <= due_ms // factor <= now_ms + horizon_ms:
             return f"{due_ms} looks like {unit}: give milliseconds since 1970"
-    ahead, most = ((ms / _YEAR_MS) for ms in (due_ms - now_ms, horizon_ms))
-    return (
-        f"{due_ms} is {ahead:,.1f} years ahead, over the horizon of {horizon_ms} ms"
-        f" ({most:.1f} years)"
-    )
+    ahead = in_words(due_ms - now_ms)
+    return f"{due_ms} is {ahead} ahead, over the horizon of {ms_in_words(horizon_ms)}"

@@ -18,6 +18,7 @@ from delaylog.storage.columns.questions import some
 from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.message_fields import BY_NAME, is_no_unix_ms, not_unix_ms
+from delaylog.storage.messages.spans import ms_in_words
 
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32
@@ -59,7 +60,9 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
         if is_no_unix_ms(at_ms):
             raise CommandError(b"ERR the due time " + not_unix_ms(at_ms).encode())
         if at_ms > now_ms + horizon_ms:
-            raise CommandError(b"ERR the due time is over the horizon of %d ms" % horizon_ms)
+            raise CommandError(
+                b"ERR the due time is over the horizon of " + ms_in_words(horizon_ms).encode()
+            )
         return at_ms, False
     # Fast path: nearly all delays are digits only.
     if text.isdigit() and len(text) < _INT64_DIGITS and text[0] != _ZERO:
@@ -68,7 +71,7 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
             return delay_ms, True
     delay_ms = to_int(text, b"ERR delay-ms must be a whole number, or @ and a time")
     if delay_ms > horizon_ms:
-        raise CommandError(b"ERR delay-ms is at most %d" % horizon_ms)
+        raise CommandError(b"ERR delay-ms is at most " + ms_in_words(horizon_ms).encode())
     return max(delay_ms, 0), True
 
 
