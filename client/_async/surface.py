@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol, Unpack
+from typing import Any, Literal, Protocol, Unpack
 
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client.keywords import (
@@ -183,7 +183,7 @@ class AsyncQueueClient(Protocol):
         self,
         topic: str,
         *,
-        state: State | Sequence[State] | None = None,
+        state: State | Literal["all"] | Sequence[State] | None = None,
         due_from: datetime | None = None,
         due_from_ms: int | None = None,
         due_to: datetime | None = None,
@@ -206,6 +206,9 @@ class AsyncQueueClient(Protocol):
         tag: str | None = None,
         key: str | None = None,
         group: str | None = None,
+        cause: Literal["nack", "lease_expired", "rejected"] | None = None,
+        reason: str | None = None,
+        reason_prefix: str | None = None,
         bodies: bool = False,
     ) -> AsyncIterator[MessageInfo]:
         """Dead letters in due order."""

@@ -290,6 +290,19 @@ def test_dead_letters(broker: Any, topic: str) -> None:
     assert (counted["rest"], counted["other"]) == (0, 0)
 
 
+def test_all_states_have_a_word(broker: Any, topic: str, assert_problem: Any) -> None:
+    """That of the command, `all`; together with another one it means nothing."""
+    path = f"/v1/topics/{topic}/messages"
+    broker.post(path, [LATER | {"id": "a"}, LATER | {"id": "b"}])
+    broker.call("DELETE", f"{path}/a")
+    every = get(broker, path, state="all")["messages"]
+    assert every == get(broker, path)["messages"]
+    assert {each["id"] for each in every} == {"a", "b"}
+    for wrong in ("all,dead", "ALL", "any"):
+        refused = broker.call("GET", f"{path}?state={wrong}")
+        assert "must be all, or one or more of" in assert_problem(refused, 400)["detail"]
+
+
 def refuse(broker: Any, topic: str, reasons: dict[str, str]) -> None:
     """Make dead letters, each for a reason."""
     path = f"/v1/topics/{topic}"
