@@ -193,10 +193,10 @@ class AsyncControlCalls:
     ) -> AsyncIterator[MessageInfo]:
         """Look at the topic's messages, in due order; pages are fetched as they are needed.
 
-        `state`: one or more of waiting, ready, leased, acked, expired, dead, deleted; or all. `due_from`
-        and `due_to` (exclusive) are datetimes, `due_from_ms` and `due_to_ms` Unix milliseconds. See
-        Lists in HTTP.md for the other filters. If one of several shards is unreachable, the list
-        ends with ShardsFailed; `shard=` lists a single shard.
+        `state`: one or more of waiting, ready, leased, acked, expired, dead, deleted; or all.
+        `due_from` and `due_to` (exclusive) are datetimes, `due_from_ms` and `due_to_ms` Unix
+        milliseconds. See Lists in HTTP.md for the other filters. If one of several shards is
+        unreachable, the list ends with ShardsFailed; `shard=` lists a single shard.
         """
         states = state if state is None or isinstance(state, str) else ",".join(state)
         return self._listed(topic, "messages", shard, filter, {"state": states})

@@ -59,9 +59,7 @@ def due_members(
     return {"delay_ms" if due[1] else "deliver_at_ms": due[0]}
 
 
-def list_query(
-    filter: ListKeywords, keywords: type[ListKeywords] = ListKeywords
-) -> dict[str, Any]:
+def list_query(filter: ListKeywords, keywords: type[ListKeywords] = ListKeywords) -> dict[str, Any]:
     """The filters of a list as query parameters; `keywords` are those that it has.
 
     TypeError for an unknown filter, or a bound of the wrong type; ValueError for both forms of a

@@ -26,9 +26,7 @@ async def ids_of(found: Any) -> list[str]:
     """The ids of a list, of either client."""
     return [
         each.id
-        for each in (
-            [each async for each in found] if hasattr(found, "__aiter__") else list(found)
-        )
+        for each in ([each async for each in found] if hasattr(found, "__aiter__") else list(found))
     ]
 
 
@@ -101,8 +99,8 @@ async def test_a_reject_says_why(queue: Queue) -> None:
 async def test_dead_letters_of_one_kind(queue: Queue) -> None:
     """Selected by what their reasons begin with; `all` is a state of a list, as of the command."""
     await queue.call("put_topic", {"max_retry": 0})
-    for id, reason in (("a", "ValueError: 1"), ("b", "KeyError: 1"), ("c", "ValueError: 2")):
-        await queue.call("send", id, id=id)
+    for name, reason in (("a", "ValueError: 1"), ("b", "KeyError: 1"), ("c", "ValueError: 2")):
+        await queue.call("send", name, id=name)
         (message,) = await queue.call("receive", wait_ms=5_000)
         await got(message.nack(reason=reason))
     for chosen, wanted in (
