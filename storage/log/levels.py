@@ -12,8 +12,7 @@ kind of frame or an unknown version reports that the folder is newer, never that
                           (id_hash.py);
                           configurations in EPOCH_BEGIN; identities and statuses between nodes;
                           several leases in a LEASE frame, and leases whose attempts count later
-    3      0.2.0          frame kinds SCHEDULE, MULTI and TARGET; jobs for one group, reason or
-                          beginning of reasons
+    3      0.2.0          frame kinds SCHEDULE, MULTI and TARGET; jobs for one group or reason
 
 For what every later format must keep, see docs/FORMATS.md, "How formats change".
 """
