@@ -144,6 +144,15 @@ class ListKeywords(TimeLimit, total=False):
     bodies: bool
 
 
+class DeadKeywords(ListKeywords, total=False):
+    """The filters of a list of dead letters: also how the last attempt at them failed."""
+
+    cause: Literal["nack", "lease_expired", "rejected"] | None
+    reason: str | None
+    reason_prefix: str | None
+    """What the reason begins with, such as the class of an exception and a colon."""
+
+
 class SettingsKeywords(TypedDict, total=False):
     """The settings of a topic, as keywords of `update_topic`."""
 

@@ -1,4 +1,4 @@
-"""Finds the topic and the group that the path and the members of a call name, or refuses."""
+"""Finds the topic, group and failures that the path and the members of a call name, or refuses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.named_groups import named_in, the_group
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import named_group
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.calls.shapes import GROUP
@@ -59,3 +60,18 @@ def permit_group(ctx: Context, name: str | None) -> None:
     if ctx.call is not None:
         state = ctx.node.engine.state
         check_group(ctx.caller, state, ctx.call.right, ctx.topic_key, name)
+
+
+def failed_filter(ctx: Context, values: dict[str, Any], group: str | None) -> MessageFilter:
+    """How the last attempt at the messages failed, as the call says.
+
+    Reasons may quote messages: raises a Problem if the caller may not read bodies in that group.
+    """
+    reason, prefix = values.get("reason"), values.get("reason_prefix")
+    if not (reason is None and prefix is None):
+        ctx.caller.check("bodies", ctx.topic_key, group)
+    return MessageFilter(
+        cause=values.get("cause"),
+        reason=None if reason is None else reason.decode(),
+        reason_prefix=None if prefix is None else prefix.decode(),
+    )

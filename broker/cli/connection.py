@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import getpass
+import json
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -134,17 +135,14 @@ def waiting(args: argparse.Namespace) -> Progress:
 
 
 async def say_if_absent(args: argparse.Namespace) -> None:
-    """Tell a person who sees nothing of a topic that it does not exist: its name may be mistyped.
-
-    A topic that nobody has made yet reads as empty, so this takes a call, which is made only if
-    somebody sees what it says.
+    """Say on standard error that a topic of which there is nothing to show does not exist: its name
+    may be mistyped, and a topic that nobody has made yet reads as empty.
     """
-    if args.json or not sys.stderr.isatty():
-        return
     try:
         await call(args, "getTopic", args.topic)
     except NotFound:
-        print(f"topic {args.topic} does not exist yet; nothing to show", file=sys.stderr)
+        text = f"topic {args.topic} does not exist yet; nothing to show"
+        print(json.dumps({"note": text}) if args.json else text, file=sys.stderr)
     except ClientError:
         # Whoever may receive from a topic need not have the right to read it.
         pass

@@ -202,8 +202,25 @@ class LineParser(argparse.ArgumentParser):
         """As argparse does, but the verb reports words that it does not know, not `delaylog`."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(_unknown_words(unknown, list(self._option_string_actions)))
+            words = [each for each in args or () if not each.startswith("-")]
+            options = list(self._option_string_actions)
+            self.error(_unknown_words(self.prog, words, unknown, options))
         return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, but with the action that a word probably means."""
+        known = action.choices
+        if isinstance(action, argparse._SubParsersAction) and known and value not in known:
+            from delaylog.broker.cli.meant import command_meant
+
+            verb = self.prog.rpartition(" ")[2]
+            meant = command_meant(verb, value, list(known))
+            near = f"did you mean `delaylog {meant}`? " if meant else ""
+            actions = ", ".join(known)
+            raise argparse.ArgumentError(
+                None, f"{verb} has no action {value!r}: {near}it has {actions}"
+            )
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         """Report a wrong command line and exit with status 2."""
@@ -211,12 +228,19 @@ class LineParser(argparse.ArgumentParser):
         sys.exit(fail(UsageError(f"{joined} `{self.prog} --help` says more"), as_json=False))
 
 
-def _unknown_words(unknown: Sequence[str], options: Sequence[str]) -> str:
-    """What is said of words that belong to no argument, with the option that is meant."""
-    from delaylog.broker.cli.meant import option_meant
+def _unknown_words(
+    prog: str, words: Sequence[str], unknown: Sequence[str], options: Sequence[str]
+) -> str:
+    """What is said of words that belong to no argument, with what is meant. `words`: all that are
+    no options.
+    """
+    from delaylog.broker.cli.meant import action_of, option_meant
 
     first = unknown[0]
     if not first.startswith("-"):
+        action = action_of(prog.rpartition(" ")[2], words[0])
+        if action is not None:
+            return f"{words[0]!r} is one word too many; did you mean `delaylog {action}`?"
         return f"too many words, from {first!r} on; quote a text that has spaces"
     name = first.partition("=")[0]
     near = option_meant(name, options)

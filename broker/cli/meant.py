@@ -26,7 +26,10 @@ _VERBS: Final = {
     "replay": "retry requeue redrive revive resurrect",
     "topics": "queues",
     "topic": "queue",
+    "groups": "group consumers",
+    "target": "targets webhook webhooks",
     "schedule": "schedules cron crontab recurring every",
+    "doctor": "ping health diagnose",
     "stats": "status count counts metrics",
     "config": "settings configure configuration options env",
     "purge": "clear empty flush truncate",
@@ -58,6 +61,8 @@ _OPTIONS: Final = {
     "--follow": "--watch --tail --loop -f",
     "--force": "--yes -y -f",
     "--life": "--history --trace",
+    "--interval": "--every --period --each",
+    "--hours": "--days",
     "--bodies": "--body --payload --payloads",
     "--url": "--host --server --broker --address --endpoint --port -u",
     "--json": "--format --output -o",
@@ -66,7 +71,30 @@ _OPTIONS: Final = {
     "--http": "--listen --bind --host --port",
     "--data-dir": "--data --dir --folder --path",
 }
+_ACTIONS: Final = {
+    "list": "ls all",
+    "show": "get info describe inspect view",
+    "set": "create add make new put update change configure edit",
+    "put": "create add make new set",
+    "make": "create add new put",
+    "create": "add make new put",
+    "change": "update edit set modify",
+    "drop": "delete remove rm del destroy",
+    "revoke": "delete remove rm del drop",
+    "stop": "cancel abort kill",
+    "abort": "cancel rollback stop",
+    "release": "drop cancel free",
+    "preview": "next upcoming",
+    "try": "test check validate",
+    "pause": "suspend disable stop",
+    "resume": "unpause enable start continue",
+    "run": "trigger fire now",
+    "status": "show info get",
+    "broker": "check run",
+}
 """The words for each name, between spaces. A word may be at several: the verb has one of them."""
+_LISTS: Final = {"topic": "topics", "job": "jobs"}
+"""Verbs whose things are listed by another verb."""
 
 
 def verb_meant(word: str, verbs: Iterable[str]) -> str | None:
@@ -77,6 +105,29 @@ def verb_meant(word: str, verbs: Iterable[str]) -> str | None:
 def option_meant(word: str, options: Iterable[str]) -> str | None:
     """The option of a verb that a word means."""
     return _meant(word, _OPTIONS, [each for each in options if not each.startswith(_WAIVERS)])
+
+
+def command_meant(verb: str, action: str, actions: Collection[str]) -> str | None:
+    """The verb and action that are meant by an action that the verb does not have.
+
+    `actions`: those that it has.
+    """
+    if verb in _LISTS and _meant(action, _ACTIONS, ["list"]) == "list":
+        return _LISTS[verb]
+    near = _meant(action, _ACTIONS, actions)
+    return near and f"{verb} {near}"
+
+
+def action_of(verb: str, word: str) -> str | None:
+    """What is meant by an action of a verb that has none, such as `topics list`; None if the word
+    is no action of any verb.
+    """
+    if word not in {*_ACTIONS, *" ".join(_ACTIONS.values()).split()}:
+        return None
+    one = {name: each for each, name in _LISTS.items()}.get(verb)
+    if one is None or _meant(word, _ACTIONS, ["list"]) == "list":
+        return verb
+    return f"{one} --help"
 
 
 def _meant(word: str, table: Mapping[str, str], known: Collection[str]) -> str | None:

@@ -1,13 +1,16 @@
 """Durations and times of the command line, as a person writes and reads them.
 
 In: `90s`, `1d12h`, `500ms`; `2026-12-24T09:00` with a zone or in the local one, `+2h`, `now`. Out:
-the same durations, and ISO times in UTC with milliseconds, wherever the output goes. A number
-without a unit is refused, since nobody sees whether it means seconds or milliseconds.
+the same durations, and ISO times with milliseconds: local ones with their offset on a terminal, in
+UTC elsewhere. A number without a unit is refused, since nobody sees whether it means seconds or
+milliseconds.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, Final
 
@@ -25,6 +28,8 @@ TIME_FORM: Final = (
 )
 NEVER_MS: Final = -1
 """`never` as a time to live."""
+_IDS: Final = ("id", "last_id", "held_by")
+"""Members that are ids of messages."""
 _EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _SHOWN: Final = ("d", "h", "m", "s", "ms")
 _PART: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|[smhdw])")
@@ -123,13 +128,28 @@ def span_text(span_ms: int) -> str:
 
 
 def time_text(at_ms: int) -> str:
+    """A time: local on a terminal, such as 2026-12-24T09:00:00.000+01:00, in UTC elsewhere."""
+    return _iso(at_ms, None) if sys.stdout.isatty() else utc_text(at_ms)
+
+
+def utc_text(at_ms: int) -> str:
     """A time in UTC, such as 2026-12-24T08:00:00.000Z."""
+    return _iso(at_ms, UTC)
+
+
+def _iso(at_ms: int, zone: tzinfo | None) -> str:
     try:
-        at = datetime.fromtimestamp(at_ms // 1000, UTC)
+        at = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(zone)
     except (ValueError, OverflowError, OSError):
         # No calendar has it.
         return f"{at_ms}ms"
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z"
+    at += timedelta(milliseconds=at_ms % 1000)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def id_text(id: str) -> str:
+    """An id; on a terminal as a shell takes it, since people copy it from there."""
+    return shlex.quote(id) if sys.stdout.isatty() else id
 
 
 def plain_text(text: str) -> str:
@@ -163,6 +183,8 @@ def value_text(name: str, value: Any) -> str:
         return "never" if name == "ttl_ms" and value == NEVER_MS else span_text(value)
     if name in ("due_from", "due_to"):
         return time_text(value)
+    if name in _IDS:
+        return id_text(value)
     return str(value)
 
 

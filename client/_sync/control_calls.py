@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from delaylog.client._sync.link import Link
 from delaylog.client.calls import control
@@ -20,6 +20,7 @@ from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError, NotFound, ReplayFailed, SettleFailed
 from delaylog.client.keywords import (
     ChangeKeywords,
+    DeadKeywords,
     ListKeywords,
     PeekKeywords,
     SettleKeywords,
@@ -191,17 +192,16 @@ class ControlCalls:
         self,
         topic: str,
         *,
-        state: State | Sequence[State] | None = None,
+        state: State | Literal["all"] | Sequence[State] | None = None,
         shard: str | None = None,
         **filter: Unpack[ListKeywords],
     ) -> Iterator[MessageInfo]:
         """Look at the topic's messages, in due order; pages are fetched as they are needed.
 
-        `state`: one or more of waiting, ready, leased, acked, expired, dead, cancelled,
-        replaced. `due_from`
-        and `due_to` (exclusive) are datetimes, `due_from_ms` and `due_to_ms` Unix milliseconds. See
-        Lists in HTTP.md for the other filters. If one of several shards is unreachable, the list
-        ends with ShardsFailed; `shard=` lists a single shard.
+        `state`: one or more of waiting, ready, leased, acked, expired, dead, cancelled, replaced;
+        or all. `due_from` and `due_to` (exclusive) are datetimes, `due_from_ms` and `due_to_ms`
+        Unix milliseconds. See Lists in HTTP.md for the other filters. If one of several shards is
+        unreachable, the list ends with ShardsFailed; `shard=` lists a single shard.
         """
         states = state if state is None or isinstance(state, str) else ",".join(state)
         return self._listed(topic, "messages", shard, filter, {"state": states})
@@ -212,9 +212,12 @@ class ControlCalls:
         *,
         history: bool = True,
         shard: str | None = None,
-        **filter: Unpack[ListKeywords],
+        **filter: Unpack[DeadKeywords],
     ) -> Iterator[MessageInfo]:
-        """Iterate over the dead letters in due order; `history` adds the `life` of each."""
+        """Iterate over the dead letters in due order; `history` adds the `life` of each.
+
+        `cause`, `reason` and `reason_prefix` compare with the last failed attempt.
+        """
         return self._listed(topic, "dead", shard, filter, {} if history else {"history": False})
 
     def _listed(
@@ -225,7 +228,8 @@ class ControlCalls:
         filter: ListKeywords,
         own: Mapping[str, str | bool | None],
     ) -> Iterator[MessageInfo]:
-        query = {**list_query(filter), **own}
+        keywords = DeadKeywords if kind == "dead" else ListKeywords
+        query = {**list_query(filter, keywords), **own}
         places = range(len(self._links)) if shard is None else [self._topology.at(shard)]
         several = len(places) > 1
         lists = [self._one_list(self._links[at], topic, kind, several, query) for at in places]

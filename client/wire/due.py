@@ -57,13 +57,13 @@ def due_members(
     return {"delay_ms" if due[1] else "deliver_at_ms": due[0]}
 
 
-def list_query(filter: ListKeywords) -> dict[str, Any]:
-    """The filters of a list as query parameters.
+def list_query(filter: ListKeywords, keywords: type[ListKeywords] = ListKeywords) -> dict[str, Any]:
+    """The filters of a list as query parameters; `keywords` are those that it has.
 
     TypeError for an unknown filter, or a bound of the wrong type; ValueError for both forms of a
     bound, for seconds, and for a datetime without a time zone.
     """
-    for name in filter.keys() - ListKeywords.__annotations__.keys():
+    for name in filter.keys() - keywords.__annotations__.keys():
         raise TypeError(f"a list has no filter {name!r}")
     query: dict[str, Any] = {**filter, "bodies": filter.get("bodies") or None}
     for name in _BOUNDS:

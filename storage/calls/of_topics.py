@@ -111,7 +111,7 @@ IN_NAMESPACES: Final = (
         "read",
         "Dead letters by the reason of their last failure, the most frequent first.",
         "DeadReasons",
-        query=(shapes.GROUP, shapes.LISTED_MAX),
+        query=(shapes.GROUP, shapes.LISTED_MAX, *shapes.FAILED, shapes.EXACT),
     ),
     ApiCall(
         "send",
@@ -209,8 +209,7 @@ IN_NAMESPACES: Final = (
             shapes.WITH_TAG,
             shapes.WITH_KEY,
             shapes.FAILED_GROUP,
-            shapes.FAILED_CAUSE,
-            shapes.FAILED_REASON,
+            *shapes.FAILED,
             shapes.CURSOR,
         ),
     ),

@@ -129,7 +129,7 @@ CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
 CANCEL_FORCE: Final = Flag("force", "Cancel leased messages and dead letters too.")
 FILTER_STATE: Final = Choice(
     "state",
-    "Its state; absent: dead with cause or reason, otherwise any that can be changed.",
+    "Its state; absent: dead with a condition on its failure, otherwise any that can be changed.",
     ("waiting", "ready", "leased", "dead"),
 )
 FAILED_GROUP: Final = Text(
@@ -144,6 +144,14 @@ FAILED_REASON: Final = Text(
     "bodies.",
     REASON_BYTES_MAX,
 )
+FAILED_PREFIX: Final = Text(
+    "reason_prefix",
+    "What the reason of the last failed attempt at it begins with, such as a class and a colon. "
+    "Needs the right bodies.",
+    REASON_BYTES_MAX,
+    bytes_min=1,
+)
+FAILED: Final = (FAILED_CAUSE, FAILED_REASON, FAILED_PREFIX)
 FILTER: Final = Nested(
     "filter",
     "Which messages, instead of ids: all that match every member. Creates a job.",
@@ -155,8 +163,7 @@ FILTER: Final = Nested(
         Text("tag", "Has this tag.", TAG_BYTES_MAX),
         Text("key", "Has this ordering key.", KEY_BYTES_MAX),
         FAILED_GROUP,
-        FAILED_CAUSE,
-        FAILED_REASON,
+        *FAILED,
         doc="a filter",
     ),
 )
@@ -323,7 +330,10 @@ SORT: Final = Choice(
     "between two pages may be missing or come twice.",
     TOPIC_SORTS,
 )
-DEAD: Final = (*LIST[1:], QueryFlag("history", "With the history of each message.", True))
+DEAD: Final = (*LIST[1:], *FAILED, QueryFlag("history", "With the history of each message.", True))
+EXACT: Final = QueryFlag(
+    "exact", "Count each text by itself. Otherwise those that differ in numbers count together."
+)
 WITH_BODY: Final = QueryFlag("body", "False: without body, headers and own backoff.", True)
 LIFE: Final = QueryFlag("life", "With the history of the message, step by step.")
 MINUTES: Final = QueryInt(

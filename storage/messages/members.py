@@ -12,11 +12,12 @@ import binascii
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from delaylog.storage.errors import MemberError, MemberTypeError
 from delaylog.storage.messages.joined_texts import split_texts
+from delaylog.storage.messages.spans import in_words
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -107,7 +108,8 @@ class Int(Member[int]):
         low, high = bound(self.low, limits), bound(self.high, limits)
         if not low <= found <= high:
             note = limit_note(self.low, self.high)
-            raise self.wrong(f"must lie from {low} to {high}, not {value}{note}", item)
+            most = f"{high} ({in_words(high)})" if _is_long(self.name, high) else high
+            raise self.wrong(f"must lie from {low} to {most}, not {value}{note}", item)
         if abs(found) > EXACT_MAX and isinstance(value, float):
             # Floating point has already rounded it.
             raise self.wrong(f"{value} is not exact: write it without point and exponent", item)
@@ -126,6 +128,11 @@ class Int(Member[int]):
             "minimum": bound(self.low, limits),
             "maximum": bound(self.high, limits),
         }
+
+
+def _is_long(name: str, bound: int) -> bool:
+    """Whether a bound is a duration that nobody reads in milliseconds."""
+    return name.endswith("_ms") and 86_400_000 <= bound < INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +201,7 @@ class Text(Member[bytes]):
     bytes_max: int | None = None
     pattern: str | None = None
     """The regular expression of a legal text, for the schema; the caller checks it."""
+    bytes_min: int = field(default=0, kw_only=True)
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> bytes:
         """The text."""
@@ -203,6 +211,8 @@ class Text(Member[bytes]):
             raw = value.encode()
         except UnicodeEncodeError:
             raise self.wrong("must be valid Unicode", item) from None
+        if len(raw) < self.bytes_min:
+            raise self.wrong("must not be empty", item)
         if self.bytes_max is not None and len(raw) > self.bytes_max:
             raise self.wrong(f"must have at most {self.bytes_max} bytes, not {len(raw)}", item)
         return raw
@@ -211,6 +221,8 @@ class Text(Member[bytes]):
         kind: Schema = {"type": ["string", "null"]}
         if self.bytes_max is not None:
             kind["maxLength"] = self.bytes_max
+        if self.bytes_min:
+            kind["minLength"] = self.bytes_min
         if self.pattern is not None:
             kind["pattern"] = self.pattern
         return kind
@@ -324,7 +336,7 @@ class OneOf(Member[int]):
 
 @dataclass(frozen=True, slots=True)
 class QueryWords(Member[frozenset[str]]):
-    """Some of a few words, as a query parameter: separated by commas."""
+    """Some of a few words, as a query parameter: separated by commas, or `all`."""
 
     words: tuple[str, ...]
 
@@ -337,15 +349,15 @@ class QueryWords(Member[frozenset[str]]):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> frozenset[str]:
         """The words."""
-        found = frozenset(value.split(","))
+        found = frozenset(self.words if value == "all" else value.split(","))
         if not found <= set(self.words):
             words = ", ".join(self.words)
-            raise self.wrong(f"must be one or more of {words}, separated by commas", item)
+            raise self.wrong(f"must be all, or one or more of {words}, separated by commas", item)
         return found
 
     def _kind(self, limits: object) -> Schema:
         word = f"({'|'.join(self.words)})"
-        return {"type": "string", "pattern": f"^{word}(,{word})*$"}
+        return {"type": "string", "pattern": f"^(all|{word}(,{word})*)$"}
 
 
 @dataclass(frozen=True, slots=True)

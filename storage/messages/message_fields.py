@@ -12,6 +12,7 @@ bodies contain packed values; `check_packed` checks packed texts.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -138,6 +139,10 @@ class Field:
         return self.column is not None and isinstance(self.absent, bytes)
 
 
+_MADE: Final = re.compile(r"[0-7][0-9a-f]{15}")
+"""The digits of an id that a broker makes."""
+
+
 def check_id(raw: bytes, item: int | None = None) -> None:
     """Refuse an id that is too long, not UTF-8, has control characters or begins with `~`."""
     text = _text(ID, raw, item)
@@ -145,6 +150,11 @@ def check_id(raw: bytes, item: int | None = None) -> None:
         raise ID.wrong("must not begin with '~': only ids that brokers make do", item)
     if not text.isprintable() and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
         raise ID.wrong("must not contain control characters", item)
+
+
+def made_id(text: str) -> str | None:
+    """The broker's id that a text is without its `~`; None if it can be none."""
+    return f"~{text}" if _MADE.fullmatch(text) else None
 
 
 def _text(member: Text, raw: bytes, item: int | None) -> str:
@@ -237,6 +247,8 @@ FIELDS: Final = (
     # A backoff has no column: its packed form goes in front of the headers.
     Field(BACKOFF, b"BACKOFF", pack=_pack_backoff),
 )
+TIMES: Final = ("at", "delay", "deliver_at_ms", "delay_ms")
+"""Keywords of a client for the due time, in front of the fields."""
 BY_NAME: Final = {field.name: field for field in FIELDS}
 BY_OPTION: Final = {field.option: field for field in FIELDS}
 COLUMNS: Final = {field.name: field for field in FIELDS if field.column is not None}
@@ -256,7 +268,8 @@ def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str,
             continue
         field = BY_NAME.get(name)
         if field is None:
-            raise TypeError(f"a message has no field {name!r}; it has {', '.join(BY_NAME)}")
+            known = ", ".join((*TIMES, *BY_NAME))
+            raise TypeError(f"a message has no field {name!r}; it has {known}")
         made = field.member.check(value, None, item)
         if field.pack is not None:
             made = field.pack(made, item)

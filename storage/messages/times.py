@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from delaylog.storage.messages.members import INT64_MIN, Int, QueryInt, bound, limit_note
+from delaylog.storage.messages.spans import ms_in_words
 
 UNIX_MS_MIN: Final = 1_000_000_000_000
 """2001-09-09, the first Unix time in ms with 13 digits. What is below it is taken for seconds."""
@@ -44,7 +45,7 @@ def day_of(at_ms: int) -> str:
 
 def delay_fault(horizon_ms: int) -> str:
     """What is wrong with a delay over the horizon, which perhaps is a time."""
-    over = f"is over the horizon of {horizon_ms} ms{limit_note('horizon_ms')}"
+    over = f"is over the horizon of {ms_in_words(horizon_ms)}{limit_note('horizon_ms')}"
     return f"{over}; it counts from now, and deliver_at_ms is a time"
 
 

@@ -22,6 +22,14 @@ async def told(queue: Queue, id: str = "a") -> list[tuple[str, str | None, str |
     ]
 
 
+async def ids_of(found: Any) -> list[str]:
+    """The ids of a list, of either client."""
+    return [
+        each.id
+        for each in ([each async for each in found] if hasattr(found, "__aiter__") else list(found))
+    ]
+
+
 async def dead(queue: Queue) -> list[tuple[str | None, str | None]]:
     """(cause, reason) of the dead letters, which are the same with and without their history."""
     asked: Any = [queue.client.dead(queue.topic, history=history) for history in (True, False)]
@@ -85,6 +93,27 @@ async def test_a_reject_says_why(queue: Queue) -> None:
     message = await queue.take()
     await got(message.reject("the customer is gone"))
     assert await dead(queue) == [("rejected", "the customer is gone")]
+
+
+@on_a_queue
+async def test_dead_letters_of_one_kind(queue: Queue) -> None:
+    """Selected by what their reasons begin with; `all` is a state of a list, as of the command."""
+    await queue.call("put_topic", {"max_retry": 0})
+    for name, reason in (("a", "ValueError: 1"), ("b", "KeyError: 1"), ("c", "ValueError: 2")):
+        await queue.call("send", name, id=name)
+        (message,) = await queue.call("receive", wait_ms=5_000)
+        await got(message.nack(reason=reason))
+    for chosen, wanted in (
+        ({"reason_prefix": "ValueError:"}, ["a", "c"]),
+        ({"reason": "KeyError: 1"}, ["b"]),
+        ({"cause": "rejected"}, []),
+    ):
+        assert await ids_of(queue.client.dead(queue.topic, **chosen)) == wanted
+    await queue.call("send", "d", id="d", delay_ms=60_000)
+    assert await ids_of(queue.client.browse(queue.topic, state="all")) == ["a", "b", "c", "d"]
+    assert await ids_of(queue.client.browse(queue.topic, state="waiting")) == ["d"]
+    with pytest.raises(TypeError, match="no filter 'cause'"):
+        await ids_of(queue.client.browse(queue.topic, cause="nack"))
 
 
 @on_a_queue

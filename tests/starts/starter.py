@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from contextlib import suppress
 
 LOADED = (
@@ -86,6 +87,7 @@ def become(request: dict[str, object], streams: list[int]) -> list[str]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environment"])
+    time.tzset()
     os.chdir(request["folder"])
     sys.argv = request["words"]
     return sys.argv[1:]

@@ -47,6 +47,35 @@ def test_dead_letters_by_reason(broker: Broker, look: Any, dead: str) -> None:
     expect(again.page.locator("tbody a.id")).to_have_text(["d3"])
 
 
+def test_dead_letters_by_kind(broker: Broker, look: Any, topic: str) -> None:
+    """Texts that differ in numbers are one row, which selects its letters; its texts are a press
+    away, and the dialog acts on what is selected.
+    """
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0})
+    said = {f"v{n}": f"ValueError: cannot parse {n}" for n in range(3)} | {"k": "KeyError: 1"}
+    broker.post(f"{path}/messages", [{"body": "x", "id": name} for name in said])
+    asked = {"wait_ms": 20_000, "max": 4, "ids": [*said]}
+    for got in broker.post(f"{path}/receive", asked)["messages"]:
+        broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "reason": said[got["id"]]})
+    window: Looking = look(broker.url).at(f"/topics/default/{topic}/dead").sees("KeyError: 1")
+    counts = window.page.get_by_role("region", name="Reasons").locator("tbody tr")
+    letters = window.page.get_by_role("region", name="Messages").locator("tbody a.id")
+    expect(counts).to_have_count(2)
+    expect(letters).to_have_count(4)
+    window.press("ValueError: cannot parse #")
+    expect(letters).to_have_text(["v0", "v1", "v2"])
+    window.press("Exact texts")
+    expect(counts).to_have_count(3)
+    window.press("ValueError: cannot parse 1")
+    expect(letters).to_have_text(["v1"])
+    window.press("Exact texts")
+    expect(counts).to_have_count(2)
+    expect(letters).to_have_text(["v0", "v1", "v2"])
+    window.press("Replay these…").sees("reason prefix ValueError: cannot parse")
+    window.press("Replay 3").sees("has begun")
+
+
 def test_long_reasons_fit_the_window(broker: Broker, look: Any, topic: str) -> None:
     """A reason has up to 1,024 bytes, maybe without a blank; buttons and counts stay in sight."""
     path = f"/v1/topics/{topic}"

@@ -22,6 +22,7 @@ from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 from delaylog.storage.layout import MessageState
+from delaylog.storage.messages.message_fields import made_id
 from delaylog.storage.messages.records import split_record
 
 
@@ -30,8 +31,14 @@ def _find_one(ctx: Context, topic: Topic, group: Group) -> FoundMessage:
     found = find_ids(ctx.node.engine.state, topic, [text], ctx.node.clock.now_ms(), group)[0]
     if found is None:
         where = "" if group.name == DEFAULT_NAME else f" for group {group.name!r}"
-        raise Problem("unknown", f"topic {topic.name!r} has no message {text!r}{where}")
+        raise _no_message(topic, text, where)
     return found
+
+
+def _no_message(topic: Topic, text: str, where: str = "") -> Problem:
+    made = made_id(text)
+    hint = f"; an id that a broker makes begins with '~', such as {made!r}" if made else ""
+    return Problem("unknown", f"topic {topic.name!r} has no message {text!r}{where}{hint}")
 
 
 async def get_message(ctx: Context) -> Answer:
@@ -70,7 +77,7 @@ async def _one_result(ctx: Context, topic: Topic, grouped: GroupedResult) -> Ans
     found = result.found.one(0)
     await ctx.node.durable(result.position)
     if found is None:
-        raise Problem("unknown", f"topic {topic.name!r} has no message {ctx.params['id']!r}")
+        raise _no_message(topic, ctx.params["id"])
     if result.codes[0] == changing.TOO_LATE:
         state = found.state.name.lower()
         tried = " and was tried before" if found.state <= MessageState.READY else ""

@@ -6,6 +6,7 @@ Ids come as a list or as a bulk body, and the answer has a result for each; a fi
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 import msgpack
@@ -16,7 +17,7 @@ from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.handlers.control import take_due
 from delaylog.broker.calls.handlers.jobs import job_members
 from delaylog.broker.calls.named_groups import named_in
-from delaylog.broker.calls.places import permit_group, the_topic
+from delaylog.broker.calls.places import failed_filter, permit_group, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import check_columns, check_count, named_group
 from delaylog.broker.calls.turn.writes import Change, change
@@ -130,21 +131,19 @@ def _filter(ctx: Context, members: dict[str, Any]) -> MessageFilter:
 
     What failed for a reason is asked for to deal with dead letters: they are meant without a state.
     """
-    word, group, cause, reason = (members.get(n) for n in ("state", "group", "cause", "reason"))
-    if word is None and not (cause is None and reason is None):
-        word = "dead"
+    word, group = members.get("state"), members.get("group")
     name = None if group is None else named_in(the_topic(ctx), named_group(group)).name
-    if reason is not None:
-        ctx.caller.check("bodies", ctx.topic_key, name)
-    return MessageFilter(
-        None if word is None else MessageState[word.upper()],
-        members.get("due_from"),
-        members.get("due_to"),
-        members.get("tag"),
-        members.get("key"),
-        name,
-        cause,
-        None if reason is None else reason.decode(),
+    failed = failed_filter(ctx, members, name)
+    if word is None and failed.names_failure:
+        word = "dead"
+    return replace(
+        failed,
+        state=None if word is None else MessageState[word.upper()],
+        due_from_ms=members.get("due_from"),
+        due_to_ms=members.get("due_to"),
+        tag=members.get("tag"),
+        key=members.get("key"),
+        group=name,
     )
 
 

@@ -22,6 +22,7 @@ def job_members(ctx: Context, job: Job) -> dict[str, Any]:
     key = None if topic is None else (topic.namespace, topic.name)
     if key is None or not ctx.caller.may("bodies", key, job.filter.group):
         members.pop("reason", None)
+        members.pop("reason_prefix", None)
     return {
         "job": f"j{job.number}",
         "namespace": None if topic is None else topic.namespace,

@@ -11,7 +11,7 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.calls.forms.describing import describe
 from delaylog.broker.calls.forms.tracing import failures_of, trace_members, traces_of
-from delaylog.broker.calls.places import group_of, seen_or_blank
+from delaylog.broker.calls.places import failed_filter, group_of, seen_or_blank
 from delaylog.broker.engine.failures.grouping import DeadReasons
 from delaylog.broker.engine.lookup.find_messages import find_origins, ids_of
 from delaylog.broker.engine.model import NO_TOPIC
@@ -57,8 +57,12 @@ async def list_dead_reasons(ctx: Context) -> Answer:
     node, values = ctx.node, ctx.query_values()
     state = node.engine.state
     topic, group = seen_or_blank(ctx, values)
+    wanted = failed_filter(ctx, values, group.name)
     by_reason = ctx.caller.may("bodies", ctx.topic_key, group.name)
-    counted = DeadReasons(state, topic, group, limit=values["limit"], by_reason=by_reason)
+    limit, exact = values["limit"], values["exact"]
+    counted = DeadReasons(
+        state, topic, group, wanted, limit=limit, by_reason=by_reason, exact=exact
+    )
     await node.run(counted.work())
     await node.durable(state.position)
     origins = np.array([reason.origin for reason in counted.most], np.int64)
@@ -72,6 +76,7 @@ async def list_dead_reasons(ctx: Context) -> Answer:
             "topic": topic.name,
             "group": group.name,
             "reasons": reasons,
+            "rest": counted.rest,
             "other": counted.other,
             "now_ms": node.clock.now_ms(),
         }
@@ -87,6 +92,7 @@ async def _page(
         ctx.caller.check("bodies", ctx.topic_key, group_of(ctx, values))
     if tag == b"" or (tag is not None and b"\n" in tag):
         raise WITH_TAG.wrong("has one byte or more and no newline", None)
+    topic, group = seen_or_blank(ctx, values)
     query = ListQuery(
         states,
         values["due_from"],
@@ -96,9 +102,9 @@ async def _page(
         values["limit"],
         values["bodies"],
         None if cursor is None else cursor.decode(),
+        failed_filter(ctx, values, group.name),
     )
     now_ms = node.clock.now_ms()
-    topic, group = seen_or_blank(ctx, values)
     if topic.number == NO_TOPIC:
         return Page(), now_ms
     listing = Listing(

@@ -11,7 +11,9 @@ from delaylog.storage.layout import NEVER_MS
 
 
 async def get_session(ctx: Context) -> Answer:
-    """GET /v1/session: the caller and its grants, and the CSRF token if it has a session."""
+    """GET /v1/session: the caller and its grants, and the CSRF token if it has a session; and
+    whether the node is one of a cluster.
+    """
     caller = ctx.caller
     found = _session(ctx)
     return ctx.answer(
@@ -20,6 +22,7 @@ async def get_session(ctx: Context) -> Answer:
             "grants": [str(grant) for grant in caller.permissions.grants],
             "expires_at_ms": None if caller.expires_ms == NEVER_MS else caller.expires_ms,
             "csrf": None if found is None else found.csrf,
+            "cluster": ctx.node.role.cluster is not None,
         }
     )
 

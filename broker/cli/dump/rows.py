@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.cli.dump.contents import Lines, record_members
-from delaylog.broker.cli.values import time_text as utc_text
+from delaylog.broker.cli.values import utc_text
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem

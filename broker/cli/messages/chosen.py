@@ -16,14 +16,16 @@ from delaylog.broker.cli.arguments import (
     add_examples,
     add_option,
     add_options,
+    flag_of,
     name,
 )
 from delaylog.broker.cli.connection import client_of, given
 from delaylog.broker.cli.failing import DONE, WRONG, Interrupted, UsageError
+from delaylog.broker.cli.messages.ids import by_id
 from delaylog.broker.cli.messages.sending import WHEN, add_time, say_if_past
 from delaylog.broker.cli.output import columns_text, emit
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.values import is_span, time_text
+from delaylog.broker.cli.values import id_text, is_span, time_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
 from delaylog.storage.calls.shapes import CANCEL_FORCE, FILTER, FILTER_STATE, RATE
@@ -59,7 +61,10 @@ def replay_arguments(parser: argparse.ArgumentParser) -> None:
     _add_chosen(parser, ("dead",))
     add_time(parser)
     add_examples(
-        parser, "replay reminders rent-2026-12", "replay reminders --all --rate 500 --delay 1m"
+        parser,
+        "replay reminders rent-2026-12",
+        "replay reminders --reason-prefix ValueError:",
+        "replay reminders --all --rate 500 --delay 1m",
     )
 
 
@@ -128,7 +133,8 @@ async def _control(
     if args.all and wanted:
         raise UsageError("give either a filter or --all, not both")
     if bool(args.id) == (args.all or bool(wanted)):
-        raise UsageError("give ids, or a filter (--state, --tag, --key, --due-…), or --all")
+        options = ", ".join(flag_of(member.name) for member in FILTER.shape.members)
+        raise UsageError(f"give ids, or a filter ({options}), or --all")
     if args.id:
         if args.rate is not None or args.no_wait:
             raise UsageError("--rate and --no-wait need a filter or --all, not ids")
@@ -148,23 +154,27 @@ async def _by_ids(
     """Print a line for each id: done, too_late with the state, or unknown."""
     status = DONE
     async with client_of(args) as client:
-        for message_id in args.id:
-            try:
-                answer = await act(client, message_id)
-            except ApiError as error:
-                if error.code not in ("too_late", "unknown"):
-                    raise
-                answer = {"result": error.code}
-                if error.state is not None:
-                    answer["state"] = error.state
+        for given in args.id:
+            message_id, answer = await by_id(given, lambda each: _result(act(client, each)))
             if answer["result"] != "done":
                 status = WRONG
             if args.json:
                 emit({"id": message_id} | answer)
             else:
                 more = _details(args.verb, answer)
-                print(columns_text((message_id, answer["result"], *more)))
+                print(columns_text((id_text(message_id), answer["result"], *more)))
     return status
+
+
+async def _result(changed: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """The result of a change, also of one that is refused for what the message is."""
+    try:
+        return await changed
+    except ApiError as error:
+        if error.code not in ("too_late", "unknown"):
+            raise
+        state = {} if error.state is None else {"state": error.state}
+        return {"result": error.code, **state}
 
 
 def _details(verb: str, answer: dict[str, Any]) -> list[str]:

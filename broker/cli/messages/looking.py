@@ -15,10 +15,12 @@ from delaylog.broker.cli.arguments import (
     name,
 )
 from delaylog.broker.cli.connection import client_of, given, say_if_absent
-from delaylog.broker.cli.failing import DONE
+from delaylog.broker.cli.failing import DONE, UsageError
+from delaylog.broker.cli.messages.ids import by_id
 from delaylog.broker.cli.output import columns_text, emit, print_lines, print_members
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import (
+    id_text,
     plain_name,
     plain_text,
     time_text,
@@ -33,7 +35,9 @@ LIVING: Final = ("waiting", "ready", "leased")
 _COLUMNS: Final = ("id", "state", "due", "attempts", "cause", "key", "tags")
 _REASON: Final = "reason"
 """A column of dead letters: what the consumer said of the last attempt. It may have spaces."""
-_REASON_COLUMNS: Final = ("count", "cause", "last", "consumers", "last_id", _REASON)
+_REASON_COLUMNS: Final = ("count", "texts", "cause", "last", "consumers", "last_id", _REASON)
+_SPARE: Final = ("attempts", "tags", "key", "cause", "body")
+"""What a narrow terminal leaves out first of messages."""
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
@@ -75,12 +79,18 @@ def dead_arguments(parser: argparse.ArgumentParser) -> None:
         "--life", action="store_true", help="with the history of each message, step by step"
     )
     parser.add_argument(
-        "--reasons", action="store_true", help="only how many have each reason, in this group"
+        "--reasons",
+        action="store_true",
+        help="only how many failed for each reason; those that differ in numbers are counted "
+        "together",
     )
+    add_option(parser, shapes.EXACT, help="with --reasons: count each text by itself")
+    add_options(parser, *shapes.FAILED)
     add_examples(
         parser,
         "dead reminders",
         "dead reminders --reasons",
+        "dead reminders --reasons --exact --reason-prefix ValueError:",
         "dead reminders --due-from -1d --life --bodies",
     )
 
@@ -102,7 +112,9 @@ async def list_command(args: argparse.Namespace) -> int:
 
 async def dead_command(args: argparse.Namespace) -> int:
     """`delaylog dead`: as `list`, with the cause of each and, with `--life`, its history."""
-    query = given(args, *_FILTER) | {"history": args.life}
+    query = given(args, *_FILTER, *shapes.FAILED) | {"history": args.life}
+    if args.exact and not args.reasons:
+        raise UsageError("--exact needs --reasons")
     async with client_of(args) as client:
         if args.reasons:
             return await _print_reasons(client, args)
@@ -111,27 +123,37 @@ async def dead_command(args: argparse.Namespace) -> int:
 
 async def _print_reasons(client: AsyncPlainClient, args: argparse.Namespace) -> int:
     limit = min(args.max or _PAGE, _PAGE)
-    answer = await client.dead_reasons(args.topic, limit=limit, group=args.group)
+    failed = given(args, shapes.GROUP, shapes.EXACT, *shapes.FAILED)
+    answer = await client.dead_reasons(args.topic, limit=limit, **failed)
     if args.json:
         emit(answer)
-        return DONE
+    else:
+        _print_kinds(answer)
+    if not answer["reasons"] and not answer["other"]:
+        await say_if_absent(args)
+    return DONE
+
+
+def _print_kinds(answer: dict[str, Any]) -> None:
     print_lines(
         _REASON_COLUMNS,
         [
             [
                 each["count"],
+                each["texts"],
                 each["cause"],
                 time_text(each["last_ms"]),
                 each["consumers"],
-                each["last_id"] or "",
+                value_text("last_id", each["last_id"]),
                 each["reason"] or "",
             ]
             for each in answer["reasons"]
         ],
+        spare=("consumers", "last", "texts", "last_id"),
     )
-    if answer["other"]:
-        print(f"{answer['other']} more have no failure that is kept")
-    return DONE
+    for left, what in (("rest", "other reasons"), ("other", "no failure that is kept")):
+        if answer[left]:
+            print(f"{answer[left]} more have {what}")
 
 
 _FILTER: Final = (
@@ -179,13 +201,16 @@ def _print_page(messages: list[dict[str, Any]], args: argparse.Namespace) -> Non
         return
     reasons = (_REASON,) if args.verb == "dead" else ()
     bodies = ("body",) if args.bodies else ()
-    print_lines((*_COLUMNS, *reasons, *bodies), [_cells(message, args) for message in messages])
+    # All dead letters have one state.
+    spare = ("state", *_SPARE) if args.verb == "dead" else _SPARE
+    cells = [_cells(message, args) for message in messages]
+    print_lines((*_COLUMNS, *reasons, *bodies), cells, spare=spare)
 
 
 def _cells(message: dict[str, Any], args: argparse.Namespace) -> list[Any]:
     """The columns of a message: `_COLUMNS`, of a dead letter the reason, and perhaps the body."""
     return [
-        message["id"],
+        id_text(message["id"]),
         message["state"],
         time_text(message["deliver_at_ms"]),
         message["attempts"],
@@ -205,7 +230,9 @@ def _shown(message: dict[str, Any]) -> str:
 async def show_command(args: argparse.Namespace) -> int:
     """`delaylog show`: a line for each member, and with --life a line for each step."""
     async with client_of(args) as client:
-        message = await client.get(args.topic, args.id, life=args.life, group=args.group)
+        _, message = await by_id(
+            args.id, lambda each: client.get(args.topic, each, life=args.life, group=args.group)
+        )
     if args.json:
         emit(message)
         return DONE

@@ -14,7 +14,7 @@ from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, 
 from delaylog.broker.cli.connection import call, client_of, given, say_if_absent
 from delaylog.broker.cli.failing import DONE, NOTHING, UsageError
 from delaylog.broker.cli.output import emit
-from delaylog.broker.cli.values import plain_text, time_text
+from delaylog.broker.cli.values import id_text, plain_text, time_text
 from delaylog.client.wire.json_bodies import body_of, with_body
 from delaylog.client.wire.received import Delivered
 from delaylog.storage.calls import shapes
@@ -123,7 +123,12 @@ def _print_leased(message: Delivered, args: argparse.Namespace) -> None:
 def _words(message: dict[str, Any]) -> list[str]:
     """The columns before the body."""
     receipt = [message["receipt"]] if "receipt" in message else []
-    return [message["id"], *receipt, time_text(message["deliver_at_ms"]), str(message["attempts"])]
+    return [
+        id_text(message["id"]),
+        *receipt,
+        time_text(message["deliver_at_ms"]),
+        str(message["attempts"]),
+    ]
 
 
 def _print_line(words: list[str], body: bytes, args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ Lines are sent as soon as they have been read, a thousand a call at most.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -19,7 +20,7 @@ from delaylog.broker.cli.connection import client_of, given, interruptible
 from delaylog.broker.cli.failing import DONE, WRONG, UsageError
 from delaylog.broker.cli.output import emit, print_lines
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.values import time_text
+from delaylog.broker.cli.values import id_text, time_text
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.message_fields import (
     DELAY_MS,
@@ -34,6 +35,14 @@ _READ_BYTES: Final = 1 << 20
 _PAST_MS: Final = 60_000
 """A time that is past by less is as good as `now`."""
 WHEN: Final = (DELIVER_AT_MS, DELAY_MS)
+_LISTED: Final = frozenset({"attempts", "result", "handed_out_ms"})
+"""Members that only what the broker has says of a message."""
+_LISTING: Final = (
+    "standard input has messages as `delaylog list --json` prints them, and each line would be "
+    "the body of a new message; nothing was sent. To send the bodies, put `jq -r .body` in between "
+    "and --bodies behind `list`; to keep ids and due times, call send_many of the SDK; to send the "
+    "lines themselves, put `jq -c '{line: .}'` in between"
+)
 
 
 def add_time(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +102,8 @@ async def send_command(args: argparse.Namespace) -> int:
                 "standard input is empty, so nothing was sent: give a body, or a line for each "
                 "message"
             )
+        if _is_listing(first[0][0]):
+            raise UsageError(_LISTING)
         with Progress("send", unit="messages", quiet=quiet) as progress:
             for part in chain(first, parts):
                 sent = await client.send_many(
@@ -117,6 +128,21 @@ def _members(args: argparse.Namespace) -> dict[str, Any]:
     return members | fields
 
 
+def _is_listing(line: bytes) -> bool:
+    """Whether a line is a message as `--json` of this command prints it."""
+    if b'"deliver_at_ms"' not in line:
+        return False
+    try:
+        members = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(members, dict)
+        and members.keys() >= {"id", "deliver_at_ms"}
+        and not _LISTED.isdisjoint(members)
+    )
+
+
 def _lines() -> Iterator[list[bytes]]:
     """The lines of standard input, in parts: what there is, without waiting for more."""
     left = b""
@@ -139,7 +165,7 @@ def _print_sent(sent: list[Any], args: argparse.Namespace) -> int:
         for one in sent:
             emit({"id": one.id, "deliver_at_ms": one.deliver_at_ms, "result": one.result})
     else:
-        rows = [(one.id, time_text(one.deliver_at_ms), one.result) for one in sent]
+        rows = [(id_text(one.id), time_text(one.deliver_at_ms), one.result) for one in sent]
         print_lines(("id", "due", "result"), rows)
         if any(one.result == "kept" for one in sent):
             kept = "kept: a message has this id already, and stays as it was"

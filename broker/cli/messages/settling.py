@@ -9,7 +9,9 @@ from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, 
 from delaylog.broker.cli.connection import call, given
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.output import emit, print_lines
+from delaylog.broker.cli.values import id_text
 from delaylog.storage.calls import shapes
+from delaylog.storage.messages.message_fields import made_id
 
 _REASON: Final = "why the attempt failed; `dead` and `show` print it"
 
@@ -73,15 +75,28 @@ async def ack_command(args: argparse.Namespace) -> int:
     """`delaylog ack`: 0, or 1 if one of the messages was not settled."""
     named = "ids" if args.by_id else "receipts"
     members = given(args, shapes.BACK_MS, shapes.EXTEND_MS, shapes.REASON, shapes.GROUP)
-    answer = await call(
-        args, args.verb, args.topic, force=args.by_id, **{named: args.receipts}, **members
-    )
-    rows = list(zip(args.receipts, answer["results"], strict=True))
+
+    async def settle(texts: list[str]) -> list[tuple[str, str]]:
+        answer = await call(
+            args, args.verb, args.topic, force=args.by_id, **{named: texts}, **members
+        )
+        return list(zip(texts, answer["results"], strict=True))
+
+    rows = await settle(args.receipts)
+    if args.by_id:
+        meant = {
+            at: made
+            for at, (text, result) in enumerate(rows)
+            if result == "unknown" and (made := made_id(text))
+        }
+        for at, row in zip(meant, await settle([*meant.values()]) if meant else (), strict=True):
+            rows[at] = row
     if args.json:
         for each, result in rows:
             emit({named.removesuffix("s"): each, "result": result})
     else:
-        print_lines((named.removesuffix("s"), "result"), rows)
+        shown = [(id_text(each), result) for each, result in rows]
+        print_lines((named.removesuffix("s"), "result"), shown)
     return DONE if all(result == "done" for _, result in rows) else WRONG
 
 

@@ -14,9 +14,12 @@ from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_lines, print_table
 from delaylog.broker.cli.values import bar, plain_name, span_text, time_text, value_text
 from delaylog.storage.calls import shapes
+from delaylog.storage.calls.shapes import HOURS_MAX
 
 PLOT_WIDTH: Final = 24
 """Columns of the longest bar of a plot: what an eighty-column terminal has beside the table."""
+_HOUR_MS: Final = 3_600_000
+_DAY_HOURS: Final = 24
 _STATES: Final = ("paused", "erasing")
 _SETTINGS: Final = ("order", "max_retry", "lease_ms", "ttl_ms", "dead_keep_ms")
 """Those that `topics` shows; `topic show` shows all."""
@@ -41,7 +44,9 @@ def forecast_arguments(parser: argparse.ArgumentParser) -> None:
     add_broker(parser)
     add_options(parser, shapes.GROUP)
     add_option(parser, shapes.MINUTES, type=count, help="minutes, each by itself (default 0)")
-    add_option(parser, shapes.HOURS, type=count, help="hours, each by itself (default 24)")
+    add_option(
+        parser, shapes.HOURS, type=count, help="hours, each by itself (default 24); then days"
+    )
     add_examples(parser, "forecast reminders", "forecast reminders --minutes 30 --hours 0")
 
 
@@ -94,22 +99,51 @@ async def stats_command(args: argparse.Namespace) -> int:
 
 
 async def forecast_command(args: argparse.Namespace) -> int:
-    """`delaylog forecast`: a line for each minute and hour with messages due, or firings."""
+    """`delaylog forecast`: a line for each minute, hour and day with messages due, or firings."""
     minutes = 0 if args.minutes is None else args.minutes
-    query = given(args, shapes.GROUP, shapes.HOURS) | {"minutes": minutes}
+    hours = shapes.HOURS.default if args.hours is None else args.hours
+    # The days after the hours are the sums of further hours.
+    days = 0 if args.json else max(HOURS_MAX - hours, 0) // _DAY_HOURS
+    wanted = hours + days * _DAY_HOURS
+    query = given(args, shapes.GROUP) | {"minutes": minutes, "hours": wanted}
     answer = await call(args, "getForecast", args.topic, **query)
     if args.json:
         emit(answer)
-        return DONE
+    else:
+        _print_forecast(answer, hours)
+    slots = (*answer["minutes"], *answer["hours"])
+    if not answer["later"] and not any(each["count"] or each["firings"] for each in slots):
+        await say_if_absent(args)
+    return DONE
+
+
+def _print_forecast(answer: dict[str, Any], hours: int) -> None:
+    """The minutes, `hours` hours and then days, each that has something."""
     rows: list[tuple[Any, ...]] = []
-    for name, length_ms in (("minutes", 60_000), ("hours", 3_600_000)):
-        rows += _forecast_rows(answer[name], span_text(length_ms), plot=sys.stdout.isatty())
+    spans = (
+        (60_000, answer["minutes"]),
+        (_HOUR_MS, answer["hours"][:hours]),
+        (_DAY_HOURS * _HOUR_MS, _days(answer["hours"][hours:])),
+    )
+    for length_ms, slots in spans:
+        rows += _forecast_rows(slots, span_text(length_ms), plot=sys.stdout.isatty())
     columns = ("from", "length", "count", "firings", *(("",) if sys.stdout.isatty() else ()))
     print_table(columns, rows, numbers=("count", "firings"))
     print(f"later: {answer['later']}")
-    if not rows and not answer["later"]:
-        await say_if_absent(args)
-    return DONE
+
+
+def _days(hours: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sums of 24 hours each."""
+    return [
+        {
+            "from_ms": hours[at]["from_ms"],
+            **{
+                name: sum(each[name] for each in hours[at : at + _DAY_HOURS])
+                for name in ("count", "firings")
+            },
+        }
+        for at in range(0, len(hours), _DAY_HOURS)
+    ]
 
 
 def _forecast_rows(

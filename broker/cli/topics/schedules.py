@@ -11,7 +11,7 @@ from delaylog.broker.cli.arguments import moment
 from delaylog.broker.cli.called import Called, carry_out, declare
 from delaylog.broker.cli.connection import say_if_absent
 from delaylog.broker.cli.failing import UsageError
-from delaylog.broker.cli.values import is_local, parse_time, time_text
+from delaylog.broker.cli.values import id_text, is_local, parse_time, time_text
 
 _LISTED: Final = (
     "schedule",
@@ -103,7 +103,7 @@ ACTIONS: Final[Mapping[str, Called]] = {
         "runSchedule",
         "fire once at once, also while paused; prints the id of the message",
         ("schedule run reminders digest",),
-        text="{id}".format_map,
+        text=lambda answer: id_text(answer["id"]),
     ),
     "backfill": Called(
         "backfillSchedule",

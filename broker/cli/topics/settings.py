@@ -80,7 +80,10 @@ async def _set(args: argparse.Namespace) -> dict[str, Any]:
     wanted: Any = given(args, *SETTINGS.members)
     removed: Any = dict.fromkeys(args.removed or ())
     if not wanted and not removed:
-        raise UsageError("there is nothing to set: give a setting, such as --max-retry 5")
+        raise UsageError(
+            "there is nothing to set: give a setting, such as --max-retry 5; the first send makes "
+            "a topic with the defaults"
+        )
     async with client_of(args) as client:
         try:
             return await client.update_topic(args.topic, **wanted, **removed)

@@ -11,7 +11,7 @@ from delaylog.broker.cli.arguments import add_broker, add_examples, count
 from delaylog.broker.cli.connection import ANSWER_S, transport_of
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit
-from delaylog.broker.cli.values import plain_text, time_text
+from delaylog.broker.cli.values import id_text, plain_text, time_text
 from delaylog.broker.cli.watching.topic_rows import seconds_text
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.places import Places
@@ -77,7 +77,7 @@ def _line(each: dict[str, Any]) -> str:
     late_s = (each["handed_out_ms"] - each["deliver_at_ms"]) / 1000
     words = [
         time_text(each["handed_out_ms"]),
-        each["id"],
+        id_text(each["id"]),
         f"late {seconds_text(late_s)}",
         f"attempt {each['attempts']}",
         f"group {each['group']}",

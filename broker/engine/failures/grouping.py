@@ -1,7 +1,8 @@
-"""Dead letters of a group by the reason of their last failure, and how many have each.
+"""Dead letters of a group by the kind of their last failure, and how many are of each.
 
-Rows stay columns until they are grouped, since an object for each message would cost ten times as
-much; then there is an object for each reason.
+Reasons are of one kind if they differ only in what `folding` folds, such as numbers. Rows stay
+columns until they are grouped, since an object for each message would cost ten times as much; then
+there is an object for each kind. The failure table bounds their number, the caller those it gets.
 """
 
 from __future__ import annotations
@@ -13,33 +14,28 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from delaylog.broker.engine.failures.failure_table import FAILED, HOW, FailedRows
+from delaylog.broker.engine.failures.failure_table import HOW, FailedRows
+from delaylog.broker.engine.failures.folding import Folded, fold
+from delaylog.broker.engine.failures.matching import failed_as, last_failures
 from delaylog.broker.engine.lookup.find_messages import find_origins
+from delaylog.broker.engine.lookup.message_filter import ANY, MessageFilter
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import distinct
-from delaylog.storage.columns.whole_rows import concat_rows, take_rows
+from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.layout import Int64Array, MessageState
 from delaylog.storage.work import ReadJob, Work
 
 _LOOK_ROWS: Final = 4_096
 """Messages that are looked up in one slice: less than a millisecond."""
-_TEXTS: Final = 512
-"""Slots of reasons, or pairs with consumers, that are counted in one slice."""
+_TEXTS: Final = 128
+"""Slots of reasons, or pairs with consumers, that are counted in one slice: a reason takes up to
+60 µs to fold.
+"""
 _HOW_SHIFT: Final = 32
 _PART_SHIFT: Final = 34
 assert len(HOW) <= 1 << (_PART_SHIFT - _HOW_SHIFT)
-
-
-def _last(parts: Sequence[FailedRows], topic: int, group: int) -> tuple[FailedRows, Int64Array]:
-    """The last failure of each message of a group, and the part that it is in."""
-    mine = [take_rows(rows, (rows["topic"] == topic) & (rows["group"] == group)) for rows in parts]
-    part_of = np.repeat(np.arange(len(parts)), [len(rows) for rows in mine])
-    rows = concat_rows([np.zeros(0, FAILED), *mine])
-    _, at = np.unique(rows["origin"][::-1], return_index=True)
-    at = len(rows) - 1 - at
-    return take_rows(rows, at), part_of[at]
 
 
 class _Alike(NamedTuple):
@@ -79,10 +75,15 @@ def _alike(rows: FailedRows, part_of: Int64Array, *, by_reason: bool) -> _Alike:
 
 @dataclass(slots=True)
 class DeadReason:
-    """Dead letters that failed last in the same way, for the same reason."""
+    """Dead letters that failed last in the same way, for reasons of one kind."""
 
     how: str
     text: str
+    """The kind: the reason, folded."""
+    prefix: str
+    """What all the reasons begin with."""
+    texts: set[str] = field(default_factory=set)
+    """The reasons themselves."""
     count: int = 0
     first_ms: int = 2**63 - 1
     last_ms: int = 0
@@ -93,9 +94,12 @@ class DeadReason:
     @property
     def members(self) -> dict[str, Any]:
         """Its members of an answer."""
+        exact = next(iter(self.texts)) if len(self.texts) == 1 else None
         return {
             "cause": self.how,
-            "reason": self.text or None,
+            "reason": (self.text if exact is None else exact) or None,
+            "reason_prefix": self.prefix or None,
+            "texts": sum(map(bool, self.texts)),
             "count": self.count,
             "consumers": len(self.consumers),
             "first_ms": self.first_ms,
@@ -104,19 +108,30 @@ class DeadReason:
 
 
 class DeadReasons:
-    """Counts the dead letters of a group; `work` fills `most` and `other`."""
+    """Counts the dead letters of a group; `work` fills `most`, `rest` and `other`."""
 
     def __init__(
-        self, state: EngineState, topic: Topic, group: Group, *, limit: int, by_reason: bool = True
+        self,
+        state: EngineState,
+        topic: Topic,
+        group: Group,
+        wanted: MessageFilter = ANY,
+        *,
+        limit: int,
+        by_reason: bool = True,
+        exact: bool = False,
     ) -> None:
-        """`limit`: the number of reasons in `most`. `by_reason`: whether to count by the texts of
-        reasons too, or only by how the attempts failed.
+        """`wanted`: the failures to count, by cause and reason. `limit`: the number of kinds in
+        `most`. `by_reason`: whether to count by reasons too, or only by how the attempts failed.
+        `exact`: whether each text is a kind of its own.
         """
-        self._state, self._topic, self._group = state, topic, group
-        self._limit, self._by_reason = limit, by_reason
+        self._state, self._topic, self._group, self._wanted = state, topic, group, wanted
+        self._limit, self._by_reason, self._exact = limit, by_reason, exact
         self._found: dict[tuple[str, str], DeadReason] = {}
         self.most: list[DeadReason] = []
-        """The most frequent reasons, the most frequent first."""
+        """The most frequent kinds, the most frequent first."""
+        self.rest = 0
+        """Dead letters of other kinds."""
         self.other = group.counts.dead
         """Dead letters without a failure: they expired, or the table has forgotten theirs."""
 
@@ -124,10 +139,9 @@ class DeadReasons:
         """Look at every message that has failed, in slices."""
         group = self._group
         parts = self._state.failures.parts
-        columns = [part.rows for part in parts]
         lasts: list[tuple[FailedRows, Int64Array]] = []
         # A full table takes tens of milliseconds to sort.
-        yield ReadJob(lambda: lasts.append(_last(columns, self._topic.number, group.number)))
+        yield ReadJob(lambda: lasts.append(last_failures(parts, self._topic.number, group.number)))
         rows, part_of = lasts.pop()
         dead = np.zeros(len(rows), np.bool_)
         for first in range(0, len(rows), _LOOK_ROWS):
@@ -136,22 +150,22 @@ class DeadReasons:
             dead[some] = found.known & (found.states == int(MessageState.DEAD))
             yield None
         grouped: list[_Alike] = []
-        mine, mine_of = take_rows(rows, dead), part_of[dead]
+        self.other = max(group.counts.dead - int(np.count_nonzero(dead)), 0)
+        counted = dead & failed_as(parts, rows, part_of, self._wanted)
+        mine, mine_of = take_rows(rows, counted), part_of[counted]
         yield ReadJob(lambda: grouped.append(_alike(mine, mine_of, by_reason=self._by_reason)))
         yield from self._count(grouped.pop(), [part.texts for part in parts])
-        self.other = max(group.counts.dead - len(mine), 0)
+        self.rest = len(mine) - sum(reason.count for reason in self.most)
 
     def _count(self, alike: _Alike, texts: Sequence[Sequence[str]]) -> Work:
-        """Join the slots of all parts by their texts, and choose the most frequent ones."""
+        """Join the slots of all parts by their kinds, and choose the most frequent ones."""
         slots: list[tuple[DeadReason, Sequence[str]]] = []
         for part in _pieces(alike.keys, alike.counts, alike.first_ms, alike.last_ms, alike.origins):
             for key, count, first_ms, last_ms, origin in part:
                 named = texts[key >> _PART_SHIFT]
                 how = HOW[key >> _HOW_SHIFT & (1 << (_PART_SHIFT - _HOW_SHIFT)) - 1]
                 text = named[key & (1 << _HOW_SHIFT) - 1]
-                reason = self._found.get((how, text))
-                if reason is None:
-                    reason = self._found[how, text] = DeadReason(how, text)
+                reason = self._kind(how, text)
                 reason.count += count
                 reason.first_ms = min(reason.first_ms, first_ms)
                 if last_ms >= reason.last_ms:
@@ -170,6 +184,17 @@ class DeadReasons:
                 self._limit, some, key=lambda one: (-one.count, one.how, one.text)
             )
             yield None
+
+    def _kind(self, how: str, text: str) -> DeadReason:
+        """The kind of a reason, which has the reason from now on."""
+        folded = Folded(text, text) if self._exact else fold(text)
+        kind = self._found.get((how, folded.text))
+        if kind is None:
+            kind = self._found[how, folded.text] = DeadReason(how, *folded)
+        # A reason may say "#" itself.
+        kind.prefix = min(kind.prefix, folded.prefix, key=len)
+        kind.texts.add(text)
+        return kind
 
 
 def _pieces(*columns: Int64Array) -> Iterator[Iterator[tuple[int, ...]]]:

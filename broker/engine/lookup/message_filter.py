@@ -8,7 +8,7 @@ the conditions on group and failure, which rows do not have.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import Int64Array, MessageState, RowArray
 from delaylog.storage.messages.rows import hash_u64, heads_of, tag_bits
+
+FAILURE: Final = ("cause", "reason", "reason_prefix")
+"""The conditions on the last failed attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class MessageFilter:
     """How the last failed attempt failed: one of `failure_table.HOW`."""
     reason: str | None = None
     """Why it failed, in the consumer's words; an empty reason = without one."""
+    reason_prefix: str | None = None
+    """What those words begin with."""
 
     def members(self) -> dict[str, Any]:
         """Its conditions by name, for answers and frames."""
@@ -49,6 +54,7 @@ class MessageFilter:
             "group": self.group,
             "cause": self.cause,
             "reason": self.reason,
+            "reason_prefix": self.reason_prefix,
         }
         return {name: value for name, value in members.items() if value is not None}
 
@@ -62,13 +68,13 @@ class MessageFilter:
             members.get("due_to"),
             None if tag is None else tag.encode(),
             None if key is None else key.encode(),
-            *(members.get(name) for name in ("group", "cause", "reason")),
+            *(members.get(name) for name in ("group", *FAILURE)),
         )
 
     @property
     def names_failure(self) -> bool:
         """Whether it has a condition on the last failed attempt."""
-        return self.cause is not None or self.reason is not None
+        return any(getattr(self, name) is not None for name in FAILURE)
 
     @property
     def names_texts(self) -> bool:
@@ -116,3 +122,7 @@ class MessageFilter:
         sizes = [rows[name].astype(np.int64) for name in names]
         ends = np.cumsum(np.stack(sizes, axis=1)).reshape(-1, 3).tolist()
         return [self.texts_match(data[a:b], data[b:c]) for a, b, c in ends]
+
+
+ANY: Final = MessageFilter()
+"""Every message."""

@@ -6,17 +6,14 @@ past time means now: whoever applies a due time sees to that.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.messages.batch import Column, column_max
 from delaylog.storage.messages.members import limit_note
+from delaylog.storage.messages.spans import in_words, ms_in_words
 from delaylog.storage.messages.time_columns import wrong_time
 from delaylog.storage.messages.times import UNIX_MS_MIN, delay_fault
-
-_YEAR_MS: Final = 365.25 * 86_400_000
 
 
 def check_delays(delays: Column, horizon_ms: int) -> None:
@@ -45,8 +42,7 @@ def check_due_times(
 
 def too_far(due_ms: int, now_ms: int, horizon_ms: int) -> str:
     """What is wrong with a time over the horizon, to follow its name."""
-    ahead, most = ((ms / _YEAR_MS) for ms in (due_ms - now_ms, horizon_ms))
     return (
-        f"{due_ms} is {ahead:,.1f} years ahead, over the horizon of {horizon_ms} ms"
-        f" ({most:.1f} years){limit_note('horizon_ms')}"
+        f"{due_ms} is {in_words(due_ms - now_ms)} ahead, over the horizon of"
+        f" {ms_in_words(horizon_ms)}{limit_note('horizon_ms')}"
     )

@@ -17,6 +17,7 @@ from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.engine.transactions.outstanding import NOTHING_OUTSTANDING, Outstanding
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, column_max
+from delaylog.storage.messages.spans import ms_in_words
 
 RATE_SECONDS: Final = 10
 """A rate is an average over this time, so a burst may be as large as that."""
@@ -91,7 +92,7 @@ def _check_horizon(
         # Waiting helps: the due time comes nearer.
         wait_s = math.ceil((ahead_ms - quota.horizon_ms) / 1000)
         raise QuotaError(
-            f"this topic takes messages at most {quota.horizon_ms} ms ahead",
+            f"this topic takes messages at most {ms_in_words(quota.horizon_ms)} ahead",
             quota="horizon_ms",
             retry_after_s=wait_s,
         )

@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.lookup.message_filter import ANY, MessageFilter
 from delaylog.broker.engine.model import Topic, shown_kinds
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.errors import CorruptionError
@@ -54,12 +54,17 @@ class ListQuery:
     bodies: bool = False
     cursor: str | None = None
     """Where the page begins: the cursor of the page before it."""
+    failed: MessageFilter = ANY
+    """How the last attempt at them failed."""
 
     def scope(self, topic: Topic, group: Group) -> bytes:
         """What a cursor is bound to: topic, group and filter."""
         states = sorted(int(state) for state in self.states)
         due = [self.due_from, self.due_to]
-        return bytes(msgpack.packb([topic.number, group.number, states, due, self.tag, self.key]))
+        scope = [topic.number, group.number, states, due, self.tag, self.key]
+        # Cursors of lists without it are as before.
+        failed = [self.failed.members()] if self.failed.names_failure else []
+        return bytes(msgpack.packb(scope + failed))
 
 
 class RowFilter:

@@ -24,6 +24,7 @@ from delaylog.broker.engine.views.list_page import Listed, PageRun
 from delaylog.storage.columns.questions import Mask, grouped
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.layout import (
+    HOUR_MAX,
     HOUR_SHIFT,
     INDEX_MASK,
     TEXT_SIZES,
@@ -36,7 +37,7 @@ from delaylog.storage.messages.rows import heads_of
 
 _LOOK_ROWS: Final = 1_024
 _LOOK_HOURS: Final = 16
-"""Hours that a slice looks at: each may have to be opened."""
+"""Near hours that a slice looks at: each may have to be opened."""
 _TAKE_ROWS: Final = 256
 """Candidates of the next hours that are looked up and sorted together, at least."""
 _PUT_ROWS: Final = 64
@@ -55,15 +56,18 @@ class FoundList:
         self._run = run
         self._filter = filter_
         self._now_ms = now_ms
+        self._until = HOUR_MAX
 
     def steps(
-        self, origins: Int64Array, hours: Callable[[], Int64Array]
+        self, origins: Int64Array, hours: Callable[[], Int64Array], until: int = HOUR_MAX
     ) -> Generator[None, None, bool]:
         """Put messages on the page; returns whether those were all.
 
-        `hours` returns the hours that can have matching messages now.
+        `hours` returns the hours that can have matching messages now. Messages that move behind the
+        hour `until` meanwhile are left to who reads there.
         """
         run = self._run
+        self._until = until
         by_hour = yield from self._by_hour(origins, hours)
         while by_hour:
             last, taken = _first(by_hour)
@@ -91,7 +95,7 @@ class FoundList:
     ) -> Generator[None, None, _ByHour]:
         """The candidates by the hours where their messages are now."""
         out: _ByHour = {}
-        for part in _slices(origins):
+        for part in _slices(origins, self._state.hours.counts.far_from):
             part = part[np.flatnonzero(self._state.hours.known(part))]
             entries = self._state.hours.get_states(part, self._filter.group.number)
             now = part >> HOUR_SHIFT
@@ -126,7 +130,7 @@ class FoundList:
         for start in range(0, len(origins), _LOOK_ROWS):
             found, mask, _ = self._look(origins[start : start + _LOOK_ROWS])
             now = found.refs >> HOUR_SHIFT
-            for slot in np.flatnonzero(mask & (now > last)).tolist():
+            for slot in np.flatnonzero(mask & (now > last) & (now <= self._until)).tolist():
                 later.setdefault(int(now[slot]), []).append(found.origins[slot : slot + 1])
             at = np.flatnonzero(mask & (now <= last))
             places = np.zeros(len(at), _PLACE)
@@ -184,9 +188,10 @@ class FoundList:
         return stop
 
 
-def _slices(origins: Int64Array) -> Iterator[Int64Array]:
-    """Ascending origins in slices of bounded numbers of rows and hours."""
-    number = np.cumsum(np.diff(origins >> HOUR_SHIFT, prepend=0) != 0) // _LOOK_HOURS
+def _slices(origins: Int64Array, far_from: int) -> Iterator[Int64Array]:
+    """Ascending origins in slices of bounded numbers of rows and near hours."""
+    hours = np.minimum(origins >> HOUR_SHIFT, far_from)
+    number = np.cumsum(np.diff(hours, prepend=0) != 0) // _LOOK_HOURS
     ends = np.flatnonzero(np.diff(number)) + 1
     for part in np.split(origins, ends):
         yield from (part[at : at + _LOOK_ROWS] for at in range(0, len(part), _LOOK_ROWS))
@@ -195,9 +200,11 @@ def _slices(origins: Int64Array) -> Iterator[Int64Array]:
 def _first(by_hour: _ByHour) -> tuple[int, Int64Array]:
     """Take the first hours out: (the last of them, their candidates)."""
     taken: list[Int64Array] = []
-    hour = 0
+    hour, count = 0, 0
     for hour in sorted(by_hour):
-        taken += by_hour.pop(hour)
-        if sum(map(len, taken)) >= _TAKE_ROWS:
+        mine = by_hour.pop(hour)
+        taken += mine
+        count += sum(map(len, mine))
+        if count >= _TAKE_ROWS:
             break
     return hour, np.concatenate(taken)

@@ -10,10 +10,11 @@ sent, settled or moved between two pages are listed as they are when the list re
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import numpy as np
 
+from delaylog.broker.engine.failures.matching import origins_failed_so
 from delaylog.broker.engine.find.candidates import candidates
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
@@ -24,8 +25,9 @@ from delaylog.broker.engine.views.list_found import FoundList
 from delaylog.broker.engine.views.list_hour import HourList
 from delaylog.broker.engine.views.list_page import PAGE_BYTES_MAX, Effort, Page, PageRun
 from delaylog.broker.engine.views.list_tail import TailView
+from delaylog.broker.engine.views.sparse_hours import origins_in, sparse_stretch
 from delaylog.storage.layout import HOUR_MAX, HOUR_MS, Int64Array
-from delaylog.storage.work import Work
+from delaylog.storage.work import IoJob, ReadJob, Work
 
 
 class _HourGone(Exception):
@@ -53,6 +55,7 @@ class Listing:
         self._group = group or topic.default
         self._filter = RowFilter(query, topic, self._group, now_ms, state.id_hash)
         self._scope = query.scope(topic, self._group)
+        self._failed = query.failed
         self.page = Page()
         cursor = Cursor(0) if query.cursor is None else Cursor.decode(query.cursor, self._scope)
         bytes_max = min(state.limits.receive_bytes_max, PAGE_BYTES_MAX)
@@ -65,37 +68,67 @@ class Listing:
         if not run.cursor.chain:
             # Within a second that is listed newest first, no other order can continue.
             found = candidates(self._state, self._filter.topic, self._filter.texts)
+            if self._failed.names_failure:
+                found = yield from self._with_failure(found)
             if found is not None:
-                yield from self._list_found(found)
+                if not (yield from self._list_found(found, self._hours)):
+                    self.page.cursor = run.cursor.encode(self._scope)
                 return
-        hours = self._hours().tolist()
-        for number, hour in enumerate(hours):
-            if hour != run.cursor.hour:
-                run.cursor = Cursor(hour)
-            try:
-                done = yield from self._list_hour(hour)
-            except _HourGone:
-                done = True
+        hours = self._hours()
+        at = 0
+        while at < len(hours):
+            together = sparse_stretch(self._state, hours[at:], run.left)
+            if len(together) > 1:
+                done = yield from self._list_sparse(together)
+            else:
+                together = hours[at : at + 1]
+                done = yield from self._list_alone(int(together[0]))
+            at += len(together)
             if done:
-                run.cursor = Cursor(min(hour + 1, HOUR_MAX))
-                if number == len(hours) - 1:
+                run.cursor = Cursor(min(int(together[-1]) + 1, HOUR_MAX))
+                if at == len(hours):
                     return
             if run.over or not done:
                 self.page.cursor = run.cursor.encode(self._scope)
                 return
 
-    def _list_found(self, origins: Int64Array) -> Work:
-        """Make the page from candidates."""
+    def _list_alone(self, hour: int) -> Generator[None, None, bool]:
+        """Put an hour's rows on the page; returns whether those were all."""
+        if hour != self._run.cursor.hour:
+            self._run.cursor = Cursor(hour)
+        try:
+            return (yield from self._list_hour(hour))
+        except _HourGone:
+            return True
+
+    def _list_sparse(self, hours: Int64Array) -> Generator[None, None, bool]:
+        """The same for several hours with few rows."""
+        origins = origins_in(self._state, hours, self._filter)
+        return (yield from self._list_found(origins, lambda: hours, int(hours[-1])))
+
+    def _with_failure(self, named: Int64Array | None) -> Generator[IoJob, None, Int64Array]:
+        """Those of some messages, or of all, whose last failure is as the query says."""
+        state, found = self._state, list[Int64Array]()
+        place = (self._topic.number, self._group.number)
+        self._run.end()
+        # A full table takes tens of milliseconds to sort.
+        yield ReadJob(lambda: found.append(origins_failed_so(state.failures, *place, self._failed)))
+        self._run.begin()
+        origins = found.pop()
+        return origins if named is None else origins[np.isin(origins, named)]
+
+    def _list_found(
+        self, origins: Int64Array, hours: Callable[[], Int64Array], until: int = HOUR_MAX
+    ) -> Generator[None, None, bool]:
+        """Put candidates on the page that are in these hours; returns whether those were all."""
         run = self._run
         found = FoundList(self._state, self._topic, run, self._filter, self._now_ms)
-        steps = found.steps(origins, self._hours)
+        steps = found.steps(origins, hours, until)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                if not end.value:
-                    self.page.cursor = run.cursor.encode(self._scope)
-                return
+                return bool(end.value)
             run.end()
             yield None
             run.begin()

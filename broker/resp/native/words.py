@@ -19,6 +19,7 @@ from delaylog.storage.columns.questions import some
 from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.message_fields import BY_NAME
+from delaylog.storage.messages.spans import ms_in_words
 from delaylog.storage.messages.times import time_fault
 
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
@@ -76,7 +77,7 @@ def take_delay(text: bytes, what: bytes, horizon_ms: int, form: bytes = b"a whol
     """Parse a delay; a negative one is 0. Raises CommandError."""
     delay_ms = to_int(text, b"ERR %b must be %b" % (what, form))
     if delay_ms > horizon_ms:
-        raise CommandError(b"ERR %b is at most %d" % (what, horizon_ms))
+        raise CommandError(b"ERR %b is at most %b" % (what, ms_in_words(horizon_ms).encode()))
     return max(delay_ms, 0)
 
 

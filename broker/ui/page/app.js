@@ -48,7 +48,7 @@ function Inside({ session, onLeft }) {
   const [dialog, setDialog] = useState(null);
   const [said, setSaid] = useState("");
   const main = useRef(null);
-  const cluster = useLive(clusterOf, []);
+  const cluster = useLive((signal) => clusterOf(session, signal), [session]);
   const follows = cluster.data != null && cluster.data.role !== "leader";
   setLocal(follows);
   const last = useRef(null);

@@ -236,13 +236,13 @@ def _of_messages(limits: Limits) -> dict[str, Schema]:
             reasons=list_of(
                 object_of(
                     cause=words(*HOW),
-                    reason=TEXT_OR_NULL,
-                    **each(COUNT, "count", "consumers"),
+                    **each(TEXT_OR_NULL, "reason", "reason_prefix"),
+                    **each(COUNT, "texts", "count", "consumers"),
                     **each(INT, "first_ms", "last_ms"),
                     last_id=TEXT_OR_NULL,
                 )
             ),
-            other=COUNT,
+            **each(COUNT, "rest", "other"),
             now_ms=INT,
         ),
         "Listed": page(),
@@ -367,6 +367,7 @@ def _of_access() -> dict[str, Schema]:
             **each(TEXT_OR_NULL, "principal", "csrf"),
             grants=list_of(TEXT),
             expires_at_ms=INT_OR_NULL,
+            cluster=FLAG,
         ),
         "OpenedSession": object_of(csrf=TEXT, expires_at_ms=INT),
         "Ticket": object_of(ticket=TEXT, expires_at_ms=INT),

@@ -80,6 +80,68 @@ def test_show(broker: Any, topic: str, run: Any) -> None:
     assert [step["event"] for step in json.loads(line)["life"]] == ["sent", "cancelled"]
 
 
+def test_a_forecast_goes_on_by_days(broker: Any, topic: str, run: Any) -> None:
+    """Timers are often due after the next hours, which said only `later`."""
+    path = f"/v1/topics/{topic}"
+    hours = [1, 30, 31, 29 * 24, 40 * 24]
+    broker.post(f"{path}/messages", [{"body": "x", "delay_ms": hour * HOUR_MS} for hour in hours])
+    for asked, by_hour in (((), 1), (("--hours", 0), 0), (("--hours", 20), 1)):
+        header, *rows, later = run("forecast", topic, *asked).stdout.splitlines()
+        cells = [dict(zip(header.split(), row.split(), strict=True)) for row in rows]
+        counts = [(each["length"], int(each["count"])) for each in cells]
+        assert counts[:by_hour] == [("1h", 1)] * by_hour
+        assert {length for length, _ in counts[by_hour:]} == {"1d"}
+        assert sum(count for _, count in counts) == 4
+        assert later == "later: 1"
+    (line,) = run("forecast", topic, "--hours", 2, "--json").stdout.splitlines()
+    assert (len(json.loads(line)["hours"]), json.loads(line)["later"]) == (2, 4)
+
+
+def test_ids_of_the_broker_without_their_tilde(broker: Any, topic: str, run: Any) -> None:
+    """zsh expands it, and a double click leaves it out; a client's own id wins."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0})
+    sent = [broker.post(f"{path}/messages", {"body": str(n)})["id"] for n in range(6)]
+    bare = [each.removeprefix("~") for each in sent]
+    for each in sent:
+        broker.post(f"{path}/receive", {"wait_ms": 20_000, "ids": [each]})
+    assert f"id              {sent[0]}" in run("show", topic, bare[0]).stdout
+    assert run("extend", topic, "--by-id", bare[0], "--lease", "1h").stdout == f"{sent[0]}\tdone\n"
+    done = run("ack", topic, "--by-id", bare[0], sent[1], "none").stdout
+    assert done == f"{sent[0]}\tdone\n{sent[1]}\tdone\nnone\tunknown\n"
+    assert run("nack", topic, "--by-id", bare[2]).stdout == f"{sent[2]}\tdone\n"
+    assert run("reject", topic, "--by-id", bare[3]).stdout == f"{sent[3]}\tdone\n"
+    for verb, more in (("replay", ("--delay", "1h")), ("reschedule", ("--delay", "2h"))):
+        assert run(verb, topic, bare[2], *more).stdout.startswith(f"{sent[2]}\tdone")
+    assert run("cancel", topic, bare[2]).stdout == f"{sent[2]}\tdone\tcancelled\n"
+    (line,) = run("cancel", topic, bare[3], "--force", "--json").stdout.splitlines()
+    assert json.loads(line)["id"] == sent[3]
+    broker.post(f"{path}/messages", {"body": "own", "id": bare[4], "delay_ms": HOUR_MS})
+    assert "body            own" in run("show", topic, bare[4]).stdout
+    unknown = "0" * 16
+    failed = run("show", topic, unknown)
+    assert (failed.returncode, f"has no message '~{unknown}'" in failed.stderr) == (1, True)
+    assert run("cancel", topic, unknown).stdout == f"~{unknown}\tunknown\n"
+    problem = broker.call("GET", f"{path}/messages/{bare[5]}").json
+    assert f"begins with '~', such as '{sent[5]}'" in problem["detail"]
+    assert "~" not in broker.call("GET", f"{path}/messages/none").json["detail"]
+
+
+def test_a_topic_that_does_not_exist_is_named_in_a_pipe_too(topic: str, run: Any) -> None:
+    """Its name may be mistyped; the status stays that of an empty topic."""
+    text = f"topic {topic} does not exist yet; nothing to show"
+    calls = ["list", "dead", "stats", "forecast", "peek", "receive", "schedule list"]
+    for words in (*calls, "dead --reasons"):
+        verb, *rest = words.split()
+        at = len(rest) if verb == "schedule" else 0
+        done = run(verb, *rest[:at], topic, *rest[at:])
+        assert done.stderr == f"{text}\n", words
+        assert done.returncode == (3 if verb in ("peek", "receive") else 0)
+        noted = run(verb, *rest[:at], topic, *rest[at:], "--json")
+        assert json.loads(noted.stderr) == {"note": text}, words
+        assert noted.returncode == done.returncode
+
+
 def test_bodies_in_lines(broker: Any, topic: str, run: Any) -> None:
     """A body stays on its line, whatever is in it."""
     path = f"/v1/topics/{topic}/messages"
@@ -111,7 +173,40 @@ def test_dead(broker: Any, topic: str, run: Any) -> None:
     assert [line.split()[1] for line in steps] == ["sent", "ready", "leased", "dead"]
     (row, _) = (json.loads(line) for line in run("dead", topic, "--json").stdout.splitlines())
     assert "history" not in row
+    for option in ("--reason-prefix=no such", "--reason=no such mailbox", "--cause=nack"):
+        assert [line.split()[0] for line in run("dead", topic, option).stdout.splitlines()] == ["a"]
     assert [
         json.loads(line)["id"]
         for line in run("list", topic, "--state", "dead", "--json").stdout.splitlines()
     ] == ["a", "b"]
+
+
+def test_dead_letters_by_kind(broker: Any, topic: str, run: Any) -> None:
+    """Reasons that differ in numbers are one line, and one option selects them."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0})
+    said = {f"v{n}": f"ValueError: cannot parse {n}" for n in range(3)} | {"k": "KeyError: 1"}
+    broker.post(f"{path}/messages", [{"body": "x", "id": name} for name in said])
+    for got in broker.post(f"{path}/receive", {"max": 4, "wait_ms": 5_000})["messages"]:
+        body = {"receipts": [got["receipt"]], "reason": said[got["id"]]}
+        broker.post(f"{path}/nack", body)
+
+    def told(*words: object) -> list[tuple[str, str, str]]:
+        lines = run("dead", topic, "--reasons", *words).stdout.splitlines()
+        rows = [line.split("\t") for line in lines if "\t" in line]
+        return [(row[0], row[1], row[-1]) for row in rows]
+
+    assert told() == [("3", "3", "ValueError: cannot parse #"), ("1", "1", "KeyError: 1")]
+    exact = told("--exact", "--reason-prefix", "ValueError:")
+    assert exact == [("1", "1", said[f"v{n}"]) for n in range(3)]
+    assert run("dead", topic, "--reasons", "--max", 1).stdout.endswith(
+        "1 more have other reasons\n"
+    )
+    refused = run("replay", topic)
+    for option in ("--cause", "--reason", "--reason-prefix"):
+        assert option in refused.stderr
+    assert (run("dead", topic, "--exact").returncode, refused.returncode) == (2, 2)
+    done = run("replay", topic, "--reason-prefix", "ValueError:")
+    assert "matched 3 done 3 too_late 0" in done.stdout
+    empty = run("replay", topic, "--reason-prefix", "")
+    assert (empty.returncode, "must not be empty" in empty.stderr) == (1, True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from delaylog.broker.cli.meant import _OPTIONS, _VERBS, option_meant, verb_meant
+from delaylog.broker.cli.meant import _ACTIONS, _OPTIONS, _VERBS, option_meant, verb_meant
 from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.cli.verbs import VERBS
 from tests.starts.warm import as_text, run_warm
@@ -26,6 +26,7 @@ def options(parser: argparse.ArgumentParser) -> Iterator[str]:
     [
         *(("retry", "replay"), ("settings", "config"), ("move", "reschedule")),
         *(("pending", "list"), ("delete", "cancel"), ("help", "--help"), ("DELETE", "cancel")),
+        *(("ping", "doctor"), ("group", "groups"), ("webhook", "target")),
         *(("sned", "send"), ("resch", "reschedule"), ("version", "--version")),
     ],
 )
@@ -34,6 +35,54 @@ def test_verbs_by_meaning_then_by_spelling(word: str, verb: str) -> None:
     done = as_text(run_warm(word, "t", "x"))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"there is no verb {word!r}: did you mean {verb}? `delaylog --help`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("topic create foo", "topic set"),
+        ("topic delete foo", "topic drop"),
+        ("topic list", "topics"),
+        ("topics list", "topics"),
+        ("topics show foo", "topic --help"),
+        ("job list", "jobs"),
+        ("jobs ls", "jobs"),
+        ("job cancel j1", "job stop"),
+        ("groups create t g", "groups make"),
+        ("schedule add t s", "schedule put"),
+        ("schedule update t s", "schedule change"),
+        ("schedule next t s", "schedule preview"),
+        ("target remove t g", "target drop"),
+        ("claims get t c", "claims show"),
+        ("token delete x", "token revoke"),
+        ("cluster show", "cluster status"),
+        ("config show", "config"),
+        ("dead list t", "dead"),
+    ],
+)
+def test_actions_by_meaning(words: str, meant: str) -> None:
+    done = as_text(run_warm(*words.split()))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"did you mean `delaylog {meant}`?" in done.stderr
+
+
+def test_an_action_that_means_nothing() -> None:
+    done = as_text(run_warm("topic", "xyzzy", "--json"))
+    assert done.returncode == 2
+    assert "topic has no action 'xyzzy': it has show, set, drop" in done.stderr
+
+
+def test_every_action_of_the_table_exists() -> None:
+    known = {
+        name
+        for each in make_parser()._actions
+        if isinstance(each, argparse._SubParsersAction)
+        for verb in each.choices.values()
+        for below in verb._actions
+        if isinstance(below, argparse._SubParsersAction)
+        for name in below.choices
+    }
+    assert _ACTIONS.keys() <= known
 
 
 def test_a_word_that_means_nothing() -> None:

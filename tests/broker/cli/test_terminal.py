@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import pty
 import re
+import shlex
 import signal
+import struct
+import termios
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -17,16 +23,25 @@ from delaylog.broker.cli.connection import interruptible
 from delaylog.broker.cli.failing import UsageError, fail
 from tests.starts.warm import WarmProcess, run_warm
 
+WIDTH = 80
+
 
 class Terminal:
     """A command on a terminal."""
 
-    def __init__(self, *words: str, typing: bool = False) -> None:
+    def __init__(self, *words: str, typing: bool = False, zone: str = "UTC") -> None:
         self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
+        environment = {**os.environ, "TZ": zone}
+        environment.pop("COLUMNS", None)
         self._nothing = os.open(os.devnull, os.O_RDONLY)
         self.shown = b""
         self.process = WarmProcess(
-            *words, stdin=theirs if typing else self._nothing, stdout=theirs, stderr=theirs
+            *words,
+            stdin=theirs if typing else self._nothing,
+            stdout=theirs,
+            stderr=theirs,
+            environment=environment,
         )
         os.close(theirs)
 
@@ -44,6 +59,11 @@ class Terminal:
             pass  # Linux says EIO when the other side is closed.
         return self.process.wait(30)
 
+    def lines(self) -> list[str]:
+        """All that it has shown, when it has ended."""
+        assert self.end() == 0, self.shown
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.shown.decode()).splitlines()
+
     def type(self, text: bytes) -> None:
         os.write(self._ours, text)
 
@@ -57,8 +77,8 @@ class Terminal:
 def start(broker: Any) -> Iterator[Any]:
     begun: list[Terminal] = []
 
-    def call(*words: str, typing: bool = False) -> Terminal:
-        begun.append(Terminal(*words, "--url", broker.url, typing=typing))
+    def call(*words: str, typing: bool = False, zone: str = "UTC") -> Terminal:
+        begun.append(Terminal(*words, "--url", broker.url, typing=typing, zone=zone))
         return begun[-1]
 
     yield call
@@ -77,6 +97,98 @@ def test_a_table_with_a_header(broker: Any, topic: str, start: Any) -> None:
     assert row.split()[:2] == [b"m", b"waiting"]
     assert b"[b]" in row, "what a sender writes is no markup"
     assert b"\x1b[1m" in terminal.shown
+
+
+LONG = "x" * 200
+
+
+@pytest.fixture
+def wide(broker: Any, topic: str) -> str:
+    """A topic with messages of the broker's ids, long texts, a dead letter, and a schedule."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0})
+    broker.call("PUT", f"{path}/groups/{'g' * 40}", {})
+    row = {"body": LONG, "key": f"key-{LONG}", "tags": [LONG[:60], "b"]}
+    broker.post(f"{path}/messages", [row | {"delay_ms": 3_600_000}] * 2)
+    for name in ("ValueError", "KeyError"):
+        broker.post(f"{path}/messages", row | {"id": name * 4})
+        (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
+        broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "reason": f"{name}: {LONG}"})
+    digest = {"cron": "0 9 * * 1-5", "zone": "America/Argentina/Buenos_Aires", "body": "b"}
+    for name in ("digest-of-the-week", "digest-of-the-day"):
+        broker.call("PUT", f"{path}/schedules/{name}", digest)
+    return topic
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "list T",
+        "list T --bodies",
+        "list T --state all",
+        "dead T",
+        "dead T --bodies",
+        "dead T --reasons",
+        "stats T",
+        "stats",
+        "topics",
+        "groups list T",
+        "schedule list T",
+        "jobs",
+        "forecast T",
+    ],
+)
+def test_lists_fit_a_terminal(broker: Any, wide: str, start: Any, words: str) -> None:
+    """Of 80 columns: no line is longer, so the terminal folds no id, no time and no header."""
+    path = f"/v1/topics/{wide}"
+    broker.call("POST", f"{path}/messages:cancel", {"filter": {"tag": "none"}})
+    verb, *rest = words.replace("T", wide).split()
+    lines = start(verb, *rest).lines()
+    assert [line for line in lines if len(line) > WIDTH] == []
+    states = {"list": "waiting", "dead": "dead"}.get(verb)
+    if states is not None and "--reasons" not in rest:
+        listed = broker.call("GET", f"{path}/messages?state={states}").json["messages"]
+        assert len(listed) == 2
+        assert all(any(each["id"] in line for line in lines) for each in listed)
+
+
+def test_one_row_that_does_not_fit_is_lines(wide: str, start: Any) -> None:
+    shown = dict(line.split(maxsplit=1) for line in start("stats", wide).lines())
+    assert (shown["topic"], shown["waiting"], shown["dead"]) == (wide, "2", "2")
+    assert "bounded_by" in shown
+    shown = dict(line.split(maxsplit=1) for line in start("dead", wide, "--max", "1").lines())
+    assert shown["reason"] == f"ValueError: {LONG}"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/St_Johns"])
+def test_times_are_local_on_a_terminal(broker: Any, topic: str, start: Any, zone: str) -> None:
+    """With the offset, so that each can be given back; JSON and pipes have UTC."""
+    at_ms = 1_830_297_600_123
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "m", "deliver_at_ms": at_ms})
+    local = datetime.fromtimestamp(at_ms / 1000, ZoneInfo(zone)).isoformat(timespec="milliseconds")
+    local = local.replace("+00:00", "Z")
+    for words in (("list", topic), ("show", topic, "m"), ("stats", topic)):
+        assert local in " ".join(start(*words, zone=zone).lines()), words
+    again = start("list", topic, "--due-from", local, "--due-to", f"{local}", zone=zone)
+    assert "m " not in " ".join(again.lines())
+    piped = run_warm("list", topic, "--url", broker.url).stdout.decode()
+    assert piped.split("\t")[2] == "2028-01-01T00:00:00.123Z"
+
+
+def test_ids_can_be_pasted_into_a_shell(broker: Any, topic: str, start: Any) -> None:
+    """zsh expands `~` and every shell a blank; pipes and JSON have the plain id."""
+    later = {"body": "x", "delay_ms": 3_600_000}
+    sent = [later, later | {"id": "two words"}, later | {"id": "plain-1"}]
+    ids = [each["id"] for each in broker.post(f"/v1/topics/{topic}/messages", sent)["messages"]]
+    assert ids[0].startswith("~")
+    lines = start("list", topic).lines()[1:]
+    assert {shlex.split(line)[0] for line in lines} == {*ids}
+    assert f"'{ids[0]}'" in " ".join(lines)
+    assert "'plain-1'" not in " ".join(lines)
+    piped = run_warm("list", topic, "--url", broker.url).stdout.decode()
+    assert {line.split("\t")[0] for line in piped.splitlines()} == {*ids}
+    (shown,) = (line for line in start("show", topic, ids[0]).lines() if line.startswith("id "))
+    assert shown.split()[1] == f"'{ids[0]}'"
 
 
 @pytest.mark.parametrize(
@@ -210,5 +322,6 @@ def test_a_forecast_is_a_plot(broker: Any, topic: str, start: Any) -> None:
     assert terminal.end() == 0
     plain = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown).decode()
     rows = [line.split() for line in plain.splitlines() if " 1h " in line]
+    assert " 1d " not in plain
     assert [row[2] for row in rows] == ["2", "0", "1"]
     assert [row[4:] for row in rows] == [["█" * 24], [], ["█" * 12]]

@@ -279,6 +279,8 @@ def test_dead_letters(broker: Any, topic: str) -> None:
         {
             "cause": "nack",
             "reason": "gone",
+            "reason_prefix": "gone",
+            "texts": 1,
             "count": 1,
             "consumers": 1,
             "first_ms": at_ms,
@@ -286,7 +288,111 @@ def test_dead_letters(broker: Any, topic: str) -> None:
             "last_id": "a",
         }
     ]
-    assert counted["other"] == 0
+    assert (counted["rest"], counted["other"]) == (0, 0)
+
+
+def test_all_states_have_a_word(broker: Any, topic: str, assert_problem: Any) -> None:
+    """That of the command, `all`; together with another one it means nothing."""
+    path = f"/v1/topics/{topic}/messages"
+    broker.post(path, [LATER | {"id": "a"}, LATER | {"id": "b"}])
+    broker.call("DELETE", f"{path}/a")
+    every = get(broker, path, state="all")["messages"]
+    assert every == get(broker, path)["messages"]
+    assert {each["id"] for each in every} == {"a", "b"}
+    for wrong in ("all,dead", "ALL", "any"):
+        refused = broker.call("GET", f"{path}?state={wrong}")
+        assert "must be all, or one or more of" in assert_problem(refused, 400)["detail"]
+
+
+def refuse(broker: Any, topic: str, reasons: dict[str, str]) -> None:
+    """Make dead letters, each for a reason."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0})
+    broker.post(f"{path}/messages", [{"body": "x", "id": name} for name in reasons])
+    asked = {"wait_ms": 20_000, "max": len(reasons), "ids": [*reasons]}
+    for got in broker.post(f"{path}/receive", asked)["messages"]:
+        said = {"receipts": [got["receipt"]], "reason": reasons[got["id"]]}
+        broker.post(f"{path}/nack", said)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ({"reason_prefix": "ValueError:"}, "abd"),
+        ({"reason_prefix": "ValueError: bad row 1"}, "a"),
+        ({"reason_prefix": "alueError"}, ""),
+        ({"reason": "KeyError: 7"}, "c"),
+        ({"reason": "KeyError: 7", "reason_prefix": "ValueError:"}, ""),
+        ({"cause": "nack"}, "abcd"),
+        ({"cause": "rejected"}, ""),
+        ({"reason_prefix": "ValueError:", "tag": "odd"}, "b"),
+        ({"reason_prefix": "ValueError:", "key": "none"}, ""),
+    ],
+    ids=str,
+)
+def test_dead_letters_by_failure(broker: Any, topic: str, query: dict[str, Any], ids: str) -> None:
+    """Page by page and at once, in due order, also together with a tag."""
+    path = f"/v1/topics/{topic}"
+    broker.call("PUT", path, {"max_retry": 0})
+    broker.post(f"{path}/messages", {"body": "x", "id": "b", "tags": ["odd"]})
+    said = {"a": "bad row 1", "b": "bad row 2", "d": "bad row 44"}
+    refuse(
+        broker, topic, {k: f"ValueError: {why}" for k, why in said.items()} | {"c": "KeyError: 7"}
+    )
+    for limit in (1, 100):
+        found, cursor = "", {}
+        while True:
+            page = get(broker, f"{path}/dead", limit=limit, history="false", **query, **cursor)
+            found += "".join(each["id"] for each in page["messages"])
+            if page["cursor"] is None:
+                break
+            cursor = {"cursor": page["cursor"]}
+        assert sorted(found) == sorted(ids), limit
+
+
+def test_a_cursor_of_other_failures_is_refused(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    refuse(broker, topic, {"a": "E: 1", "b": "E: 2", "c": "F: 3"})
+    path = f"/v1/topics/{topic}/dead"
+    cursor = get(broker, path, limit=1, reason_prefix="E:")["cursor"]
+    for other in ("", "&reason_prefix=F:", "&cause=nack"):
+        assert_problem(broker.call("GET", f"{path}?cursor={cursor}{other}"), 400, "bad_request")
+
+
+def test_an_empty_prefix_is_refused(broker: Any, topic: str, assert_problem: Any) -> None:
+    """An unset variable of a shell must not replay every dead letter."""
+    refuse(broker, topic, {"a": "E: 1"})
+    path = f"/v1/topics/{topic}"
+    for call in ("dead", "dead/reasons", "messages:count"):
+        refused = broker.call("GET", f"{path}/{call}?reason_prefix=")
+        assert "must not be empty" in assert_problem(refused, 400, "bad_request")["detail"]
+    body = {"filter": {"reason_prefix": ""}}
+    assert_problem(broker.call("POST", f"{path}/messages:replay", body), 400, "bad_request")
+
+
+def test_reasons_of_one_kind_count_together(broker: Any, topic: str) -> None:
+    """Exceptions quote what they failed at: 240 texts of one class are one line, which can be
+    selected by its beginning and expanded to its texts.
+    """
+    texts = {f"v{n}": f"ValueError: cannot parse {n}" for n in range(10_000, 10_240)}
+    refuse(broker, topic, texts | {"k": "KeyError: 7", "n": "ValueError: no rows"})
+    path = f"/v1/topics/{topic}/dead/reasons"
+    told = [
+        (each["reason"], each["reason_prefix"], each["texts"], each["count"])
+        for each in get(broker, path)["reasons"]
+    ]
+    assert told == [
+        ("ValueError: cannot parse #", "ValueError: cannot parse ", 240, 240),
+        ("KeyError: 7", "KeyError: ", 1, 1),
+        ("ValueError: no rows", "ValueError: no rows", 1, 1),
+    ]
+    exact = get(broker, path, exact="true", reason_prefix=told[0][1])
+    assert {each["count"] for each in exact["reasons"]} == {1}
+    assert {each["reason"] for each in exact["reasons"]} < {*texts.values()}
+    assert (len(exact["reasons"]), exact["rest"], exact["other"]) == (100, 140, 0)
+    first = get(broker, path, limit=1)
+    assert (len(first["reasons"]), first["rest"]) == (1, 2)
 
 
 def test_the_reason_is_that_of_the_last_failure(broker: Any, topic: str) -> None:

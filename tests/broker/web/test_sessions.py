@@ -77,6 +77,7 @@ def test_a_switch_needs_the_csrf_token_with_each_method(secured: Secured) -> Non
 def test_who_is_logged_in(secured: Secured, browser: Browser) -> None:
     shown = browser.call("GET", "/v1/session").json
     assert shown["csrf"] == browser.csrf
+    assert shown["cluster"] is False
     assert shown["grants"] == [
         "admin,bodies,change,read,receive,send:default/mine",
     ]

@@ -31,8 +31,10 @@ function parseGrant(text) {
 }
 
 export class Session {
-  constructor({ principal, grants, csrf }) {
+  constructor({ principal, grants, csrf, cluster }) {
     this.principal = principal;
+    /** Whether the broker is a node of a cluster; a single one knows no call about it. */
+    this.inCluster = cluster;
     this.hasCookie = csrf !== null;
     this.grants = grants.map(parseGrant);
   }

@@ -15,7 +15,7 @@ const STATES = { cancel: ["waiting", "ready", "leased", "dead"], reschedule: ["w
 
 /** The filter of a job, from the query of a list. Raises an Error if a job has no such filter. */
 function jobFilter(action, query) {
-  const { group = "default", cause, reason } = query;
+  const { group = "default", cause, reason, reason_prefix: prefix } = query;
   const { state, due_from: from, due_to: to, tag, key } = filterOf(query);
   const states = state ? state.split(",") : action === "replay" ? ["dead"] : [];
   if (states.length > 1) throw new Error("A job takes one state or all: choose one in the filter.");
@@ -27,6 +27,7 @@ function jobFilter(action, query) {
     ...(to != null && { due_to: to }), ...(tag && { tag }), ...(key != null && key !== "" && { key }),
     // The list shows what one group sees, so the job acts in that group alone.
     group: group || "default", ...(cause && { cause }), ...(cause && reason != null && { reason }),
+    ...(cause && prefix && { reason_prefix: prefix }),
   };
 }
 

@@ -4,18 +4,11 @@ import {
 } from "../parts/all.js";
 
 /** The cluster as this node sees it; null if it is alone. */
-export async function clusterOf(signal) {
-  try {
-    return await get("/v1/cluster", {}, signal);
-  } catch (error) {
-    if (error.status === 404) return null;
-    throw error;
-  }
-}
+export const clusterOf = async (session, signal) => (session.inCluster ? get("/v1/cluster", {}, signal) : null);
 
 export function Nodes() {
   const { session, show } = useApp();
-  const found = useLive(async (signal) => ({ cluster: await clusterOf(signal) }), []);
+  const found = useLive(async (signal) => ({ cluster: await clusterOf(session, signal) }), []);
   const handOver = (name) => show((close) => html`<${Ask} title=${name ? `Hand over to ${name}` : "Hand over"} verb="Hand over" onClose=${close}
     request=${() => ({ method: "POST", path: "/v1/cluster/handover", body: name ? { to: name } : {} })} onDone=${found.refresh}
     done=${({ name: next, pause_ms: ms }) => `${next} leads; calls waited for ${ms} ms.`}>

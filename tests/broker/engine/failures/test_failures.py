@@ -184,6 +184,8 @@ def test_grouped_as_plain_counts(data: st.DataObject) -> None:
             {
                 "cause": key[0],
                 "reason": key[1] or None,
+                "reason_prefix": key[1] or None,
+                "texts": int(key[1] != ""),
                 "count": len(same),
                 "consumers": len({consumer for *_, consumer in same if consumer}),
                 "first_ms": same[0][0],
@@ -193,6 +195,7 @@ def test_grouped_as_plain_counts(data: st.DataObject) -> None:
         )
         for key, same in most
     ]
+    assert counted.rest == len(drawn) - sum(each.count for each in counted.most)
     assert counted.other == 0
 
 

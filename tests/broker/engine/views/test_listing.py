@@ -20,6 +20,7 @@ from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.topics import commands as topics
+from delaylog.broker.engine.views import sparse_hours
 from delaylog.broker.engine.views.list_cursor import CURSOR_TEXT_SIZE, Cursor
 from delaylog.broker.engine.views.list_filter import SHOWN, ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
@@ -86,7 +87,8 @@ class Traffic:
         random, host = self.random, self.host
         n = random.choice([1, 2, 17])
         # Few moments, so that seconds and even milliseconds are shared.
-        base = host.now_ms + random.choice([0, 5_000, HOUR_MS, 40 * HOUR_MS])
+        hours = random.choice([0, 1, 40, 41, 43, 60, 300])
+        base = host.now_ms + hours * HOUR_MS + random.choice([0, 5_000])
         due = [base + random.choice([0, 1, 700, 1_000, 60_000]) for _ in range(n)]
         named = random.random() < 0.5
         keys = [random.choice(KEYS) for _ in range(n)]
@@ -119,7 +121,7 @@ class Traffic:
         if self.random.random() < 0.4:
             self.host.cancel(names, force=self.random.random() < 0.3)
         else:
-            by = self.random.choice([0, 700, 5_000, HOUR_MS])
+            by = self.random.choice([0, 700, 5_000, HOUR_MS, 42 * HOUR_MS])
             self.host.reschedule(names, self.host.now_ms + by)
 
     def group(self) -> None:
@@ -191,7 +193,7 @@ def queries(host: Any, random: Random) -> list[ListQuery]:
     for _ in range(6):
         states = frozenset(random.sample(SHOWN, random.randrange(1, len(SHOWN) + 1)))
         low = now + random.choice([-HOUR_MS, 0, 700, HOUR_MS])
-        high = low + random.choice([1, 800, 60_001, 40 * HOUR_MS])
+        high = low + random.choice([1, 800, 60_001, 40 * HOUR_MS, 60 * HOUR_MS])
         tag, key = random.choice([None, None, b"a"]), random.choice([None, None, b"blue", b""])
         out.append(ListQuery(states, low, high, tag, key))
     return out
@@ -204,9 +206,15 @@ def with_limit(query: ListQuery, limit: int, **more: Any) -> ListQuery:
 
 
 @pytest.mark.parametrize("seed", range(tries(6)))
-def test_lists_are_those_of_every_message(host: Any, seed: int) -> None:
-    """Reading hours through and walking them, in pages of every size, with and without time."""
+def test_lists_are_those_of_every_message(
+    host: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading hours through and walking them, sparse ones alone or together, in pages of every
+    size, with and without time.
+    """
     random = Random(seed)
+    monkeypatch.setattr(sparse_hours, "FEW_ROWS", random.choice([0, 8, 32]))
+    monkeypatch.setattr(sparse_hours, "STRETCH_ROWS_MAX", random.choice([8, 1_024]))
     traffic = Traffic(host, random)
     for _ in range(2):
         traffic.run(40)
@@ -301,6 +309,71 @@ def test_restarts_and_changes_between_pages(host: Any, scan_rows_max: int) -> No
     for page in pages(host, ListQuery(living, limit=7), between, scan_rows_max=scan_rows_max):
         seen += ids_of(page.messages)
     assert seen == [*names[:30], *names[31:36], names[1], *names[36:]]
+
+
+def scattered(host: Any, n: int) -> list[str]:
+    """Messages that are due in as many hours of a year, one in each."""
+    due = [host.now_ms + (40 + 3 * k) * HOUR_MS for k in range(n)]
+    return host.ids_of(host.send(n, at=due))
+
+
+def test_sparse_hours_are_read_together(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of timers that are due within a year looks at no hour by itself, and either way of
+    reading continues where the other ended.
+    """
+    names = scattered(host, 900)
+    host.flush()
+    assert ids_of(listed(host, ListQuery(limit=300))) == names
+    cursor, seen, alone = None, list[str](), 0
+    read = Listing._list_hour
+
+    def counted(self: Listing, hour: int) -> Any:
+        nonlocal alone
+        alone += 1
+        return read(self, hour)
+
+    monkeypatch.setattr(Listing, "_list_hour", counted)
+    for few in range(1_000):
+        # Every second page reads each hour by itself.
+        monkeypatch.setattr(sparse_hours, "FEW_ROWS", 32 * (few % 2))
+        before = alone
+        page = page_of(host, ListQuery(limit=31), cursor)
+        seen += ids_of(page.messages)
+        assert (alone - before > 1) == (few % 2 == 0)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert seen == names
+
+
+def test_messages_that_move_among_sparse_hours(host: Any) -> None:
+    """While a page is made: what moves ahead is listed at its new place, and nothing twice."""
+    names = scattered(host, 400)
+    host.flush()
+    moved = {
+        names[k]: host.now_ms + (40 + 3 * to) * HOUR_MS + 1 for k, to in ((300, 390), (350, 399))
+    }
+    listing = Listing(
+        host.engine.state,
+        host.topic,
+        ListQuery(limit=1_000),
+        Effort(lambda: 0.0),
+        now_ms=host.now_ms,
+    )
+    work = listing.work()
+    next(work)
+    for name, due in moved.items():
+        host.reschedule([name], due)
+    host.engine.run_inline(work)
+    page, seen = listing.page, list[str]()
+    while True:
+        seen += ids_of(page.messages)
+        if page.cursor is None:
+            break
+        page = page_of(host, ListQuery(limit=1_000), page.cursor)
+    assert sorted(seen) == sorted(names)
+    assert seen[-1] == names[350]
+    assert seen.index(names[300]) == seen.index(names[390]) + 1
 
 
 def test_bodies_come_when_asked_for(open_host: Any) -> None:

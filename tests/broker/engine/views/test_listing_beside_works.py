@@ -35,13 +35,15 @@ def small_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_stack, "FAN_IN", 2)
 
 
-def fill(host: Any, delay_ms: int, *, named: bool) -> Messages:
-    """Messages of one hour, in files that three flushes have written, after some that are gone."""
+def fill(host: Any, delay_ms: int, *, named: bool, apart_ms: int = 1) -> Messages:
+    """Messages of one hour, in files that three flushes have written, after some that are gone;
+    with `apart_ms` of an hour, of as many hours.
+    """
     out: Messages = {}
     for part in range(3):
         bodies = [b"%d " % part + b"x" * (k % 19) + b"%d" % k for k in range(60)]
         ids = [f"{part}-{k}" + "y" * (k % 7) for k in range(60)] if named else None
-        sent = host.send(bodies, delay=[delay_ms + k for k in range(60)], ids=ids)
+        sent = host.send(bodies, delay=[delay_ms + k * apart_ms for k in range(60)], ids=ids)
         out |= zip(ids or host.ids_of(sent), bodies, strict=True)
         # An hour before, so that the records of this hour move when runs are merged.
         host.send([b"earlier"] * 9, delay=delay_ms - HOUR_MS, topic="other")
@@ -96,14 +98,17 @@ def every_third(messages: Messages, host: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("other", [merge, split, split_and_compact])
+@pytest.mark.parametrize(
+    ("other", "apart_ms"),
+    [(merge, 1), (split, 1), (split_and_compact, 1), (merge, HOUR_MS), (split, HOUR_MS)],
+)
 def test_far_rows_whose_records_move(
-    open_host: Callable[..., Any], other: Callable[[Any], None], *, named: bool
+    open_host: Callable[..., Any], other: Callable[[Any], None], apart_ms: int, *, named: bool
 ) -> None:
-    """A merge, or an hour that gets a folder, gives the records other places."""
+    """A merge, or hours that get a folder, give the records other places."""
     for lead in count():
         host = open_host()
-        messages = fill(host, DELAY_MS, named=named)
+        messages = fill(host, DELAY_MS, named=named, apart_ms=apart_ms)
         assert host.engine.state.hours.counts.far_living
         listing, slices = listing_of(host), 0
         ended: set[str] = set()
