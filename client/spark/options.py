@@ -20,6 +20,9 @@ from pyspark_delaylog.errors import OptionError
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark uses itself and also passes to the source."""
 
+OF_OTHERS: Final = {"failondataloss": "onExpiredClaim", "retries": "retryForMs"}
+"""Names of the same thing in other data sources, such as Kafka's."""
+
 # The broker's default limits: rows of a bulk body, bytes of a request (with room for Arrow's
 # overhead), the horizon of due times, the longest lease.
 BATCH_ROWS_MAX: Final = 100_000
@@ -33,7 +36,7 @@ messages.
 A claim that leaves no room for the next one could never be acknowledged."""
 TXN_TTL_MS_MAX: Final = 86_400_000
 WAIT_MS_MAX: Final = 3_600_000
-RETRIES_MAX: Final = 1_000
+RETRY_FOR_MS_MAX: Final = 86_400_000
 PARTITIONS_MAX: Final = 10_000
 ROWS_PER_SECOND_MAX: Final = 1_000_000_000
 
@@ -63,8 +66,10 @@ class Taker:
         for name in self._given:
             if name in known or name in OF_SPARK or "." in name:
                 continue
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {known[near[0]]}?" if near else "remove it"
+            near = OF_OTHERS.get(name) or next(
+                (known[each] for each in difflib.get_close_matches(name, known, 1)), None
+            )
+            hint = f"did you mean {near}?" if near else "remove it."
             raise OptionError(
                 f"option {name}: not known, {hint} The options are {', '.join(OPTION_NAMES)}"
             )
@@ -218,7 +223,7 @@ class Options:
     batch_rows: int = _whole("batchSize", 10_000, 1, BATCH_ROWS_MAX)
     batch_bytes: int = _whole("batchBytes", 8 * 1024 * 1024, BATCH_BYTES_MIN, BATCH_BYTES_MAX)
     compression: str | None = _option("compression", lambda take, _: take.compression())
-    retries: int = _whole("retries", 8, 0, RETRIES_MAX)
+    retry_for_ms: int = _whole("retryForMs", 300_000, 0, RETRY_FOR_MS_MAX)
     retry_wait_ms: int = _whole("retryWaitMs", 50, 1, WAIT_MS_MAX)
     request_timeout_ms: int = _whole("requestTimeoutMs", 30_000, 1, WAIT_MS_MAX)
     rows_per_second_max: int | None = _perhaps("maxRowsPerSecond", 1, ROWS_PER_SECOND_MAX)
@@ -239,7 +244,7 @@ class Options:
     lease_ms: int = _whole("leaseMs", 600_000, 1_000, LEASE_MS_MAX)
     messages_per_trigger_max: int | None = _perhaps("maxMessagesPerTrigger", 1, CLAIM_ROWS_MAX)
     partitions_min: int = _whole("minPartitions", 2, 1, PARTITIONS_MAX)
-    fail_on_data_loss: bool = _either("failOnDataLoss", "true", "false")
+    redelivers: bool = _either("onExpiredClaim", "redeliver", "fail")
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:

@@ -19,6 +19,7 @@ from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.deliveries import DirectDelivery, StagedDelivery, broker_now_ms
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.results.reporting import report
+from pyspark_delaylog.rights import check_may_send
 from pyspark_delaylog.schema import check_sink_schema
 from pyspark_delaylog.tasks import this_batch, this_task
 from pyspark_delaylog.transactions import Staged
@@ -39,6 +40,7 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
         self._options = options
         self._http = BrokerHttp(options)
         self._name = options.txn_app_id or f"spark-{uuid.uuid4()}"
+        check_may_send(self._http, options)
         # One base time for the whole load, so that a repeated task produces the same rows.
         self._base_ms = broker_now_ms(self._http)
         self._staged: StagedDelivery | None = None
@@ -91,8 +93,8 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
         self._staged = StagedDelivery(options, self._http, f"spark-{uuid.uuid4()}")
 
     def check_broker(self) -> None:
-        """Check address and token when a query is planned. Runs on the driver."""
-        broker_now_ms(self._http)
+        """Check address, token and rights when a query is planned. Runs on the driver."""
+        check_may_send(self._http, self._options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of a task of this micro-batch. Runs in the task."""

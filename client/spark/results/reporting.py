@@ -35,7 +35,7 @@ def report(result: LoadResult, *, fail_on_partial: bool) -> None:
         )
     if result.batch is None:
         # Of a stream only warnings are seen, not a line a micro-batch.
-        _make_audible()
+        make_audible(logging.INFO)
     # A batch that was committed before is Spark's recovery, or other rows after the loss of a
     # checkpoint: a person has to know.
     loud = result.shortfall or result.put_aside or result.state == "already"
@@ -83,10 +83,10 @@ def _folder() -> Path | None:
         return None
 
 
-def _make_audible() -> None:
-    """Show lines of level INFO, unless this process configures logging itself."""
+def make_audible(level: int) -> None:
+    """Show lines of this level and above, unless this process configures logging itself."""
     if log.level == logging.NOTSET:
-        log.setLevel(logging.INFO)
+        log.setLevel(level)
     if not log.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s delaylog: %(message)s"))

@@ -19,9 +19,9 @@ def test_only_the_endpoint_has_no_default() -> None:
     assert options.endpoints == ("http://h:1",)
     assert options.staged
     assert (options.batch_rows, options.batch_bytes) == (10_000, 8 * 1024 * 1024)
-    assert (options.retries, options.retry_wait_ms, options.request_timeout_ms) == (8, 50, 30_000)
+    assert (options.retry_for_ms, options.retry_wait_ms) == (300_000, 50)
     assert (options.namespace, options.delay_column) == ("default", "deliver_at")
-    assert options.fail_on_data_loss
+    assert options.redelivers
     assert not options.dead_letter
     nothing = (options.compression, options.rows_per_second_max, options.delay_ms, options.group)
     assert nothing == (None, None, None, None)
@@ -67,12 +67,14 @@ def test_several_endpoints_are_kept_in_order_and_once() -> None:
         ("delivery", "once", "is not one of staged, direct"),
         ("onError", "ignore", "is not one of fail, deadLetter"),
         ("compression", "gzip", "is not one of none, lz4, zstd"),
-        ("failOnDataLoss", "maybe", "is not one of true, false"),
+        ("onExpiredClaim", "skip", "is not one of redeliver, fail"),
+        ("failondataloss", "false", "not known, did you mean onExpiredClaim?"),
         ("batchSize", "0", "0 is not between 1 and 100000"),
         ("batchSize", "ten", "is not an integer; give one from 1 to"),
         ("batchSize", "1e3", "is not an integer"),
         ("batchBytes", "99999999999999999999", "is not an integer"),
-        ("retries", "-1", "is not between 0 and"),
+        ("retries", "8", "not known, did you mean retryForMs?"),
+        ("retryForMs", "-1", "is not between 0 and"),
         ("delayMs", "-5", "is not between 0 and"),
         ("leaseMs", "43200001", "is not between"),
         ("maxRowsPerSecond", "0", "is not between"),
