@@ -93,9 +93,15 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
         folder = read_folder(options["path"])
         check_broker(output, manifest, folder)
         hours = ended_hours(folder, manifest, options, bounds)
-        if args.dry_run:
-            return {"job": "archive", "would_archive": [hour_name(hour) for hour in hours]}
         before = len(manifest["hours"].keys() - {hour_name(hour) for hour in hours})
+        following = next_hour(folder) if bounds is None else bounds.next
+        if args.dry_run:
+            return {
+                "job": "archive",
+                "would_archive": [hour_name(hour) for hour in hours],
+                "archived_before": before,
+                "next": following,
+            }
         output.mkdir(parents=True, exist_ok=True)
         with progress(spark, "archive", lambda: rows):
             for at in range(0, len(hours), _HOURS_AT_ONCE):
@@ -111,6 +117,7 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
         "hours": len(hours),
         "rows": rows,
         "archived_before": before,
+        "next": following,
         "seconds": round(time.monotonic() - begun, 2),
     }
 
@@ -139,6 +146,21 @@ def ended_hours(
     hours = [hour for hour in hours if hour < bounds.archivable]
     check_not_anew(folder, manifest, hours)
     return [hour for hour in hours if not stands(manifest, hour, folder.hours[hour])]
+
+
+def next_hour(folder: Folder) -> dict[str, Any] | None:
+    """The first hour that cannot be archived yet, as `GET /v1/archive` says it.
+
+    A folder does not say which topics hold an hour.
+    """
+    for hour in _there(folder):
+        if hour >= folder.hour_floor:
+            why = "an hour takes messages until an hour after its end"
+            return {"hour": hour_name(hour), "from_ms": (hour + 2) * HOUR_MS, "why": why}
+        if not folder.hours[hour].ended:
+            why = "messages of it live; delaylog archive show names their topics"
+            return {"hour": hour_name(hour), "from_ms": None, "why": why}
+    return None
 
 
 def _there(folder: Folder) -> list[int]:
