@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_delaylog.broker_http import BrokerHttp
-from pyspark_delaylog.claims import Claim, ClaimEndedError, Claims
+from pyspark_delaylog.claims import LOST, Claim, ClaimEndedError, Claims
 from pyspark_delaylog.deliveries import broker_now_ms
 from pyspark_delaylog.errors import ExpiredClaimError, OptionError
 from pyspark_delaylog.options import CLAIM_ROWS_MAX, Options
@@ -165,7 +165,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end or rows == 0:
             return []
         claim = _claim(end)
-        if not self._is_open(claim, rows, fails=not self._options.redelivers):
+        if not self._is_open(claim, rows, before_tasks=True):
             return []
         count = min(rows, self._options.partitions_min)
         cuts = [rows * at // count for at in range(count + 1)]
@@ -202,7 +202,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     batches = self._claims.rows(partition.claim, first, end)
                 except ClaimEndedError as error:
                     said = f"rows {first} to {partition.end - 1} of {self._said(partition.claim)}"
-                    if not self._options.redelivers:
+                    if self._fails(error):
                         raise ExpiredClaimError(f"{said} cannot be read: {error}{_GO_ON}") from None
                     log.warning("%s are not in this batch: %s", said, error)
                     return
@@ -221,17 +221,17 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._renewed_s[claim] = now_s
         self._claims.extend(claim)
 
-    def _is_open(self, claim: Claim, rows: int, *, fails: bool = False) -> bool:
+    def _is_open(self, claim: Claim, rows: int, *, before_tasks: bool = False) -> bool:
         """Whether the claim lives, which is then renewed. Otherwise a person is told, once.
 
-        With `fails`, raises ExpiredClaimError instead.
+        Raises ExpiredClaimError instead, if the options say so and tasks would read the claim.
         """
         of_earlier_run = claim not in self._renewed_s
         try:
             if claim not in self._ended:
                 self._renew(claim)
         except ClaimEndedError as error:
-            if fails:
+            if before_tasks and self._fails(error):
                 said = f"the {rows:,} rows of {self._said(claim)} cannot be read"
                 raise ExpiredClaimError(f"{said}: {error}{_GO_ON}") from None
             self._note_end(claim, rows, error)
@@ -239,6 +239,10 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # Its messages may have become ready only after the query began.
                 self._left = max(self._left, self._claims.ready())
         return claim not in self._ended
+
+    def _fails(self, error: ClaimEndedError) -> bool:
+        lost = self._options.fail_on_data_loss and error.how in LOST
+        return lost or not self._options.redelivers
 
     def _note_end(self, claim: Claim, rows: int, error: ClaimEndedError) -> None:
         self._ended.add(claim)
@@ -249,7 +253,10 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return f"claim {claim.name} of topic {self._options.topic!r}"
 
 
-_GO_ON: Final = ". With the option onExpiredClaim=redeliver, the query goes on without them"
+_GO_ON: Final = (
+    ". With onExpiredClaim=redeliver and failOnDataLoss=false, which are the defaults, the query "
+    "goes on without them"
+)
 
 
 def _claim(offset: Offset) -> Claim:

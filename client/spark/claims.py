@@ -32,6 +32,9 @@ ENDINGS: Final = {
 }
 """What became of a claim, by how it ended, and of its messages."""
 
+LOST: Final = frozenset({"purged", UNKNOWN})
+"""Ends after which messages may be gone."""
+
 
 class ClaimEndedError(DelaylogError):
     """The claim has ended; `how` is a key of ENDINGS."""

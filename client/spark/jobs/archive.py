@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.storage.layout import HOUR_MS, hour_name
+from pyspark_delaylog.endpoints import URL
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.audit import add_folder_arguments, output_of, segment_options
 from pyspark_delaylog.jobs.connecting import add_connection_arguments
@@ -62,7 +63,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Archive the missing hours. Returns a summary."""
     if not args.release:
         return _run(spark, args)
-    if not args.endpoint:
+    if not args.endpoint and not os.environ.get(URL):
         raise JobError("--release needs --endpoint, the address of the broker that holds the hours")
     with open_broker(args) as broker:
         bounds = broker.bounds()

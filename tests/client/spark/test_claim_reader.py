@@ -268,6 +268,22 @@ def test_a_stream_fails_at_the_end_of_a_claim_if_it_is_told_to(
             call()
 
 
+@pytest.mark.parametrize("how", ENDS)
+def test_a_stream_may_fail_only_if_messages_may_be_gone(
+    broker: FakeBroker, options_of: OptionsOf, how: str
+) -> None:
+    fill(broker, 0, 3)
+    stream = Stream(options_of, failOnDataLoss="true").begin()
+    end = stream.plan()
+    broker.end_claims(how)
+    again = Stream(options_of, failOnDataLoss="true")
+    if how in ("purged", "unknown"):
+        with pytest.raises(ExpiredClaimError, match="failOnDataLoss=false"):
+            again.reader.partitions(stream.start, end)
+    else:
+        assert again.reader.partitions(stream.start, end) == []
+
+
 def test_of_a_claim_that_ends_while_it_is_read_the_rest_comes_again(
     broker: FakeBroker, options_of: OptionsOf, caplog: pytest.LogCaptureFixture
 ) -> None:
