@@ -98,8 +98,7 @@ QUERIES = {
     "(SELECT count(*) FROM messages WHERE topic = 't')": -4_560,
     "SELECT count(*) FROM (SELECT ref FROM messages WHERE topic = 'u' UNION ALL "
     "SELECT ref FROM messages WHERE state = 'dead' UNION ALL SELECT ref FROM messages)": 5_281,
-    f"{ALL} WHERE topic = 'u' AND hour IN "
-    "(SELECT hour FROM messages WHERE state = 'dead')": 10,
+    f"{ALL} WHERE topic = 'u' AND hour IN (SELECT hour FROM messages WHERE state = 'dead')": 10,
 }
 """Queries and their counts."""
 

@@ -59,7 +59,9 @@ def next_hour(state: EngineState, now_ms: int) -> Generator[None, None, NextHour
         until = datetime.fromtimestamp(counts.keep_until_ms / 1000, UTC)
         why = f"messages in it stay readable until {until:%Y-%m-%dT%H:%M:%SZ}, by ended_keep_ms"
         if +dead:
-            why += f" or, for dead letters, dead_keep_ms: topics with dead letters are {_some(dead)}"
+            why += (
+                f" or, for dead letters, dead_keep_ms: topics with dead letters are {_some(dead)}"
+            )
         return NextHour(hour, counts.keep_until_ms, why)
     return NextHour(hour, None, f"living messages of it are in topics {_some(living)}")
 

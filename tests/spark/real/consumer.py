@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from tests.spark.session import prepare_environment, start_session
 from tests.spark.test_consuming_stream import consume
 
+
 class Address:
     """Of a broker."""
 

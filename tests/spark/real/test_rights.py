@@ -52,7 +52,9 @@ def test_sinks_need_send_and_streams_receive_and_read(
         found.extend(row.id for row in rows.collect())
 
     for grant, lacking in (("receive:t", "read"), ("read:t", "receive"), ("send:t", "receive")):
-        with pytest.raises(StreamingQueryException, match=f"lacks the right {lacking} on topic 't'"):
+        with pytest.raises(
+            StreamingQueryException, match=f"lacks the right {lacking} on topic 't'"
+        ):
             consume(spark, broker, tmp_path, each, token=secured.token(grant))
     claims = secured.call("GET", "/v1/topics/t/claims").json["claims"]
     assert claims == [], "nobody holds messages that it cannot read"

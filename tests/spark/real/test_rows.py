@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_delaylog import tasks
-from pyspark_delaylog.errors import RowError, TransactionError
+from pyspark_delaylog.errors import RefusedError, RowError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.writers import DelaylogBatchWriter
 from tests.client.spark.batches import HEADERS, batch_of, ids_of
