@@ -36,7 +36,7 @@ JSON_TYPE: Final = "application/json"
 HOPS_MAX: Final = 5
 DETAIL_CHARS_MAX: Final = 500
 TELL_AFTER_S: Final = 5.0
-"""A call that fails for longer than this is worth a warning: before, it may be a change of leader."""
+"""A call that fails for longer is worth a warning; before, it may be a change of leader."""
 
 log = logging.getLogger("pyspark_delaylog")
 
@@ -188,8 +188,8 @@ class BrokerHttp:
                 if refused is not None:
                     raise refused
                 raise UnreachableError(
-                    f"{method} {path}: no answer for {now_s - began_s:.0f} s, in {tries} tries, the "
-                    f"last by {why}; is the broker there (option endpoint), or are retryForMs and "
+                    f"{method} {path}: no answer for {now_s - began_s:.0f} s, in {tries} tries, "
+                    f"the last by {why}; is the broker there (option endpoint), or are retryForMs and "
                     "requestTimeoutMs too low?"
                 )
             if not warned and now_s - began_s >= TELL_AFTER_S:

@@ -124,9 +124,9 @@ class Taker:
         text = self.text("endpoint") or _of_environment()
         if text is None:
             raise OptionError(
-                "option endpoint: missing, and the variable DELAYLOG_URL is too; give the broker's base URL, such as "
-                "http://127.0.0.1:8711, or several, separated by commas. In SQL write CREATE "
-                "TEMPORARY VIEW: Spark does not pass on the OPTIONS of a CREATE TABLE"
+                "option endpoint: missing, and the variable DELAYLOG_URL is too; give the broker's "
+                "base URL, such as http://127.0.0.1:8711, or several, separated by commas. In SQL "
+                "write CREATE TEMPORARY VIEW: Spark does not pass on the OPTIONS of a CREATE TABLE"
             )
         given = [part.strip() for part in text.split(",") if part.strip()]
         found = []

@@ -41,6 +41,6 @@ def _check(http: BrokerHttp, option: str, query: dict[str, str]) -> None:
         if error.status != 403:
             raise
         raise OptionError(
-            f"option {option}: the broker refuses it: 403 {error.code} {error.detail}; give a token "
-            "that has this right (option tokenFile, or DELAYLOG_TOKEN), or grant it"
+            f"option {option}: the broker refuses it: 403 {error.code} {error.detail}; give a "
+            "token that has this right (option tokenFile, or DELAYLOG_TOKEN), or grant it"
         ) from None

@@ -71,5 +71,5 @@ def test_rights_that_are_there_are_asked_for_with_their_place(
 @pytest.mark.parametrize("door", DOORS)
 def test_other_refusals_are_shown_as_they_are(broker: FakeBroker, door: str) -> None:
     broker.fault = lambda call: Fault(401, document={"detail": "a token is needed"})
-    with pytest.raises(RefusedError, match="401 a token is needed .*option tokenFile"):
+    with pytest.raises(RefusedError, match=r"401 a token is needed .*option tokenFile"):
         DOORS[door](DelaylogSource({"endpoint": broker.url, "topic": "t"}))

@@ -91,7 +91,7 @@ def stop(frame: Any, number: int) -> None:
 def test_a_query_that_rested_longer_than_its_lease_goes_on_or_fails(
     spark: SparkSession, ready: RealBroker, tmp_path: Path
 ) -> None:
-    """As it is told; nothing is acknowledged before it was read, and a broker restarts meanwhile."""
+    """As it is told; nothing is acknowledged before it was read. The broker restarts meanwhile."""
     with pytest.raises(StreamingQueryException, match="stopped on purpose"):
         consume(spark, ready, tmp_path, stop, leaseMs=1_000)
     until(lambda: ready.counts("t") == {"ready": READY}, "the end of the lease")
@@ -147,7 +147,7 @@ def test_a_query_goes_on_whatever_ended_its_claim(
     sink(more.withColumn("deliver_at", f.timestamp_millis(f.lit(0))), ready).save()
     until(lambda: ready.counts("t").get("ready", 0) == left + 10, "the time when they are due")
     consume(spark, ready, tmp_path, batches)
-    assert sorted(sum(batches.read, [])) == ids_of(READY - left, READY + 10)
+    assert sorted(row for read in batches.read for row in read) == ids_of(READY - left, READY + 10)
     assert "ready" not in ready.counts("t")
 
 
