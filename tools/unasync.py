@@ -47,8 +47,9 @@ BY_HAND: Final = frozenset(
 
 ALONE: Final = {
     "broker/embedded/async_broker_calls.py": "broker/embedded/broker_calls.py",
-    # A copy: `pyspark_delaylog` runs without `delaylog`.
+    # Copies: `pyspark_delaylog` runs without `delaylog`.
     "client/wire/credentials.py": "client/spark/credentials.py",
+    "client/wire/endpoints.py": "client/spark/endpoints.py",
 }
 """Modules outside the two folders: source to generated module."""
 
@@ -86,6 +87,8 @@ def made_of(source: Path) -> str:
     text = (ROOT / source).read_text()
     for pattern, replacement in RULES:
         text = re.sub(pattern, replacement, text)
+    if ALONE.get(str(source), "").startswith("client/spark/"):
+        text = text.replace("from delaylog.client.wire.", "from pyspark_delaylog.")
     head, quotes, rest = text.partition('"""\n')
     said = f"Made from {source} by `make twins`: change that one."
     text = f"{head.rstrip()}\n\n{said}\n{quotes}{rest}"

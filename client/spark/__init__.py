@@ -14,11 +14,19 @@ from typing import Any, Final
 
 _MODULES: Final = {
     "DelaylogSource": "source",
+    "home_shard": "shards",
     "last_result": "results.reporting",
     "register": "versions.registering",
     "write_frame": "versions.mapped",
 }
-__all__ = ["DefaultSource", "DelaylogSource", "last_result", "register", "write_frame"]
+__all__ = [
+    "DefaultSource",
+    "DelaylogSource",
+    "home_shard",
+    "last_result",
+    "register",
+    "write_frame",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,9 @@
 """BrokerHttp: calls to the broker, with retries.
 
-All calls are idempotent, so they are retried after lost answers and transient refusals. The
-connection is opened on first use and is not pickled. Each process finds the token and the TLS files
-itself: only a token that is an option is pickled. The token appears in no error, log line or repr.
+All calls are idempotent, so they are repeated after lost answers and transient refusals, for the
+time of `retryForMs`. The connection is opened on first use and is not pickled. Each process finds
+the token and the TLS files itself: only a token that is an option is pickled. The token appears in
+no error, log line or repr.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ import requests
 from requests.auth import AuthBase
 
 from pyspark_delaylog.credentials import Credentials, is_loopback
-from pyspark_delaylog.errors import BrokerError, RefusedError, UnreachableError
+from pyspark_delaylog.errors import (
+    BrokerError,
+    RefusedError,
+    UnreachableError,
+    UnusableEndpointError,
+)
+from pyspark_delaylog.faults import cause_of, remedy_of
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.retrying import PASSING, retry_after_s, wait_s
 from pyspark_delaylog.route import Route
@@ -28,6 +35,8 @@ ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 JSON_TYPE: Final = "application/json"
 HOPS_MAX: Final = 5
 DETAIL_CHARS_MAX: Final = 500
+TELL_AFTER_S: Final = 5.0
+"""A call that fails for longer is worth a warning; before, it may be a change of leader."""
 
 log = logging.getLogger("pyspark_delaylog")
 
@@ -49,13 +58,14 @@ class BrokerHttp:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._retries = options.retries
+        self._retry_for_s = options.retry_for_ms / 1000
         self._retry_wait_ms = options.retry_wait_ms
         self._timeout_s = options.request_timeout_ms / 1000
         self._topics = f"/v1/ns/{quote(options.namespace, safe='')}/topics"
         self._route = Route(options.endpoints)
         self._session: requests.Session | None = None
         self._found: Credentials | None = None
+        self._answered = False
         self.repeats = 0
         """The number of retries."""
 
@@ -119,11 +129,16 @@ class BrokerHttp:
         headers: Mapping[str, str],
         query: Mapping[str, str | int] | None = None,
     ) -> bytes:
-        """Return the body of a 2xx answer. RefusedError, or UnreachableError after all retries."""
+        """Return the body of a 2xx answer. Raises BrokerError.
+
+        A refusal or a fault that may pass is repeated for the time of `retryForMs`.
+        """
         target = f"{path}?{urlencode(query)}" if query else path
         credentials = self._credentials()
-        renewed = False
+        renewed = warned = False
         tries = hops = 0
+        began_s = 0.0
+        unusable: set[str] = set()
         while True:
             after_s: float | None = None
             base = self._route.base
@@ -131,10 +146,18 @@ class BrokerHttp:
             try:
                 answer = self._once(method, base + target, body, headers, token)
             except requests.exceptions.RequestException as error:
-                why, refused = f"{base}: {_clean(_reason(error), token)}", None
+                cause = cause_of(error)
+                why = f"{base}: {_clean(f'{type(error).__name__}: {cause}', token)}"
+                refused = None
                 self.close()
+                remedy = None if self._answered else remedy_of(cause, base)
+                if remedy is not None:
+                    unusable.add(base)
+                    if unusable.issuperset(self._route.known):
+                        raise UnusableEndpointError(f"{method} {path}: {why}; {remedy}") from None
                 self._route.next()
             else:
+                self._answered = True
                 if answer.status_code < 300:
                     return bytes(answer.content)
                 if answer.status_code == 401 and not renewed and credentials.renewed(token):
@@ -158,16 +181,28 @@ class BrokerHttp:
                     self._route.next()
             hops = 0
             tries += 1
-            if tries > self._retries:
+            now_s = time.monotonic()
+            began_s = now_s if tries == 1 else began_s
+            left_s = began_s + self._retry_for_s - now_s
+            if left_s <= 0:
                 if refused is not None:
                     raise refused
                 raise UnreachableError(
-                    f"{method} {path}: no answer after {tries} tries, the last by {why}; is the "
-                    "broker there (option endpoint), or are retries, retryWaitMs and "
+                    f"{method} {path}: no answer for {now_s - began_s:.0f} s, in {tries} tries, "
+                    f"the last by {why}; is the broker there (option endpoint), or are retryForMs and "
                     "requestTimeoutMs too low?"
                 )
+            if not warned and now_s - began_s >= TELL_AFTER_S:
+                warned = True
+                log.warning(
+                    "%s %s fails, and is repeated for %.0f s more (option retryForMs): %s",
+                    method,
+                    path,
+                    left_s,
+                    why,
+                )
             self.repeats += 1
-            pause_s = wait_s(tries, after_s, self._retry_wait_ms, random.random())
+            pause_s = min(wait_s(tries, after_s, self._retry_wait_ms, random.random()), left_s)
             log.info("try %d of %s %s in %.2f s: %s", tries + 1, method, path, pause_s, why)
             time.sleep(pause_s)
 
@@ -236,6 +271,7 @@ def _refused(
         if isinstance(value, str):
             said[name] = _clean(value, token)
     words = [word for word in (str(status), said["code"], said["detail"]) if word]
+    advice = _QUOTA_ADVICE.get(str(said["quota"]), advice)
     return RefusedError(f"{method} {path}: {' '.join(words)}{advice}", status, said)
 
 
@@ -254,13 +290,17 @@ _ADVICE: Final = {
     403: " (the token does not have this right)",
     413: " (lower the options batchSize and batchBytes)",
     415: " (the broker needs pyarrow to take what Spark sends: install delaylog[arrow] there)",
-    429: " (the broker asks to slow down: raise retries, or set maxRowsPerSecond)",
+    429: " (the broker asks to slow down: raise retryForMs, or set maxRowsPerSecond)",
+    507: " (until it is published, a load takes twice its bytes on the broker's disk)",
 }
 
-
-def _reason(error: Exception) -> str:
-    """The text of the innermost cause; the wrappers of requests only repeat it."""
-    cause: BaseException = error
-    while cause.__cause__ is not None or cause.__context__ is not None:
-        cause = cause.__cause__ or cause.__context__ or cause
-    return f"{type(error).__name__}: {cause}"
+_QUOTA_ADVICE: Final = {
+    "staged_bytes": " (limit staged_bytes_max of the broker, 16 GiB by default, of all open loads "
+    "together: divide the load into several, one after another, each with its txnAppId; abort "
+    "abandoned ones, which delaylog transactions list shows; or raise the limit)",
+    "staged_parts": " (limit staged_parts_max of the broker, of all open loads together: each task "
+    'makes a part of each topic that it has rows of. Write df.repartition("topic"), which puts '
+    "the rows of a topic into one task)",
+    "transactions": " (limit transactions_open_max of the broker: abort abandoned loads, which "
+    "delaylog transactions list shows)",
+}

@@ -2,9 +2,10 @@
 
 A claim is acknowledged only in `commit`, so messages of an unfinished batch are delivered again: at
 least once. Spark commits a batch when it plans the next one. Until then every trigger may renew the
-claim, and its lease must outlast a restart. When there is nothing left to claim, one empty batch is
-planned to cause this commit. Otherwise the last claim would stay open while no messages arrive, and
-would block other messages with the same keys.
+claim. When there is nothing left to claim, one empty batch is planned to cause this commit.
+Otherwise the last claim would stay open while no messages arrive, and would block other messages
+with the same keys. After a pause that was longer than the lease, Spark repeats a batch whose claim
+has ended: it then has no rows, since the broker delivers them in the claims of later batches.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final
 
@@ -28,16 +30,19 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_delaylog.broker_http import BrokerHttp
-from pyspark_delaylog.claims import ENDED, GONE, Claim, Claims
+from pyspark_delaylog.claims import LOST, Claim, ClaimEndedError, Claims
 from pyspark_delaylog.deliveries import broker_now_ms
-from pyspark_delaylog.errors import DataLossError, OptionError, RefusedError
+from pyspark_delaylog.errors import ExpiredClaimError, OptionError
 from pyspark_delaylog.options import CLAIM_ROWS_MAX, Options
+from pyspark_delaylog.results.reporting import make_audible
+from pyspark_delaylog.rights import check_may_consume
 from pyspark_delaylog.schema import source_schema
 
 IDLE_S: Final = 0.1
 """Shortest interval of calls for an idle stream; Spark asks the source every 10 ms."""
-ENDED_CLAIMS_MAX: Final = 1_000
-"""The most consecutive numbers to skip, of claims that ended before their batch was planned."""
+ENDED_CLAIMS_MAX: Final = 20_000
+"""The most consecutive numbers to skip, of claims that ended before their batch was planned. They
+are many if an old checkpoint was restored; the broker remembers 10,000."""
 
 log = logging.getLogger("pyspark_delaylog")
 
@@ -75,6 +80,8 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._claims = Claims(options, self._http)
         self._monotonic = monotonic
         self._renewed_s: dict[Claim, float] = {}
+        self._ended: set[Claim] = set()
+        """Claims that are known to have ended without an ack of this stream."""
         self._idle_until_s = float("-inf")
         self._passed = 0
         """The last number that was used by a claim without a batch: it was empty, or has ended."""
@@ -84,6 +91,10 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """With availableNow: the number of rows still to read."""
 
     # On the driver
+
+    def check_broker(self) -> None:
+        """Check address, token and rights when a query is planned."""
+        check_may_consume(self._http, self._options)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The offset of a new stream. Its epoch is stored in the checkpoint."""
@@ -103,7 +114,7 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim ready messages. Called again with the same start, it returns the same claim."""
         last = _claim(start)
         if start["rows"]:
-            self._renew(last)
+            self._is_open(last, int(start["rows"]))
         rows_max = CLAIM_ROWS_MAX
         if isinstance(limit, ReadMaxRows):
             rows_max = min(rows_max, limit.max_rows)
@@ -131,16 +142,15 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             claim = Claim(last.epoch, number)
             try:
                 rows = self._claims.make(claim, rows_max)
-            except RefusedError as error:
-                if error.status != GONE:
-                    raise
+            except ClaimEndedError:
                 # Its lease ended before its batch was planned, so its messages are ready again.
                 self._passed = number
                 continue
             self._was_empty = rows == 0
             if rows == 0:
                 # An empty claim would stay empty, so release it.
-                self._claims.release(claim)
+                with suppress(ClaimEndedError):
+                    self._claims.release(claim)
                 self._passed = number
                 return None
             self._renewed_s[claim] = self._monotonic()
@@ -154,9 +164,11 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = int(end["rows"])
         if start == end or rows == 0:
             return []
+        claim = _claim(end)
+        if not self._is_open(claim, rows, before_tasks=True):
+            return []
         count = min(rows, self._options.partitions_min)
         cuts = [rows * at // count for at in range(count + 1)]
-        claim = _claim(end)
         return [RowRange(claim, first, last) for first, last in pairwise(cuts)]
 
     def commit(self, end: Offset) -> None:
@@ -164,14 +176,13 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claim = _claim(end)
         if not end["rows"]:
             return
-        if not self._claims.ack(claim):
-            log.warning(
-                "claim %s had ended before its batch was done, so its %s messages are delivered "
-                "again; raise the option leaseMs",
-                claim.name,
-                end["rows"],
-            )
+        try:
+            if claim not in self._ended:
+                self._claims.ack(claim)
+        except ClaimEndedError as error:
+            self._note_end(claim, int(end["rows"]), error)
         self._renewed_s.pop(claim, None)
+        self._ended.discard(claim)
 
     def stop(self) -> None:
         """Acknowledge nothing: only `commit` shows that a batch is done."""
@@ -189,10 +200,11 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 try:
                     self._renew(partition.claim)
                     batches = self._claims.rows(partition.claim, first, end)
-                except RefusedError as error:
-                    if error.status not in ENDED:
-                        raise
-                    self._lost(partition.claim, first, partition.end)
+                except ClaimEndedError as error:
+                    said = f"rows {first} to {partition.end - 1} of {self._said(partition.claim)}"
+                    if self._fails(error):
+                        raise ExpiredClaimError(f"{said} cannot be read: {error}{_GO_ON}") from None
+                    log.warning("%s are not in this batch: %s", said, error)
                     return
                 for batch in batches:
                     columns = [batch.column(field.name).cast(field.type) for field in wanted]
@@ -201,23 +213,50 @@ class DelaylogClaimReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._http.close()
 
     def _renew(self, claim: Claim) -> None:
-        """Renew the claim once a quarter of its lease has passed."""
+        """Renew the claim once a quarter of its lease has passed. Raises ClaimEndedError."""
         now_s = self._monotonic()
         renewed_s = self._renewed_s.get(claim, float("-inf"))
         if now_s - renewed_s < self._options.lease_ms / 4_000:
             return
         self._renewed_s[claim] = now_s
-        # If the claim has ended, reading or acknowledging it will show that.
         self._claims.extend(claim)
 
-    def _lost(self, claim: Claim, first: int, end: int) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"claim {claim.name} of topic {self._options.topic!r} has ended, its rows {first} "
-                f"to {end - 1} cannot be read in this batch; the broker delivers these messages "
-                "again. Raise the option leaseMs, and set failOnDataLoss=false once to continue"
-            )
-        log.warning("claim %s has ended: rows %d to %d are skipped", claim.name, first, end - 1)
+    def _is_open(self, claim: Claim, rows: int, *, before_tasks: bool = False) -> bool:
+        """Whether the claim lives, which is then renewed. Otherwise a person is told, once.
+
+        Raises ExpiredClaimError instead, if the options say so and tasks would read the claim.
+        """
+        of_earlier_run = claim not in self._renewed_s
+        try:
+            if claim not in self._ended:
+                self._renew(claim)
+        except ClaimEndedError as error:
+            if before_tasks and self._fails(error):
+                said = f"the {rows:,} rows of {self._said(claim)} cannot be read"
+                raise ExpiredClaimError(f"{said}: {error}{_GO_ON}") from None
+            self._note_end(claim, rows, error)
+            if self._left is not None and of_earlier_run:
+                # Its messages may have become ready only after the query began.
+                self._left = max(self._left, self._claims.ready())
+        return claim not in self._ended
+
+    def _fails(self, error: ClaimEndedError) -> bool:
+        lost = self._options.fail_on_data_loss and error.how in LOST
+        return lost or not self._options.redelivers
+
+    def _note_end(self, claim: Claim, rows: int, error: ClaimEndedError) -> None:
+        self._ended.add(claim)
+        make_audible(logging.WARNING)
+        log.warning("%s with %s messages has ended: %s", self._said(claim), f"{rows:,}", error)
+
+    def _said(self, claim: Claim) -> str:
+        return f"claim {claim.name} of topic {self._options.topic!r}"
+
+
+_GO_ON: Final = (
+    ". With onExpiredClaim=redeliver and failOnDataLoss=false, which are the defaults, the query "
+    "goes on without them"
+)
 
 
 def _claim(offset: Offset) -> Claim:

@@ -12,13 +12,36 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pyspark_delaylog.broker_http import ARROW_TYPE, BrokerHttp
-from pyspark_delaylog.errors import RefusedError
+from pyspark_delaylog.errors import DelaylogError, RefusedError
 from pyspark_delaylog.options import Options
 
 GONE: Final = 410
-"""The claim has ended."""
-ENDED: Final = frozenset({404, GONE})
-"""The claim has ended, perhaps so long ago that the broker has forgotten it (404)."""
+"""The claim has ended, with its final state in the answer."""
+OPEN: Final = "open"
+"""With GONE: the claim lives, but some of its messages were settled one by one, and are removed."""
+UNKNOWN: Final = "unknown"
+"""How a claim ended of which the broker knows nothing (404)."""
+ENDINGS: Final = {
+    "expired": "its lease (option leaseMs) ran out, and its messages are delivered again",
+    "released": "it was released, and its messages are delivered again",
+    "purged": "its messages were purged, and are not delivered any more",
+    "acked": "a later run than that of this checkpoint has acknowledged its messages, which are "
+    "not delivered again",
+    UNKNOWN: "the broker does not know it: its topic or group was dropped, or the broker was "
+    "restored from a backup. Those of its messages that the broker has are delivered again",
+}
+"""What became of a claim, by how it ended, and of its messages."""
+
+LOST: Final = frozenset({"purged", UNKNOWN})
+"""Ends after which messages may be gone."""
+
+
+class ClaimEndedError(DelaylogError):
+    """The claim has ended; `how` is a key of ENDINGS."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how if how in ENDINGS else UNKNOWN
+        super().__init__(ENDINGS[self.how])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +70,46 @@ class Claims:
     def make(self, claim: Claim, rows_max: int) -> int:
         """Create a claim and return its size.
 
-        RefusedError with GONE if it has ended, with 404 if the group does not exist.
+        ClaimEndedError if it has ended, RefusedError with 404 if the group does not exist.
         """
         shape = {"max": rows_max, **self._lease, **self._group}
-        return int(self._http.json("POST", self._path(claim), shape)["n"])
+        try:
+            return int(self._http.json("POST", self._path(claim), shape)["n"])
+        except RefusedError as error:
+            if error.status == GONE:
+                raise ClaimEndedError(str(error.state)) from None
+            raise
 
     def rows(self, claim: Claim, first: int, end: int) -> list[Any]:
-        """Return the rows [first, end) as record batches."""
+        """Return the rows [first, end) as record batches, without those that are removed.
+
+        Raises ClaimEndedError.
+        """
         query: dict[str, str | int] = {"from": first, "to": end, **self._group}
         path = self._path(claim, "rows")
-        wire = self._http.exchange("GET", path, None, {"Accept": ARROW_TYPE}, query)
+        try:
+            wire = self._http.exchange("GET", path, None, {"Accept": ARROW_TYPE}, query)
+        except RefusedError as error:
+            if error.status != GONE or error.state != OPEN:
+                raise _ended_by(error) from None
+            if end - first == 1:
+                return []
+            middle = (first + end) // 2
+            return self.rows(claim, first, middle) + self.rows(claim, middle, end)
         with pa.ipc.open_stream(wire) as stream:
             return list(stream)
 
-    def extend(self, claim: Claim) -> bool:
-        """Renew the lease. False if the claim has ended."""
-        return self._settle(claim, "extend", {**self._lease, **self._group})
+    def extend(self, claim: Claim) -> None:
+        """Renew the lease. Raises ClaimEndedError."""
+        self._settle(claim, "extend", {**self._lease, **self._group})
 
-    def ack(self, claim: Claim) -> bool:
-        """Acknowledge all messages. False if the claim has ended: they are delivered again."""
-        return self._settle(claim, "ack", dict(self._group))
+    def ack(self, claim: Claim) -> None:
+        """Acknowledge all messages. Raises ClaimEndedError."""
+        self._settle(claim, "ack", dict(self._group))
 
-    def release(self, claim: Claim) -> bool:
-        """Release the messages."""
-        return self._settle(claim, "release", dict(self._group))
+    def release(self, claim: Claim) -> None:
+        """Release the messages. Raises ClaimEndedError."""
+        self._settle(claim, "release", dict(self._group))
 
     def ready(self) -> int:
         """The number of messages that are ready to be claimed: none if there is no topic yet.
@@ -81,14 +120,21 @@ class Claims:
         stats = self._http.json("GET", self._http.of_topic(self._topic, "stats"), query=query)
         return int(stats["counts"]["ready"])
 
-    def _settle(self, claim: Claim, verb: str, shape: dict[str, Any]) -> bool:
+    def _settle(self, claim: Claim, verb: str, shape: dict[str, Any]) -> None:
         try:
             self._http.json("POST", self._path(claim, verb), shape)
         except RefusedError as error:
-            if error.status in ENDED:
-                return False
-            raise
-        return True
+            raise _ended_by(error) from None
 
     def _path(self, claim: Claim, *rest: str) -> str:
         return self._http.of_topic(self._topic, "claims", claim.name, *rest)
+
+
+def _ended_by(error: RefusedError) -> ClaimEndedError | RefusedError:
+    """The end of a claim that a refusal reports; other refusals are returned as they are."""
+    if error.status == GONE:
+        return ClaimEndedError(str(error.state))
+    # The conflict is that of an ack after a release, or the reverse.
+    if error.status == 409 and error.state in ENDINGS:
+        return ClaimEndedError(str(error.state))
+    return ClaimEndedError(UNKNOWN) if error.status == 404 else error

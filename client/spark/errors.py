@@ -39,7 +39,11 @@ class BrokerError(DelaylogError):
 
 
 class UnreachableError(BrokerError):
-    """No endpoint gave a valid answer in all retries; the call may have been carried out."""
+    """No endpoint gave a valid answer in `retryForMs`; the call may have been carried out."""
+
+
+class UnusableEndpointError(BrokerError):
+    """No call can succeed before the address or the files of TLS are changed."""
 
 
 class RefusedError(BrokerError):
@@ -69,5 +73,5 @@ class JobError(DelaylogError):
     """The job cannot run with these arguments; the text says what to change."""
 
 
-class DataLossError(DelaylogError):
-    """This batch can no longer read its claimed messages; the broker delivers them again."""
+class ExpiredClaimError(DelaylogError):
+    """The claim of a batch has ended, and `onExpiredClaim=fail` says not to go on without it."""

@@ -8,17 +8,21 @@ ignored.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from pyspark_delaylog.credentials import Credentials, CredentialsError, checked_token
+from pyspark_delaylog.endpoints import checked_url, endpoints_from
 from pyspark_delaylog.errors import OptionError
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark uses itself and also passes to the source."""
+
+OF_OTHERS: Final = {"retries": "retryForMs"}
+"""Names of the same thing in other data sources."""
 
 # The broker's default limits: rows of a bulk body, bytes of a request (with room for Arrow's
 # overhead), the horizon of due times, the longest lease.
@@ -33,7 +37,7 @@ messages.
 A claim that leaves no room for the next one could never be acknowledged."""
 TXN_TTL_MS_MAX: Final = 86_400_000
 WAIT_MS_MAX: Final = 3_600_000
-RETRIES_MAX: Final = 1_000
+RETRY_FOR_MS_MAX: Final = 86_400_000
 PARTITIONS_MAX: Final = 10_000
 ROWS_PER_SECOND_MAX: Final = 1_000_000_000
 
@@ -63,8 +67,10 @@ class Taker:
         for name in self._given:
             if name in known or name in OF_SPARK or "." in name:
                 continue
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {known[near[0]]}?" if near else "remove it"
+            near = OF_OTHERS.get(name) or next(
+                (known[each] for each in difflib.get_close_matches(name, known, 1)), None
+            )
+            hint = f"did you mean {near}?" if near else "remove it."
             raise OptionError(
                 f"option {name}: not known, {hint} The options are {', '.join(OPTION_NAMES)}"
             )
@@ -115,21 +121,22 @@ class Taker:
 
     def endpoints(self) -> tuple[str, ...]:
         """One or more base URLs. A URL with a password is refused, and not shown in the error."""
-        text = self.text("endpoint")
+        text = self.text("endpoint") or _of_environment()
         if text is None:
             raise OptionError(
-                "option endpoint: missing; give the broker's base URL, such as "
-                "http://127.0.0.1:8711, or several, separated by commas. In SQL write CREATE "
-                "TEMPORARY VIEW: Spark does not pass on the OPTIONS of a CREATE TABLE"
+                "option endpoint: missing, and the variable DELAYLOG_URL is too; give the broker's "
+                "base URL, such as http://127.0.0.1:8711, or several, separated by commas. In SQL "
+                "write CREATE TEMPORARY VIEW: Spark does not pass on the OPTIONS of a CREATE TABLE"
             )
-        found = [part.strip().rstrip("/") for part in text.split(",") if part.strip()]
-        for url in found:
+        given = [part.strip() for part in text.split(",") if part.strip()]
+        found = []
+        for url in given:
             if "@" in url:
                 raise OptionError(
                     "option endpoint: has a user or password in it; "
                     "give the address alone, and the option tokenFile"
                 )
-            _or_else(_checked_url, url)
+            found.append(_base_url(url))
         if not found:
             raise OptionError("option endpoint: empty; give the broker's base URL")
         return tuple(dict.fromkeys(found))
@@ -218,7 +225,7 @@ class Options:
     batch_rows: int = _whole("batchSize", 10_000, 1, BATCH_ROWS_MAX)
     batch_bytes: int = _whole("batchBytes", 8 * 1024 * 1024, BATCH_BYTES_MIN, BATCH_BYTES_MAX)
     compression: str | None = _option("compression", lambda take, _: take.compression())
-    retries: int = _whole("retries", 8, 0, RETRIES_MAX)
+    retry_for_ms: int = _whole("retryForMs", 300_000, 0, RETRY_FOR_MS_MAX)
     retry_wait_ms: int = _whole("retryWaitMs", 50, 1, WAIT_MS_MAX)
     request_timeout_ms: int = _whole("requestTimeoutMs", 30_000, 1, WAIT_MS_MAX)
     rows_per_second_max: int | None = _perhaps("maxRowsPerSecond", 1, ROWS_PER_SECOND_MAX)
@@ -239,7 +246,8 @@ class Options:
     lease_ms: int = _whole("leaseMs", 600_000, 1_000, LEASE_MS_MAX)
     messages_per_trigger_max: int | None = _perhaps("maxMessagesPerTrigger", 1, CLAIM_ROWS_MAX)
     partitions_min: int = _whole("minPartitions", 2, 1, PARTITIONS_MAX)
-    fail_on_data_loss: bool = _either("failOnDataLoss", "true", "false")
+    redelivers: bool = _either("onExpiredClaim", "redeliver", "fail")
+    fail_on_data_loss: bool = _option("failOnDataLoss", lambda take, name: take.flag(name))
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -292,24 +300,27 @@ class Options:
 OPTION_NAMES: Final = tuple(each.metadata["name"] for each in fields(Options))
 
 
-def _or_else(check: Callable[[str], bool], url: str) -> None:
+def _of_environment() -> str | None:
+    """The endpoint in DELAYLOG_URL, if it names one."""
     try:
-        sound = check(url)
+        found = endpoints_from(os.environ)
+    except ValueError as error:
+        raise OptionError(f"option endpoint: missing, and the variable {error}") from None
+    if len(found) > 1:
+        raise OptionError(
+            "option endpoint: missing, and the variable DELAYLOG_URL names several brokers: a load "
+            "goes to one of them (see Several brokers in docs/SPARK.md)"
+        )
+    return found[0] if found else None
+
+
+def _base_url(url: str) -> str:
+    try:
+        return checked_url(url)
     except ValueError:
-        sound = False
-    if not sound:
         # A query may hold a token.
         shown = re.sub(r"[?#].*", "?…", url, flags=re.DOTALL)
         raise OptionError(
-            f"option endpoint: {shown!r} is not a base URL; give one like http://127.0.0.1:8711"
-        )
-
-
-def _checked_url(url: str) -> bool:
-    parts = urlsplit(url)
-    return (
-        parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and parts.port != 0
-        and not (parts.query or parts.fragment)
-    )
+            f"option endpoint: {shown!r} is not a base URL; give one like http://127.0.0.1:8711 or "
+            "delaylogs://HOST:8711"
+        ) from None

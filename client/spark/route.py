@@ -28,6 +28,11 @@ class Route:
         """The address of the node to ask."""
         return self._known[self._at]
 
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The addresses of all nodes."""
+        return tuple(self._known)
+
     def next(self) -> None:
         """Switch to the next node."""
         self._at = (self._at + 1) % len(self._known)

@@ -52,7 +52,9 @@ class DelaylogSource(DataSource):
         need_stream_source()
         from pyspark_delaylog.claim_reader import DelaylogClaimReader
 
-        return DelaylogClaimReader(self._parsed(), schema)
+        reader = DelaylogClaimReader(self._parsed(), schema)
+        reader.check_broker()
+        return reader
 
     def _parsed(self) -> Options:
         return Options.parse(self.options)

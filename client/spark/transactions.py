@@ -28,11 +28,6 @@ MARK_LOOKS: Final = 10
 MARK_PAUSE_S: Final = 0.1
 """A run marks its rows right after its commit, so this is long for another run to wait."""
 ROOT: Final = "/v1/transactions"
-PARTS_QUOTA: Final = "staged_parts"
-PARTS_ADVICE: Final = (
-    "Each task makes a part of each topic that it has rows of: write "
-    'df.repartition("topic"), which puts the rows of a topic into one task'
-)
 
 log = logging.getLogger("pyspark_delaylog")
 
@@ -175,13 +170,12 @@ class Transactions:
         except RefusedError as error:
             if error.status == 410 and error.state == COMMITTED:
                 raise CommittedElsewhere from error
-            if error.quota == PARTS_QUOTA:
-                raise TransactionError(f"{error.detail}. {PARTS_ADVICE}") from error
             if error.status in (404, 410):
                 raise TransactionError(
                     f"transaction {identity} has ended ({error.state or error.code}) before this "
                     "task was done; run the load again (option txnTtlMs is the time until a "
-                    "transaction expires)"
+                    "transaction expires; with staged_log_bytes_max of the broker's log, 64 GiB by "
+                    "default, the one with the oldest parts expires sooner)"
                 ) from error
             raise
 

@@ -18,7 +18,9 @@ from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.deliveries import DirectDelivery, StagedDelivery, broker_now_ms
 from pyspark_delaylog.options import Options
+from pyspark_delaylog.results.load_result import GENERATED, LoadResult
 from pyspark_delaylog.results.reporting import report
+from pyspark_delaylog.rights import check_may_send
 from pyspark_delaylog.schema import check_sink_schema
 from pyspark_delaylog.tasks import this_batch, this_task
 from pyspark_delaylog.transactions import Staged
@@ -38,7 +40,8 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
         check_sink_schema(schema, options)
         self._options = options
         self._http = BrokerHttp(options)
-        self._name = options.txn_app_id or f"spark-{uuid.uuid4()}"
+        self._name = options.txn_app_id or f"{GENERATED}{uuid.uuid4()}"
+        check_may_send(self._http, options)
         # One base time for the whole load, so that a repeated task produces the same rows.
         self._base_ms = broker_now_ms(self._http)
         self._staged: StagedDelivery | None = None
@@ -59,6 +62,10 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
             self._http.close()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """As `finish`, for Spark."""
+        self.finish(messages)
+
+    def finish(self, messages: list[WriterCommitMessage | None]) -> LoadResult:
         """Commit the load after all tasks. Runs on the driver."""
         if self._staged is not None:
             result = self._staged.commit(self._transaction.id, messages)
@@ -66,6 +73,7 @@ class DelaylogBatchWriter(DataSourceArrowWriter):
         else:
             result = DirectDelivery.result(self._name, messages)
         report(result, fail_on_partial=self._options.fail_on_partial)
+        return result
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort a failed load. Runs on the driver."""
@@ -91,8 +99,8 @@ class DelaylogStreamWriter(DataSourceStreamArrowWriter):
         self._staged = StagedDelivery(options, self._http, f"spark-{uuid.uuid4()}")
 
     def check_broker(self) -> None:
-        """Check address and token when a query is planned. Runs on the driver."""
-        broker_now_ms(self._http)
+        """Check address, token and rights when a query is planned. Runs on the driver."""
+        check_may_send(self._http, self._options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of a task of this micro-batch. Runs in the task."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.messages.members import Flag, Int, TextList
+from delaylog.storage.messages.members import Choice, Flag, Int, Name, TextList
 from delaylog.storage.messages.shape import Shape
 from delaylog.storage.messages.times import TimeMs
 
@@ -44,6 +45,12 @@ SETTINGS: Final = Shape(
 )
 ROTATION: Final = Shape("Rotation", GRACE_MS, EXPIRES_AT_MS, FINISH)
 NOTHING: Final = Shape("Nothing")
+MAY: Final = Choice(
+    "may",
+    "Answer 403, with the reason, to a caller without this right on the topic, or on any topic.",
+    ("send", "receive", "read", "bodies", "change", "admin", "operate"),
+)
+OF_TOPIC: Final = Name("topic", "The topic of may.", 200, shapes.NAME_PATTERN)
 
 OF_ACCESS: Final = (
     ApiCall("listPrincipals", f"GET {PRINCIPALS}", "admin", "All principals.", "Principals"),
@@ -76,7 +83,15 @@ OF_ACCESS: Final = (
         "Done",
         problems=(409,),
     ),
-    ApiCall("getSession", f"GET {SESSION}", "any", "Who the caller is.", "Session", local=True),
+    ApiCall(
+        "getSession",
+        f"GET {SESSION}",
+        "any",
+        "Who the caller is; with may, whether it has a right.",
+        "Session",
+        query=(MAY, OF_TOPIC, shapes.NAMESPACE, shapes.GROUP),
+        local=True,
+    ),
     ApiCall(
         "openSession",
         f"POST {SESSION}",

@@ -264,9 +264,10 @@ ACKS: Final = Choice(
     "Which nodes have stored the message when the send is answered.",
     ("leader", "quorum", "all"),
 )
+NAMESPACE: Final = Name("ns", "Its namespace; absent: default.", 200, NAME_PATTERN)
 PARTS: Final = (
     PART_TOPIC,
-    Name("ns", "Its namespace; absent: default.", 200, NAME_PATTERN),
+    NAMESPACE,
     PRODUCER,
     PART,
     QueryInt("attempt", "Number of the attempt at this part.", 0, 2**64 - 1),

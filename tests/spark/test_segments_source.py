@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,40 +72,71 @@ def test_hours_are_packed_into_as_many_tasks_as_asked_for(spark: Any, folder: Pa
         assert max(parts) < 2 * 5_040 / count
 
 
-@pytest.fixture
-def pushing(spark: Any) -> Iterator[None]:
+@pytest.fixture(params=["true", "false"], ids=["pushing", "not pushing"])
+def pushing(spark: Any, request: pytest.FixtureRequest) -> Iterator[None]:
     name = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(name)
-    spark.conf.set(name, "true")
+    spark.conf.set(name, request.param)
     yield
     spark.conf.set(name, before)
 
 
+HOUR_3 = f"timestamp_millis({(START_HOUR + 3) * HOUR})"
+ALL = "SELECT count(*) FROM messages"
+QUERIES = {
+    ALL: 5_040,
+    f"{ALL} WHERE topic = 'u'": 240,
+    f"{ALL} WHERE topic = 'absent'": 0,
+    f"{ALL} WHERE hour = {HOUR_3}": 210,
+    f"{ALL} WHERE hour >= {HOUR_3} AND topic IN ('u', 'v')": 210,
+    f"{ALL} WHERE deliver_at < {HOUR_3} AND state = 'waiting'": 420,
+    f"{ALL} WHERE state = 'dead' OR topic = 'u'": 241,
+    f"{ALL} WHERE attempts = 1 AND namespace = 'default'": 200,
+    "SELECT count(DISTINCT topic) FROM messages": 2,
+    f"{ALL} a JOIN messages b USING (ref) WHERE a.topic = 'u' AND b.state = 'waiting'": 230,
+    "SELECT (SELECT count(*) FROM messages WHERE topic = 'u') - "
+    "(SELECT count(*) FROM messages WHERE topic = 't')": -4_560,
+    "SELECT count(*) FROM (SELECT ref FROM messages WHERE topic = 'u' UNION ALL "
+    "SELECT ref FROM messages WHERE state = 'dead' UNION ALL SELECT ref FROM messages)": 5_281,
+    f"{ALL} WHERE topic = 'u' AND hour IN (SELECT hour FROM messages WHERE state = 'dead')": 10,
+}
+"""Queries and their counts."""
+
+
 @pytest.mark.usefixtures("pushing")
-@pytest.mark.parametrize("push", [True, False])
-def test_filters_say_the_same_pushed_or_not(spark: Any, folder: Path, push: bool) -> None:
-    """By default one DataFrame serves many queries; with pushed filters each has its own."""
-    hour = f"timestamp_millis({(START_HOUR + 3) * HOUR})"
-    due = f"timestamp_millis({START_MS + 3 * HOUR + 60_000 + 1_000})"
-    at, by = spark.sql(f"select {hour}, {due}").first()
-    tests: dict[str, Callable[[Any], bool]] = {
-        f"hour = {hour}": lambda row: row["hour"] == at,
-        f"hour > {hour} and topic = 'u'": lambda row: row["hour"] > at and row["topic"] == "u",
-        f"deliver_at < {due} and state in ('waiting', 'dead')": lambda row: (
-            row["deliver_at"] < by and row["state"] in ("waiting", "dead")
-        ),
-        "state = 'dead' or topic = 'u'": lambda row: row["state"] == "dead" or row["topic"] == "u",
-        "attempts = 1 and namespace = 'default'": lambda row: row["attempts"] == 1,
-    }
-    frame = load(spark, folder, numPartitions=2)
-    whole = frame.collect()
-    for text, test in tests.items():
-        asked = load(spark, folder, numPartitions=2, pushFilters=True) if push else frame
-        found = [row["ref"] for row in asked.where(text).collect()]
-        assert sorted(found) == sorted(row["ref"] for row in whole if test(row)), text
-    asked = load(spark, folder, pushFilters=push)
-    plan = asked.where(f"hour >= {hour}")._jdf.queryExecution().executedPlan().toString()
-    assert (">=" not in plan) == push, "whether the filter is done by the source"
+@pytest.mark.parametrize("kind", ["DataFrame", "view", "cached"])
+def test_a_table_that_is_used_often_gives_each_query_its_own_rows(
+    spark: Any, folder: Path, kind: str
+) -> None:
+    """In turn, and after each other one: no query gets the rows of an earlier one."""
+    if kind == "view":
+        spark.sql(
+            "CREATE OR REPLACE TEMPORARY VIEW messages USING `delaylog-segments` "
+            f"OPTIONS (path '{folder}', numPartitions 2)"
+        )
+    else:
+        frame = load(spark, folder, numPartitions=2)
+        (frame.cache() if kind == "cached" else frame).createOrReplaceTempView("messages")
+    queries = list(QUERIES)
+    for query in [*queries, *queries[::-1], queries[1], queries[0], queries[3], queries[0]]:
+        assert spark.sql(query).first()[0] == QUERIES[query], query
+    spark.catalog.clearCache()
+    spark.catalog.dropTempView("messages")
+
+
+def test_a_view_shows_the_folder_as_of_its_first_query(spark: Any, tmp_path: Path) -> None:
+    host = Host(tmp_path / "data")
+    counts = []
+    for _ in range(2):
+        host.send(10, delay=HOUR)
+        host.checkpoint()
+        counts.append(load(spark, host.folder).count())
+        if len(counts) == 1:
+            load(spark, host.folder).createOrReplaceTempView("messages")
+        counts.append(spark.sql(ALL).first()[0])
+    assert counts == [10, 10, 20, 10]
+    host.close()
+    spark.catalog.dropTempView("messages")
 
 
 def test_a_mistake_is_said_before_anything_runs(spark: Any, folder: Path) -> None:

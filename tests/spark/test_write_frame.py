@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_delaylog import write_frame
+from pyspark_delaylog import last_result, write_frame
 from pyspark_delaylog.errors import OptionError, SchemaError
+from pyspark_delaylog.results.load_result import LoadResult
 from tests.client.spark.fake_broker import FakeBroker
 from tests.client.spark.misbehaving_server import Call, Fault
 from tests.spark.frames import ids_of, messages
@@ -44,13 +46,35 @@ def test_failed_tasks_and_a_second_run_add_nothing_twice(
 
     broker.fault = refuse
     frame = messages(spark, 0, ROWS)
-    write_frame(frame, **given(broker, txnAppId="load", failOnDataLoss=True))
+    first = write_frame(frame, **given(broker, txnAppId="load", failOnPartial=True))
     assert (len(refused), broker.discarded) == (4, 4 * 2 * 250)
     assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+    assert (first.name, first.state, first.added) == ("load", "committed", ROWS)
     sent = len(broker.called("POST", "/parts"))
-    write_frame(frame, **given(broker, txnAppId="load"))
+    again = write_frame(frame, **given(broker, txnAppId="load"))
+    assert (again.state, again.rows) == ("already", ROWS)
     assert len(broker.called("POST", "/parts")) == sent
     assert sorted(broker.ids("t")) == ids_of(0, ROWS)
+
+
+def test_tables_are_loaded_in_parallel_by_one_driver(
+    spark: SparkSession, broker: FakeBroker
+) -> None:
+    """By a pool of threads; each result is that of its load."""
+    frames = {f"load-{n}": messages(spark, 100 * n, 100 * n + 10 + n) for n in range(4)}
+
+    def load(name: str) -> LoadResult:
+        return write_frame(frames[name], **given(broker, txnAppId=name))
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(load, frames))
+    assert [(each.name, each.added) for each in results] == [
+        (f"load-{n}", 10 + n) for n in range(4)
+    ]
+    found = [last_result(name) for name in frames]
+    assert [each and (each.name, each.rows) for each in found] == [
+        (each.name, each.rows) for each in results
+    ]
 
 
 def test_a_load_that_fails_is_aborted(

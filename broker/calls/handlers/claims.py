@@ -26,6 +26,7 @@ from delaylog.broker.engine.deliver.claims import (
     SLICE_ROWS,
     ClaimRows,
     begin_claim,
+    check_known,
     check_open,
     claim_bytes,
     claim_rows,
@@ -150,6 +151,8 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     check_open(claim, ctx.node.clock.now_ms())
     await ctx.node.durable(claim.position)
     if ARROW in ctx.headers.get("Accept", ""):
+        # A stream that has begun can only be broken off, without a reason.
+        check_known(ctx.node.engine.state, claim, start, stop)
         return Stream(_arrow_pieces(ctx, topic, claim, start, stop), ARROW)
     if stop - start > limits.receive_max:
         raise Problem(

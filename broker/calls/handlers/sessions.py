@@ -7,6 +7,7 @@ from delaylog.broker.calls.access.sessions import COOKIE, Session, session_secre
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.calls.shapes import named_group
 from delaylog.storage.layout import NEVER_MS
 
 
@@ -14,7 +15,15 @@ async def get_session(ctx: Context) -> Answer:
     """GET /v1/session: the caller and its grants, and the CSRF token if it has a session; and
     whether the node is one of a cluster.
     """
-    caller = ctx.caller
+    caller, values = ctx.caller, ctx.query_values()
+    right, topic = values["may"], values["topic"]
+    if right is None and any(values[name] is not None for name in ("topic", "ns", "group")):
+        raise Problem("bad_request", "give may too, the right in question", field="may")
+    if right is not None and topic is None:
+        caller.check_somewhere(right)
+    elif right is not None:
+        key = ((values["ns"] or b"default").decode(), topic.decode())
+        caller.check(right, key, named_group(values["group"]))
     found = _session(ctx)
     return ctx.answer(
         {

@@ -170,12 +170,18 @@ def check_open(claim: Claim, now_ms: int) -> None:
         raise ConflictError("this claim is being made; ask for it by POST first", state=MAKING)
 
 
+def check_known(state: EngineState, claim: Claim, start: int, stop: int) -> None:
+    """Refuse messages that were settled one by one, and whose hour was removed."""
+    refs, _, _ = claim.part(start, stop)
+    if len(refs) and not every(state.hours.known(refs)):
+        raise GoneError("messages of this claim were settled one by one, and have gone", state=OPEN)
+
+
 def claim_rows(state: EngineState, claim: Claim, start: int, stop: int) -> ClaimRows:
     """Messages [start, stop) of a claim; repeated reads give the same ones. Raises HeldError."""
     state.holding.check()
+    check_known(state, claim, start, stop)
     refs, attempts, leases = claim.part(start, stop)
-    if len(refs) and not every(state.hours.known(refs)):
-        raise GoneError("messages of this claim were settled one by one, and have gone", state=OPEN)
     rows = state.hours.rows(refs)
     records = records_of(state, refs, rows)
     origins = rows["origin"].astype("i8")

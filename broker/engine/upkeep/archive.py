@@ -40,7 +40,7 @@ def archive_status(state: EngineState, now_ms: int) -> ArchiveStatus:
     for hour, counts in state.hours.counts.near.items():
         if hour >= floor:
             continue
-        if not _over(counts, now_ms):
+        if not is_over(counts, now_ms):
             archivable = min(archivable, hour)
         elif counts.rows and hour >= state.archive_released:
             held.append(hour)
@@ -51,7 +51,8 @@ def archive_status(state: EngineState, now_ms: int) -> ArchiveStatus:
     return ArchiveStatus(state.archive_hold, released, archivable, len(held), oldest)
 
 
-def _over(counts: HourCounts, now_ms: int) -> bool:
+def is_over(counts: HourCounts, now_ms: int) -> bool:
+    """Whether nothing in an hour lives or must stay readable."""
     return counts.ended and counts.keep_until_ms <= now_ms
 
 

@@ -310,6 +310,7 @@ def _of_node() -> dict[str, Schema]:
         "hold": FLAG,
         **each(COUNT, "released_through_ms", "archivable_through_ms", "hours"),
         "oldest_ms": INT_OR_NULL,
+        "next": or_null(object_of(hour=TEXT, from_ms=INT_OR_NULL, why=TEXT)),
     }
     hold = {
         **each(FLAG, "held", "partial"),

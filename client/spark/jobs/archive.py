@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.storage.layout import HOUR_MS, hour_name
+from pyspark_delaylog.endpoints import URL
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.audit import add_folder_arguments, output_of, segment_options
 from pyspark_delaylog.jobs.connecting import add_connection_arguments
@@ -62,7 +63,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Archive the missing hours. Returns a summary."""
     if not args.release:
         return _run(spark, args)
-    if not args.endpoint:
+    if not args.endpoint and not os.environ.get(URL):
         raise JobError("--release needs --endpoint, the address of the broker that holds the hours")
     with open_broker(args) as broker:
         bounds = broker.bounds()
@@ -93,9 +94,15 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
         folder = read_folder(options["path"])
         check_broker(output, manifest, folder)
         hours = ended_hours(folder, manifest, options, bounds)
-        if args.dry_run:
-            return {"job": "archive", "would_archive": [hour_name(hour) for hour in hours]}
         before = len(manifest["hours"].keys() - {hour_name(hour) for hour in hours})
+        following = next_hour(folder) if bounds is None else bounds.next
+        if args.dry_run:
+            return {
+                "job": "archive",
+                "would_archive": [hour_name(hour) for hour in hours],
+                "archived_before": before,
+                "next": following,
+            }
         output.mkdir(parents=True, exist_ok=True)
         with progress(spark, "archive", lambda: rows):
             for at in range(0, len(hours), _HOURS_AT_ONCE):
@@ -111,6 +118,7 @@ def _run(spark: Any, args: argparse.Namespace, bounds: Bounds | None = None) -> 
         "hours": len(hours),
         "rows": rows,
         "archived_before": before,
+        "next": following,
         "seconds": round(time.monotonic() - begun, 2),
     }
 
@@ -139,6 +147,21 @@ def ended_hours(
     hours = [hour for hour in hours if hour < bounds.archivable]
     check_not_anew(folder, manifest, hours)
     return [hour for hour in hours if not stands(manifest, hour, folder.hours[hour])]
+
+
+def next_hour(folder: Folder) -> dict[str, Any] | None:
+    """The first hour that cannot be archived yet, as `GET /v1/archive` says it.
+
+    A folder does not say which topics hold an hour.
+    """
+    for hour in _there(folder):
+        if hour >= folder.hour_floor:
+            why = "an hour takes messages until an hour after its end"
+            return {"hour": hour_name(hour), "from_ms": (hour + 2) * HOUR_MS, "why": why}
+        if not folder.hours[hour].ended:
+            why = "messages of it live; delaylog archive show names their topics"
+            return {"hour": hour_name(hour), "from_ms": None, "why": why}
+    return None
 
 
 def _there(folder: Folder) -> list[int]:

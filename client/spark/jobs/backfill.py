@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import time
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -75,6 +76,7 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
     """Run the load. Returns a summary."""
     from pyspark.errors import AnalysisException
 
+    check_broker(args)
     kind = args.format or _format_of(args.input)
     reading = {**_READING.get(kind, {}), **_pairs(args.reader_option)}
     try:
@@ -102,6 +104,16 @@ def run(spark: Any, args: argparse.Namespace) -> dict[str, Any]:
         "loaded_before": before or 0,
         "seconds": round(time.monotonic() - begun, 2),
     }
+
+
+def check_broker(args: argparse.Namespace) -> None:
+    """Check address, token and rights before anything is read of the input."""
+    from pyspark_delaylog.broker_http import BrokerHttp
+    from pyspark_delaylog.rights import check_may_send
+
+    options = Options.parse(_sink_options(args, args.txn_app_id or "unnamed"))
+    with closing(BrokerHttp(options)) as http:
+        check_may_send(http, options)
 
 
 def _load(messages: Any, sink: dict[str, str], options: Options) -> int:
@@ -138,11 +150,8 @@ def _last_run(options: Options) -> dict[str, Any] | None:
     if not options.staged:
         return None
     assert options.txn_app_id is not None, "a load has a name"
-    http = BrokerHttp(options)
-    try:
+    with closing(BrokerHttp(options)) as http:
         return Transactions(options, http).last_run(options.txn_app_id)
-    finally:
-        http.close()
 
 
 def _sink_options(args: argparse.Namespace, named: str) -> dict[str, str]:

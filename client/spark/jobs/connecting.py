@@ -7,7 +7,10 @@ from a file or from the environment, which the tasks of a session on this machin
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Final
+
+from pyspark_delaylog.endpoints import URL
 
 _FILES: Final = (
     ("token-file", "tokenFile", "file of mode 0600 with the token"),
@@ -19,7 +22,9 @@ _FILES: Final = (
 
 def add_connection_arguments(parser: argparse.ArgumentParser, doc: str, *, required: bool) -> None:
     """Arguments for the address, the token and TLS; `doc` describes the broker."""
-    parser.add_argument("--endpoint", required=required, metavar="URL", help=doc)
+    needed = required and not os.environ.get(URL)
+    text = f"{doc} (variable {URL})"
+    parser.add_argument("--endpoint", required=needed, metavar="URL", help=text)
     for flag, _, what in _FILES:
         variable = f"DELAYLOG_{flag.replace('-', '_').upper()}"
         parser.add_argument(f"--{flag}", metavar="FILE", help=f"{what} (variable {variable})")
@@ -32,7 +37,7 @@ def add_connection_arguments(parser: argparse.ArgumentParser, doc: str, *, requi
 
 def connection_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of the format `delaylog`."""
-    found = {"endpoint": args.endpoint}
+    found = {} if args.endpoint is None else {"endpoint": args.endpoint}
     for flag, option, _ in _FILES:
         path = getattr(args, flag.replace("-", "_"))
         if path is not None:

@@ -29,6 +29,8 @@ class Bounds:
 
     released: int
     archivable: int
+    next: dict[str, Any] | None
+    """The first hour that cannot be archived yet: `hour`, `from_ms`, `why`."""
 
 
 class ReleasingBroker:
@@ -47,7 +49,9 @@ class ReleasingBroker:
                 "leave --release out"
             )
         return Bounds(
-            found["released_through_ms"] // HOUR_MS, found["archivable_through_ms"] // HOUR_MS
+            found["released_through_ms"] // HOUR_MS,
+            found["archivable_through_ms"] // HOUR_MS,
+            found["next"],
         )
 
     def release(self, through: int, position: int, rows: int) -> bool:

@@ -16,6 +16,8 @@ LACKING = {
     "ended": "ended by a purge or a deleted topic",
 }
 """Results of rows that add no message, in words."""
+GENERATED = "spark-"
+"""How the name of a load without a txnAppId begins."""
 
 
 @dataclass(frozen=True, slots=True)

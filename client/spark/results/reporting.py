@@ -2,8 +2,8 @@
 
 Spark commits in a Python process of its own, whose log and memory the program does not share. The
 result therefore goes to that process's standard error, which Spark shows with the driver's, and to
-a file in the driver's folder of Spark files, which both processes know and Spark removes at its
-end.
+files in the driver's folder of Spark files, which both processes know and Spark removes at its end:
+one for the last load, and one for each name that a program has given.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,13 @@ from typing import Final
 from pyspark import SparkFiles
 
 from pyspark_delaylog.errors import DelaylogError, PartialLoadError
-from pyspark_delaylog.results.load_result import LoadResult
+from pyspark_delaylog.results.load_result import GENERATED, LoadResult
 
 FILE: Final = "delaylog-last-result.json"
+OF_NAME: Final = "delaylog-result-{}.json"
+
+_RUN: Final = re.compile(r"\.r\d+\Z")
+"""What follows the name of a load whose first runs failed."""
 
 log = logging.getLogger("pyspark_delaylog")
 
@@ -35,7 +40,7 @@ def report(result: LoadResult, *, fail_on_partial: bool) -> None:
         )
     if result.batch is None:
         # Of a stream only warnings are seen, not a line a micro-batch.
-        _make_audible()
+        make_audible(logging.INFO)
     # A batch that was committed before is Spark's recovery, or other rows after the loss of a
     # checkpoint: a person has to know.
     repeated = result.state == "already"
@@ -43,9 +48,10 @@ def report(result: LoadResult, *, fail_on_partial: bool) -> None:
     log.log(logging.WARNING if loud else logging.INFO, "%s", result)
 
 
-def last_result() -> LoadResult | None:
+def last_result(name: str | None = None) -> LoadResult | None:
     """The result of the load or micro-batch that this Spark application committed last.
 
+    `name`: of the loads with this `txnAppId`, or of the stream with this `txnAppId` or query id.
     None before the first one. Call it on the driver; DelaylogError if this process has no driver,
     as with Spark Connect.
     """
@@ -56,7 +62,8 @@ def last_result() -> LoadResult | None:
             "GET /v1/transactions/NAME with the txnAppId as the name"
         )
     # Sessions with files of their own have a folder below that of the application.
-    kept = [path for path in (folder / FILE, *folder.glob(f"*/{FILE}")) if path.exists()]
+    file = FILE if name is None else OF_NAME.format(_RUN.sub("", name))
+    kept = [path for path in (folder / file, *folder.glob(f"*/{file}")) if path.exists()]
     if not kept:
         return None
     newest = max(kept, key=lambda path: path.stat().st_mtime_ns)
@@ -67,13 +74,23 @@ def _keep(result: LoadResult) -> None:
     folder = _folder()
     if folder is None:
         return
+    # A generated name would leave a file for each load, which nobody asks for.
+    named = result.batch is not None or not result.name.startswith(GENERATED)
+    files = (FILE, OF_NAME.format(_load_of(result))) if named else (FILE,)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        made = folder / f".{FILE}.{os.getpid()}"
-        made.write_text(json.dumps(asdict(result)))
-        made.replace(folder / FILE)
+        for file in files:
+            made = folder / f".{file}.{os.getpid()}"
+            made.write_text(json.dumps(asdict(result)))
+            made.replace(folder / file)
     except OSError as error:
         log.warning("last_result() will not show this load: %s", error)
+
+
+def _load_of(result: LoadResult) -> str:
+    """The name of a load without the number of its run, and without that of its micro-batch."""
+    name = _RUN.sub("", result.name)
+    return name if result.batch is None else name.rpartition(".")[0] or name
 
 
 def _folder() -> Path | None:
@@ -84,10 +101,10 @@ def _folder() -> Path | None:
         return None
 
 
-def _make_audible() -> None:
-    """Show lines of level INFO, unless this process configures logging itself."""
+def make_audible(level: int) -> None:
+    """Show lines of this level and above, unless this process configures logging itself."""
     if log.level == logging.NOTSET:
-        log.setLevel(logging.INFO)
+        log.setLevel(level)
     if not log.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s delaylog: %(message)s"))

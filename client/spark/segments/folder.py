@@ -173,6 +173,11 @@ def read_folder(path: str) -> Folder:
         except FileNotFoundError:
             if not os.path.isdir(path):
                 raise SegmentError(f"{path} does not exist, or is not a folder") from None
+        except PermissionError as error:
+            raise SegmentError(
+                f"{error.filename}: permission denied; Spark's driver and executors must run as a "
+                "user who may read the broker's folder"
+            ) from None
     raise SegmentError(f"{path}: its checkpoints were deleted faster than they could be read")
 
 

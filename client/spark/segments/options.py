@@ -25,8 +25,8 @@ KNOWN: Final = (
     "columns",
     "numPartitions",
     "onCorrupt",
-    "pushFilters",
 )
+NARROWING: Final = "topic, namespace, group, state, startHour and endHour"
 _PARTITIONS_MAX: Final = 100_000
 
 
@@ -43,8 +43,6 @@ class SegmentOptions:
     """Whether to include the old rows of moved messages."""
     partitions: int
     skip_corrupt: bool
-    push_filters: bool
-    """Whether Spark's filters are pushed down; source.py says why this is opt-in."""
     columns: tuple[str, ...] | None
     """The selected columns; others are not built. None for all."""
 
@@ -53,6 +51,12 @@ def parse_options(given: Mapping[str, str]) -> SegmentOptions:
     """Parse options. Raises OptionError, a ValueError that says what is allowed."""
     known = {name.lower() for name in KNOWN}
     for name in given:
+        if name.lower() == "pushfilters":
+            raise OptionError(
+                "option pushFilters: there is none, because Spark would use the filters of one "
+                "query for the next one on the same DataFrame or view, which then misses rows; "
+                f"narrow the table by the options {NARROWING}"
+            )
         if name.lower() not in known:
             raise OptionError(f"unknown option {name!r}; there are {', '.join(KNOWN)}")
     take = Taker(given)
@@ -85,7 +89,6 @@ def parse_options(given: Mapping[str, str]) -> SegmentOptions:
         moved=take.flag("includeMoved"),
         partitions=take.whole("numPartitions", os.cpu_count() or 1, 1, _PARTITIONS_MAX),
         skip_corrupt=take.choice("onCorrupt", ("fail", "skip"), "fail") == "skip",
-        push_filters=take.flag("pushFilters"),
         columns=_columns(take.text("columns")),
     )
 

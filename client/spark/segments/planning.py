@@ -90,11 +90,7 @@ def plan(folder: Folder, options: SegmentOptions) -> list[list[Piece]]:
         missing = known.rows - int(extents["count"].sum(dtype=np.int64))
         if missing and wanted.takes_damaged:
             damaged.append(HourSlice(hour, 0, 0, missing))
-        keep = np.flatnonzero(
-            (extents["due_min"] < wanted.due_to_ms)
-            & (extents["due_max"] >= wanted.due_from_ms)
-            & ((extents["topic_bits"] & np.uint64(bits)) != 0)
-        )
+        keep = np.flatnonzero((extents["topic_bits"] & np.uint64(bits)) != 0)
         if len(keep):
             size = extents["count"][keep].astype(np.int64) * _ROW_BYTES
             if options.text:

@@ -85,7 +85,6 @@ def group_rows(
     sent = rows["sent_position"].astype(np.int64)
     mask = part.good & table.there[topics] & (sent >= table.born[topics])
     mask &= (rows["group"] == 0) | (rows["group"] == table.number)
-    mask &= (due >= wanted.due_from_ms) & (due < wanted.due_to_ms)
     at = np.flatnonzero(mask)
     if len(at) < len(rows):
         due, topics, sent, entries = due[at], topics[at], sent[at], entries[at]

@@ -14,13 +14,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pyspark_delaylog.options import Options
+from pyspark_delaylog.results.load_result import LoadResult
 from pyspark_delaylog.writers import DelaylogBatchWriter
 
 MESSAGE: Final = "message"
 
 
-def write_frame(frame: Any, **options: object) -> None:
-    """Write a DataFrame as `format("delaylog")` does, with the same options.
+def write_frame(frame: Any, **options: object) -> LoadResult:
+    """Write a DataFrame as `format("delaylog")` does, with the same options. Returns its counts.
+
+    It works in every thread, so tables may be loaded in parallel.
 
     Raises OptionError or SchemaError before any task, and the errors of Spark if a task fails;
     then nothing of a staged load is visible.
@@ -34,7 +37,7 @@ def write_frame(frame: Any, **options: object) -> None:
 
     try:
         rows = frame.mapInArrow(load, f"{MESSAGE} binary").collect()
-        writer.commit([pickle.loads(row[MESSAGE]) for row in rows])
+        return writer.finish([pickle.loads(row[MESSAGE]) for row in rows])
     except BaseException:
         writer.abort([])
         raise

@@ -41,6 +41,8 @@ def test_a_release_is_remembered_and_never_goes_ahead(holding: Broker) -> None:
     holding.start()
     found = holding.call("GET", "/v1/archive").json
     assert found["hold"] is True
+    assert found["next"]["why"] == "an hour takes messages until an hour after its end"
+    assert found["next"]["from_ms"] % HOUR == 0
     assert found["released_through_ms"] == 0
     through = found["archivable_through_ms"]
     assert through > 0

@@ -150,3 +150,36 @@ def test_wrong_cookies(secured: Secured, cookie: str) -> None:
 def test_without_authentication_there_are_no_sessions(broker: Broker) -> None:
     assert broker.call("GET", "/v1/session").json["principal"] is None
     assert broker.call("POST", "/v1/session", {}).status == 409
+
+
+@pytest.mark.parametrize(
+    ("grant", "query", "refused"),
+    [
+        ("send:t", "may=send&topic=t", ""),
+        ("send:t", "may=send&topic=u", "lacks the right send on topic 'u' of namespace 'default'"),
+        ("send:n/t", "may=send&topic=t&ns=n", ""),
+        ("send:n/t", "may=send&topic=t", "lacks the right send on topic 't'"),
+        ("send:t", "may=receive&topic=t", "lacks the right receive on topic 't'"),
+        ("receive:t:g", "may=receive&topic=t&group=g", ""),
+        ("receive:t:g", "may=receive&topic=t", "group 'default'"),
+        ("send:t", "may=send", ""),
+        ("send:t", "may=operate", "lacks the right operate"),
+        ("operator", "may=operate", ""),
+        ("send:t", "topic=t", "give may too"),
+        ("send:t", "may=fly", "may"),
+    ],
+)
+def test_a_caller_may_ask_for_a_right(
+    secured: Secured, grant: str, query: str, refused: str
+) -> None:
+    answer = secured.call("GET", f"/v1/session?{query}", None, secured.token(grant))
+    if refused:
+        assert refused in answer.json["detail"]
+        assert answer.status == (403 if "lacks" in refused or "group" in refused else 400)
+    else:
+        assert (answer.status, "grants" in answer.json) == (200, True)
+
+
+def test_where_no_authentication_is_required_every_right_is_there(broker: Broker) -> None:
+    assert broker.call("GET", "/v1/session?may=send&topic=t").status == 200
+    assert broker.call("GET", "/v1/topics/t").status == 404, "nothing is made"

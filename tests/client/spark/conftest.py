@@ -23,10 +23,16 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def options_of(broker: FakeBroker) -> OptionsOf:
-    """Options of this broker; retries do not wait."""
+    """Options of this broker; retries wait hardly, and not for long."""
 
     def made(**given: Any) -> Options:
-        said = {"endpoint": broker.url, "topic": "t", "retryWaitMs": 1, "retries": 3, **given}
+        said = {
+            "endpoint": broker.url,
+            "topic": "t",
+            "retryWaitMs": 1,
+            "retryForMs": 1_000,
+            **given,
+        }
         return Options.parse({name: str(value) for name, value in said.items()})
 
     return made

@@ -72,7 +72,11 @@ class FakeBroker(MisbehavingServer):
         self.keys: set[str] = set()
         self.ready: dict[str, list[dict[str, Any]]] = {}
         self.claims: dict[tuple[str, str], FakeClaim] = {}
+        self.lacks: set[tuple[str, str | None]] = set()
+        """Rights that the caller has not, with the topic, or None for any topic."""
         self.acked: list[dict[str, Any]] = []
+        self.removed: set[str] = set()
+        """Ids of messages of claims that were settled one by one."""
         self.members: list[dict[str, Any]] = []
         self.kept = 0
         """How many rows of a transaction count as kept when a test asks for its state."""
@@ -95,12 +99,16 @@ class FakeBroker(MisbehavingServer):
     def expire(self, identity: str) -> None:
         self.transactions[identity].state = "expired"
 
-    def expire_claims(self) -> None:
+    def end_claims(self, state: str = "expired") -> None:
+        """End the open ones in this state; "unknown": their topic or group was dropped."""
         with self._lock:
-            for (topic, _), claim in self.claims.items():
+            for (topic, name), claim in list(self.claims.items()):
                 if claim.state == "open":
-                    claim.state = "expired"
-                    self.ready.setdefault(topic, [])[:0] = claim.rows
+                    claim.state = state
+                    if state in ("expired", "released"):
+                        self.ready.setdefault(topic, [])[:0] = claim.rows
+                    elif state == "unknown":
+                        del self.claims[topic, name]
 
     # What it answers
 
@@ -120,6 +128,8 @@ class FakeBroker(MisbehavingServer):
         match [call.method, *parts]:
             case ["GET", "v1", "clock"]:
                 return {"now_ms": time.time_ns() // 1_000_000}
+            case ["GET", "v1", "session"]:
+                return self._session(call.query)
             case ["GET", "v1", "cluster"]:
                 return {"members": self.members}
             case ["POST", "v1", "transactions"]:
@@ -143,6 +153,12 @@ class FakeBroker(MisbehavingServer):
             case ["POST", "v1", "ns", _, "topics", topic, "claims", name, verb]:
                 return self._settle(topic, name, verb)
         raise Refusal(404, "unknown", f"no such call: {call.method} {call.path}")
+
+    def _session(self, query: dict[str, str]) -> dict[str, Any]:
+        asked = (query["may"], query.get("topic"))
+        if asked in self.lacks:
+            raise Refusal(403, "forbidden", f"'p' lacks the right {asked[0]} on topic {asked[1]!r}")
+        return {"principal": None}
 
     def _begin(self, shape: dict[str, Any]) -> dict[str, Any]:
         identity = shape["transaction"]
@@ -258,13 +274,17 @@ class FakeBroker(MisbehavingServer):
         found = self.claims.get((topic, name))
         if found is None:
             raise Refusal(404, "unknown", "there is no such claim")
-        if found.state == "expired":
+        if found.state in ("expired", "purged"):
             raise Refusal(410, "gone", "the claim has ended", state=found.state)
         return found
 
     def _rows(self, topic: str, name: str, query: dict[str, str]) -> bytes:
         found = self._open_claim(topic, name)
+        if found.state != "open":
+            raise Refusal(410, "gone", "the claim has ended", state=found.state)
         rows = found.rows[int(query["from"]) : int(query["to"])]
+        if any(row["id"] in self.removed for row in rows):
+            raise Refusal(410, "gone", "messages were settled one by one", state="open")
         schema = pa.schema(
             [
                 *((name, COLUMNS[name]) for name in ("value", "deliver_at", "id", "key")),
@@ -282,16 +302,20 @@ class FakeBroker(MisbehavingServer):
 
     def _settle(self, topic: str, name: str, verb: str) -> dict[str, Any]:
         found = self._open_claim(topic, name)
+        if found.state != "open":
+            if found.state == f"{verb.removesuffix('e')}ed":
+                return {"result": "already"}
+            if verb == "extend":
+                raise Refusal(410, "gone", "the claim has ended", state=found.state)
+            raise Refusal(409, "conflict", "the claim was settled before", state=found.state)
         if verb == "extend":
             found.extended += 1
             return {"result": "done"}
-        if found.state != "open":
-            return {"result": "already"}
         if verb == "ack":
             self.acked += found.rows
         elif verb == "release":
             self.ready.setdefault(topic, [])[:0] = found.rows
-        found.state = f"{verb}ed"
+        found.state = f"{verb.removesuffix('e')}ed"
         return {"result": "done"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import threading
 from collections.abc import Iterator
 
@@ -19,12 +20,27 @@ from tests.client.spark.misbehaving_server import Call, Fault
 CLOSED = "http://127.0.0.1:9"
 
 
+class Clock:
+    """The module `time` as calls see it: a pause takes no time, and is noted."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now_s += seconds
+
+
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What would have been waited."""
-    found: list[float] = []
-    monkeypatch.setattr(broker_http.time, "sleep", found.append)
-    return found
+    clock = Clock()
+    monkeypatch.setattr(broker_http, "time", clock)
+    return clock.pauses
 
 
 @pytest.fixture
@@ -52,7 +68,6 @@ def first(count: int, fault: Fault) -> object:
     return meet
 
 
-@pytest.mark.usefixtures("pauses")
 def test_a_broker_that_does_not_answer_in_time_is_asked_again_and_given_up(
     broker: FakeBroker, options_of: OptionsOf
 ) -> None:
@@ -63,9 +78,9 @@ def test_a_broker_that_does_not_answer_in_time_is_asked_again_and_given_up(
         return None
 
     broker.fault = rest
-    http = BrokerHttp(options_of(requestTimeoutMs=200, retries=1))
+    http = BrokerHttp(options_of(requestTimeoutMs=200, retryForMs=100))
     try:
-        with pytest.raises(UnreachableError, match=r"after 2 tries.*timed out.*requestTimeoutMs"):
+        with pytest.raises(UnreachableError, match=r"in 2 tries.*timed out.*requestTimeoutMs"):
             http.json("GET", "/v1/clock")
     finally:
         over.set()
@@ -76,7 +91,7 @@ def test_what_may_pass_is_tried_again(
     broker: FakeBroker, options_of: OptionsOf, pauses: list[float], status: int
 ) -> None:
     broker.fault = first(2, Fault(status, {"Retry-After": "3"}))  # type: ignore[assignment]
-    http = BrokerHttp(options_of())
+    http = BrokerHttp(options_of(retryForMs=60_000))
     assert http.json("GET", "/v1/clock")["now_ms"] > 0
     assert [round(pause) for pause in pauses] == [3, 3]
     assert http.repeats == 2
@@ -127,15 +142,66 @@ def test_the_last_retry_says_what_it_met(
     http = BrokerHttp(options_of())
     with pytest.raises(RefusedError, match=r"429 quota too many .*maxRowsPerSecond"):
         http.json("GET", "/v1/clock")
-    assert len(broker.calls) == 4
+    assert len(broker.calls) == len(pauses) + 1
     http.close()
 
 
 def test_nobody_there_names_the_option(options_of: OptionsOf, pauses: list[float]) -> None:
     http = BrokerHttp(options_of(endpoint=CLOSED))
-    with pytest.raises(UnreachableError, match=r"after 4 tries.*option endpoint"):
+    with pytest.raises(UnreachableError, match=r"no answer for 1 s, in \d+ tries.*option endpoint"):
         http.json("GET", "/v1/clock")
-    assert len(pauses) == 3
+    assert sum(pauses) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("for_ms", [0, 1, 5_000, 300_000, 86_400_000])
+def test_a_broker_that_is_away_is_asked_for_a_time(
+    options_of: OptionsOf, pauses: list[float], caplog: pytest.LogCaptureFixture, for_ms: int
+) -> None:
+    """However many calls that are; a person is told once, if it takes long."""
+    http = BrokerHttp(options_of(endpoint=CLOSED, retryForMs=for_ms, retryWaitMs=50))
+    with pytest.raises(UnreachableError, match=f"no answer for {for_ms / 1000:.0f} s"):
+        http.json("GET", "/v1/clock")
+    assert sum(pauses) == pytest.approx(for_ms / 1000)
+    assert len(pauses) <= for_ms / 5_000 + 10, "the pauses grow"
+    told = [line for line in caplog.messages if "(option retryForMs)" in line]
+    assert len(told) == (for_ms > 5_000)
+
+
+def test_each_call_has_its_own_time(
+    broker: FakeBroker, options_of: OptionsOf, pauses: list[float]
+) -> None:
+    http = BrokerHttp(options_of(retryForMs=10_000))
+    for _ in range(5):
+        broker.fault = first(2, Fault(503, {"Retry-After": "4"}))  # type: ignore[assignment]
+        http.json("GET", "/v1/clock")
+    assert sum(pauses) > 40
+
+
+@pytest.mark.parametrize(
+    ("status", "quota", "said"),
+    [
+        (429, "staged_bytes", "staged_bytes_max of the broker, 16 GiB by default"),
+        (429, "staged_parts", r'df\.repartition\("topic"\)'),
+        (429, "transactions", "transactions_open_max"),
+        (429, "tokens", "set maxRowsPerSecond"),
+        (507, None, "twice its bytes on the broker's disk"),
+    ],
+)
+def test_a_limit_is_named_with_what_to_do(
+    broker: FakeBroker,
+    options_of: OptionsOf,
+    pauses: list[float],
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    quota: str | None,
+    said: str,
+) -> None:
+    """While the call is repeated, and at its end."""
+    broker.fault = lambda call: Fault(status, document={"detail": "full", "quota": quota})
+    with pytest.raises(RefusedError, match=f"full .*{said}"):
+        BrokerHttp(options_of(retryForMs=60_000)).json("GET", "/v1/clock")
+    assert pauses
+    assert re.search(f"fails, and is repeated.*{said}", caplog.text)
 
 
 def test_another_endpoint_is_asked_when_one_is_gone(

@@ -12,11 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from pyspark_delaylog.claim_reader import DelaylogClaimReader
-from pyspark_delaylog.errors import DataLossError, OptionError, RefusedError
+from pyspark_delaylog.errors import ExpiredClaimError, OptionError, RefusedError
 from pyspark_delaylog.schema import SOURCE_SCHEMA
 from tests.client.spark.batches import ids_of
 from tests.client.spark.conftest import OptionsOf
-from tests.client.spark.fake_broker import FakeBroker
+from tests.client.spark.fake_broker import FakeBroker, FakeClaim
 from tests.client.spark.misbehaving_server import Call, Fault
 
 ALL = ReadAllAvailable()
@@ -186,27 +186,138 @@ def test_a_claim_that_ended_before_its_batch_was_planned_is_passed_over(
     fill(broker, 0, 3)
     stream = Stream(options_of).begin()
     stream.plan()
-    broker.expire_claims()
+    broker.end_claims()
     end = stream.plan()
     assert (end["claim"], end["rows"]) == (2, 3)
 
 
-def test_rows_that_are_gone_fail_the_batch_or_are_skipped(
-    broker: FakeBroker, options_of: OptionsOf, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("done", [1_500, 10_000])
+def test_a_checkpoint_that_is_older_than_the_broker_finds_the_next_claim(
+    broker: FakeBroker, options_of: OptionsOf, done: int
 ) -> None:
+    """It was restored from a backup: the broker remembers the ends of 10,000 claims."""
+    stream = Stream(options_of).begin()
+    epoch = stream.start["epoch"]
+    for number in range(1, done + 1):
+        broker.claims["t", f"spark.{epoch}.{number}"] = FakeClaim([], "acked")
+    fill(broker, 0, 3)
+    stream.reader.prepareForTriggerAvailableNow()
+    end = stream.plan()
+    assert (end["claim"], end["rows"]) == (done + 1, 3)
+
+
+AGAIN = ["m000000", "m000001", "m000002"]
+ENDS = {
+    "expired": (AGAIN, "option leaseMs"),
+    "released": (AGAIN, "was released"),
+    "purged": ([], "were purged"),
+    "acked": ([], "a later run"),
+    "unknown": ([], "was dropped, or the broker was restored"),
+}
+"""How a claim ends: the messages that come again, and a word of what is said."""
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("committed", [False, True], ids=["batch repeated", "batch done"])
+def test_a_stream_goes_on_after_the_end_of_its_last_claim(
+    broker: FakeBroker,
+    options_of: OptionsOf,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    committed: bool,
+) -> None:
+    """The driver died, before or after Spark noted that the batch is done; another one follows."""
     fill(broker, 0, 3)
     stream = Stream(options_of).begin()
     end = stream.plan()
-    broker.expire_claims()
-    with pytest.raises(DataLossError, match=r"delivers these messages again.*failOnDataLoss"):
-        stream.read(end)
-    tolerant = Stream(options_of, failOnDataLoss="false")
-    tolerant.start = stream.start
-    assert tolerant.read(end) == []
-    assert "skipped" in caplog.text
-    tolerant.reader.commit(end)
-    assert "raise the option leaseMs" in caplog.text
+    broker.end_claims(how)
+    again = Stream(options_of)
+    again.reader.prepareForTriggerAvailableNow()
+    if not committed:
+        again.start = stream.start
+        assert again.read(end) == []
+    again.done(end)
+    seen = []
+    while (end := again.plan()) != again.start:
+        seen += again.read(end)
+        again.reader.commit(again.start)
+        again.done(end)
+    ids, word = ENDS[how]
+    assert seen == ids
+    (line,) = caplog.messages
+    assert "with 3 messages has ended" in line
+    assert word in line
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_stream_fails_at_the_end_of_a_claim_if_it_is_told_to(
+    broker: FakeBroker, options_of: OptionsOf, how: str
+) -> None:
+    """On the driver, before any task runs; or in a task that has begun to read."""
+    fill(broker, 0, 3)
+    stream = Stream(options_of, onExpiredClaim="fail").begin()
+    end = stream.plan()
+    (part, *_) = stream.reader.partitions(stream.start, end)
+    broker.end_claims(how)
+    again = Stream(options_of, onExpiredClaim="fail")
+    for call in (
+        lambda: again.reader.partitions(stream.start, end),
+        lambda: list(again.reader.read(part)),
+    ):
+        with pytest.raises(ExpiredClaimError, match=rf"{ENDS[how][1]}.*onExpiredClaim=redeliver"):
+            call()
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_stream_may_fail_only_if_messages_may_be_gone(
+    broker: FakeBroker, options_of: OptionsOf, how: str
+) -> None:
+    fill(broker, 0, 3)
+    stream = Stream(options_of, failOnDataLoss="true").begin()
+    end = stream.plan()
+    broker.end_claims(how)
+    again = Stream(options_of, failOnDataLoss="true")
+    if how in ("purged", "unknown"):
+        with pytest.raises(ExpiredClaimError, match="failOnDataLoss=false"):
+            again.reader.partitions(stream.start, end)
+    else:
+        assert again.reader.partitions(stream.start, end) == []
+
+
+def test_of_a_claim_that_ends_while_it_is_read_the_rest_comes_again(
+    broker: FakeBroker, options_of: OptionsOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the next run: one that ends claims faster than it reads them would not end."""
+    fill(broker, 0, 3)
+    stream = Stream(options_of, minPartitions=1, batchSize=1).begin()
+    stream.reader.prepareForTriggerAvailableNow()
+    end = stream.plan()
+    (part,) = stream.reader.partitions(stream.start, end)
+    batches = stream.reader.read(part)
+    assert next(batches).num_rows == 1
+    broker.end_claims()
+    assert list(batches) == []
+    assert "rows 1 to 2 of claim" in caplog.text
+    stream.done(end)
+    empty = stream.plan()
+    assert empty["rows"] == 0
+    stream.reader.commit(end)
+    assert "with 3 messages has ended" in caplog.text
+    stream.done(empty)
+    assert stream.plan() == empty
     assert broker.acked == []
+    assert len(broker.ready["t"]) == 3
+
+
+def test_messages_that_were_settled_one_by_one_are_left_out(
+    broker: FakeBroker, options_of: OptionsOf
+) -> None:
+    """Their neighbours are read, since the ack of the claim is theirs too."""
+    fill(broker, 0, 10)
+    broker.removed = {"m000003", "m000009"}
+    stream = Stream(options_of).begin()
+    found = stream.read(stream.plan())
+    assert found == [each for each in ids_of(0, 10) if each not in broker.removed]
 
 
 def test_stop_acknowledges_nothing(broker: FakeBroker, options_of: OptionsOf) -> None:

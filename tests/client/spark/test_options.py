@@ -19,9 +19,9 @@ def test_only_the_endpoint_has_no_default() -> None:
     assert options.endpoints == ("http://h:1",)
     assert options.staged
     assert (options.batch_rows, options.batch_bytes) == (10_000, 8 * 1024 * 1024)
-    assert (options.retries, options.retry_wait_ms, options.request_timeout_ms) == (8, 50, 30_000)
+    assert (options.retry_for_ms, options.retry_wait_ms) == (300_000, 50)
     assert (options.namespace, options.delay_column) == ("default", "deliver_at")
-    assert options.fail_on_data_loss
+    assert options.redelivers
     assert not options.dead_letter
     nothing = (options.compression, options.rows_per_second_max, options.delay_ms, options.group)
     assert nothing == (None, None, None, None)
@@ -46,6 +46,35 @@ def test_a_query_of_an_endpoint_is_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "variable", "found"),
+    [
+        ("delaylog://h", None, ("http://h:8711",)),
+        ("delaylogs://h:9/", None, ("https://h:9",)),
+        ("delaylog://a,https://b:2", None, ("http://a:8711", "https://b:2")),
+        (None, "delaylog://a , delaylogs://b", ("http://a:8711", "https://b:8711")),
+        ("http://a:1", "http://b:1", ("http://a:1",)),
+        (None, "http://a:1 http://b:1", "several brokers: a load goes to one of them"),
+        (None, "a:1", "missing, and the variable DELAYLOG_URL: the address 'a:1' has no scheme"),
+        (None, "", "missing, and the variable DELAYLOG_URL is too"),
+    ],
+)
+def test_an_endpoint_has_the_forms_of_the_sdk(
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    variable: str | None,
+    found: tuple[str, ...] | str,
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("DELAYLOG_URL", variable)
+    options = {"topic": "t"} if given is None else {"topic": "t", "endpoint": given}
+    if isinstance(found, str):
+        with pytest.raises(OptionError, match=re.escape(found)):
+            Options.parse(options)
+    else:
+        assert Options.parse(options).endpoints == found
+
+
 def test_several_endpoints_are_kept_in_order_and_once() -> None:
     options = Options.parse({"endpoint": " http://a:1/ ,https://b:2, http://a:1"})
     assert options.endpoints == ("http://a:1", "https://b:2")
@@ -54,7 +83,7 @@ def test_several_endpoints_are_kept_in_order_and_once() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "advice"),
     [
-        ("endpoint", "", "missing; give the broker's base URL"),
+        ("endpoint", "", "is too; give the broker's base URL"),
         ("endpoint", "127.0.0.1:8711", "is not a base URL; give one like http://"),
         ("endpoint", "ftp://h:1", "is not a base URL"),
         ("endpoint", "http://h:99999", "is not a base URL"),
@@ -67,12 +96,14 @@ def test_several_endpoints_are_kept_in_order_and_once() -> None:
         ("delivery", "once", "is not one of staged, direct"),
         ("onError", "ignore", "is not one of fail, deadLetter"),
         ("compression", "gzip", "is not one of none, lz4, zstd"),
+        ("onExpiredClaim", "skip", "is not one of redeliver, fail"),
         ("failOnDataLoss", "maybe", "is not one of true, false"),
         ("batchSize", "0", "0 is not between 1 and 100000"),
         ("batchSize", "ten", "is not an integer; give one from 1 to"),
         ("batchSize", "1e3", "is not an integer"),
         ("batchBytes", "99999999999999999999", "is not an integer"),
-        ("retries", "-1", "is not between 0 and"),
+        ("retries", "8", "not known, did you mean retryForMs?"),
+        ("retryForMs", "-1", "is not between 0 and"),
         ("delayMs", "-5", "is not between 0 and"),
         ("leaseMs", "43200001", "is not between"),
         ("maxRowsPerSecond", "0", "is not between"),

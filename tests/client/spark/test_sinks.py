@@ -258,10 +258,11 @@ def test_a_transaction_that_expired_says_which_option_helps(
 def test_too_many_parts_fail_with_advice(
     broker: FakeBroker, options_of: OptionsOf, spark: Spark
 ) -> None:
-    writer = batch_writer(options_of(retries=0))
+    writer = batch_writer(options_of(retryForMs=0))
     problem = {"code": "quota", "detail": "200000 parts are staged", "quota": "staged_parts"}
     broker.fault = lambda call: Fault(429, document=problem) if "parts" in call.path else None
-    with pytest.raises(TransactionError, match=r'200000 parts.*df\.repartition\("topic"\)'):
+    said = r'200000 parts.*staged_parts_max.*df\.repartition\("topic"\)'
+    with pytest.raises(RefusedError, match=said):
         run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
 
 

@@ -1,6 +1,6 @@
-"""A driver in a process of its own that consumes a topic, and dies between output and commit.
+"""A driver in a process of its own that consumes a topic, and may die between output and commit.
 
-python -m tests.spark.real.consumer ENDPOINT FOLDER
+python -m tests.spark.real.consumer ENDPOINT FOLDER DIES_AT LEASE_MS
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from pyspark.sql import SparkSession
 
 from tests.spark.session import prepare_environment, start_session
 from tests.spark.test_consuming_stream import consume
-
-DIES_AT = 1
-"""The number of the batch whose output is the last deed of the driver."""
 
 
 class Address:
@@ -43,18 +40,20 @@ def outputs(folder: Path) -> dict[str, list[str]]:
 
 def main() -> None:
     endpoint, folder = sys.argv[1], Path(sys.argv[2])
+    # The number of the batch whose output is the last deed of the driver; -1: it lives.
+    dies_at, lease_ms = int(sys.argv[3]), int(sys.argv[4])
     prepare_environment()
     own = folder / "driver"
-    own.mkdir()
+    own.mkdir(exist_ok=True)
     spark: SparkSession = start_session(own)
 
     def each(frame: Any, number: int) -> None:
         write_batch(folder, frame, number)
-        if number == DIES_AT:
+        if number == dies_at:
             # The JVM too, which would commit otherwise.
             os.killpg(0, signal.SIGKILL)
 
-    consume(spark, Address(endpoint), folder, each)
+    consume(spark, Address(endpoint), folder, each, leaseMs=lease_ms)
 
 
 if __name__ == "__main__":

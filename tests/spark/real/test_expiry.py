@@ -6,6 +6,7 @@ says that the time is over.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -83,27 +84,71 @@ def ready(spark: SparkSession, real: RealBroker) -> RealBroker:
     return real
 
 
-def test_a_query_that_rested_longer_than_its_lease_fails_or_goes_on(
+def stop(frame: Any, number: int) -> None:
+    raise RuntimeError("stopped on purpose")
+
+
+def test_a_query_that_rested_longer_than_its_lease_goes_on_or_fails(
     spark: SparkSession, ready: RealBroker, tmp_path: Path
 ) -> None:
-    """As it is told; nothing is acknowledged before it was read."""
-
-    def stop(frame: Any, number: int) -> None:
-        raise RuntimeError("stopped on purpose")
-
+    """As it is told; nothing is acknowledged before it was read. The broker restarts meanwhile."""
     with pytest.raises(StreamingQueryException, match="stopped on purpose"):
         consume(spark, ready, tmp_path, stop, leaseMs=1_000)
     until(lambda: ready.counts("t") == {"ready": READY}, "the end of the lease")
+    ready.kill()
+    ready.start()
     batches = Batches(ready)
-    said = r"claim \S+ of topic 't' has ended.*Raise the option leaseMs.*failOnDataLoss=false"
+    said = r"the 1,000 rows of claim \S+ of topic 't' cannot be read: its lease \(option leaseMs\)"
     with pytest.raises(StreamingQueryException, match=said):
-        consume(spark, ready, tmp_path, batches)
+        consume(spark, ready, tmp_path, batches, onExpiredClaim="fail")
     assert batches.read == []
     assert ready.counts("t") == {"ready": READY}, "nothing is acknowledged, nothing is held"
-    consume(spark, ready, tmp_path, batches, failOnDataLoss="false")
+    for _ in range(2):
+        consume(spark, ready, tmp_path, batches)
     assert batches.read == [[], ids_of(0, READY), []], "the lost batch, and its messages again"
     assert batches.acked == [0, 0, READY]
     assert ready.counts("t") == {"acked": READY}
+
+
+@pytest.mark.parametrize("how", ["purge", "drop", "pause", "older folder", "older checkpoint"])
+def test_a_query_goes_on_whatever_ended_its_claim(
+    spark: SparkSession, ready: RealBroker, tmp_path: Path, how: str
+) -> None:
+    """Messages that the broker has are read, and no other ones are waited for."""
+    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
+    with pytest.raises(StreamingQueryException, match="stopped on purpose"):
+        consume(spark, ready, tmp_path, stop, leaseMs=1_000)
+    topic, left = f"{ready.url}/v1/topics/t", 0
+    if how == "older folder":
+        # A backup from before the claim, or its like: a folder that never knew it.
+        ready.kill()
+        shutil.rmtree(ready.data_dir)
+        ready.start()
+    elif how == "older checkpoint":
+        shutil.copytree(checkpoint, older)
+        consume(spark, ready, tmp_path, Batches(ready))
+        shutil.rmtree(checkpoint)
+        older.rename(checkpoint)
+    else:
+        until(lambda: ready.counts("t") == {"ready": READY}, "the end of the lease")
+    if how == "purge":
+        requests.post(f"{topic}/purge", json={"force": True}, timeout=30).raise_for_status()
+    elif how == "drop":
+        requests.delete(f"{topic}?force=true", timeout=30).raise_for_status()
+    elif how == "pause":
+        requests.post(f"{topic}/pause", json={}, timeout=30).raise_for_status()
+        left = READY
+    batches = Batches(ready)
+    consume(spark, ready, tmp_path, batches)
+    assert [len(read) for read in batches.read] == [0] * len(batches.read)
+    if how == "pause":
+        requests.post(f"{topic}/resume", json={}, timeout=30).raise_for_status()
+    more = messages(spark, READY, READY + 10)
+    sink(more.withColumn("deliver_at", f.timestamp_millis(f.lit(0))), ready).save()
+    until(lambda: ready.counts("t").get("ready", 0) == left + 10, "the time when they are due")
+    consume(spark, ready, tmp_path, batches)
+    assert sorted(row for read in batches.read for row in read) == ids_of(READY - left, READY + 10)
+    assert "ready" not in ready.counts("t")
 
 
 def test_of_a_claim_that_ends_while_it_is_read_nothing_is_acknowledged(
@@ -116,7 +161,7 @@ def test_of_a_claim_that_ends_while_it_is_read_nothing_is_acknowledged(
         requests.post(extend, json={"lease_ms": 1}, timeout=30).raise_for_status()
 
     batches = Batches(ready)
-    options = {"failOnDataLoss": "false", "minPartitions": 1, "batchSize": READY // 4}
+    options = {"minPartitions": 1, "batchSize": READY // 4}
     with FaultProxy(ready.url) as proxy:
         proxy.asking = withheld = Withheld(
             lambda call: call.path.endswith("/rows") and call.query["from"] == str(READY // 2),

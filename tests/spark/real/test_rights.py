@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -38,12 +39,24 @@ def test_sinks_need_send_and_streams_receive_and_read(
     sends = secured.token("send:t")
     for delivery in ("staged", "direct"):
         sink(frame, broker, token=sends, delivery=delivery, wait="published").save()
-    with pytest.raises(Exception, match="lacks the right send on topic 'u'"):
-        sink(frame, broker, token=sends, topic="u").save()
+    aside = {"onError": "deadLetter", "deadLetterTopic": "v"}
+    for option, given, topic in (("topic", {"topic": "u"}, "u"), ("deadLetterTopic", aside, "v")):
+        said = f"option {option}: .*lacks the right send on topic '{topic}'"
+        for delivery in ("staged", "direct"):
+            # Of the driver: a task would be tried four times.
+            with pytest.raises(AnalysisException, match=said):
+                sink(frame, broker, token=sends, delivery=delivery, **given).save()
     found: list[str] = []
 
     def each(rows: Any, number: int) -> None:
         found.extend(row.id for row in rows.collect())
 
-    consume(spark, broker, tmp_path, each, token=secured.token("receive,read:t"))
+    for grant, lacking in (("receive:t", "read"), ("read:t", "receive"), ("send:t", "receive")):
+        with pytest.raises(
+            StreamingQueryException, match=f"lacks the right {lacking} on topic 't'"
+        ):
+            consume(spark, broker, tmp_path, each, token=secured.token(grant))
+    claims = secured.call("GET", "/v1/topics/t/claims").json["claims"]
+    assert claims == [], "nobody holds messages that it cannot read"
+    consume(spark, broker, tmp_path, each, token=secured.token("receive,read:t:default"))
     assert sorted(found) == ids_of(0, ROWS)

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_delaylog import tasks
-from pyspark_delaylog.errors import RowError, TransactionError
+from pyspark_delaylog.errors import RefusedError, RowError
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.writers import DelaylogBatchWriter
 from tests.client.spark.batches import HEADERS, batch_of, ids_of
@@ -123,6 +123,6 @@ def test_parts_of_many_topics_over_the_limit_fail_with_advice(
     config.write_text("[limits]\nstaged_parts_max = 2\n")
     batch = batch_of(ids_of(0, 3), topic=pa.array(["a", "b", "c"]))
     with RealBroker(tmp_path, "--config", str(config)) as real:
-        said = r'parts are staged already.*df\.repartition\("topic"\)'
-        with pytest.raises(TransactionError, match=said):
-            load(real, played, batch, topic="", retries="0")
+        said = r'parts are staged already.*staged_parts_max.*df\.repartition\("topic"\)'
+        with pytest.raises(RefusedError, match=said):
+            load(real, played, batch, topic="", retryForMs="0")

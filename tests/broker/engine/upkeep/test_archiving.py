@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.errors import ConflictError, NotLeadingError
+from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.upkeep import archive
 from delaylog.broker.engine.upkeep.archive import ArchiveCopy, archive_status, release
+from delaylog.broker.engine.upkeep.archive_next import next_hour
 from delaylog.storage.layout import hour_name
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.member import Member
@@ -237,3 +239,55 @@ def test_a_follower_holds_and_lets_go_as_its_leader_does(held: Any, follower: Me
         held.engine.state, held.now_ms
     )
     assert release(state, hour_ms(2), held.now_ms)
+
+
+def why(host: Any) -> str:
+    """The next hour counted from the first, from when it can be archived, and the reason."""
+    search = next_hour(host.engine.state, host.now_ms)
+    try:
+        while True:
+            next(search)
+    except StopIteration as end:
+        found = end.value
+    if found is None:
+        return "nothing"
+    since = None if found.from_ms is None else (found.from_ms - hour_ms(0)) / HOUR
+    return f"{found.hour - START_HOUR} from {since and round(since, 2)}: {found.why}"
+
+
+def test_the_next_hour_says_why_it_waits_and_until_when(held: Any) -> None:
+    held.configure(max_retry=0, dead_keep_ms=10 * HOUR, ended_keep_ms=HOUR)
+    assert why(held) == "nothing"
+    held.send(3, delay=1)
+    held.send(1, delay=2, topic="u")
+    takes = "an hour takes messages until an hour after its end"
+    assert why(held) == f"0 from 2.0: {takes}"
+    held.advance(2 * HOUR)
+    held.checkpoint()
+    assert why(held) == "0 from None: living messages of it are in topics t (3), u (1)"
+    first, *others = held.receive()
+    held.ack(others)
+    assert why(held) == "0 from None: living messages of it are in topics t (1), u (1)"
+    state = held.engine.state
+    topics.drop_topic(state, state.topics["default", "u"], held.now_ms)
+    held.nack([first])
+    assert "stay readable until 20" in why(held)
+    assert why(held).startswith("0 from 12.33: ")
+    assert "dead_keep_ms: topics with dead letters are t (1)" in why(held)
+    held.advance(10 * HOUR + 1)
+    held.checkpoint()
+    assert why(held) == "nothing"
+    assert archive_status(held.engine.state, held.now_ms).held_hours == 1
+    held.send(1, delay=HOUR)
+    assert why(held) == f"13 from 15.0: {takes}"
+
+
+def test_a_retried_message_is_named_by_its_topic(held: Any) -> None:
+    """It lives in another hour, and its first one waits for it."""
+    held.configure(max_retry=3)
+    held.send(1, delay=1)
+    held.advance(1)
+    held.nack(held.receive(), delay=5 * HOUR)
+    held.advance(2 * HOUR)
+    held.checkpoint()
+    assert why(held) == "0 from None: living messages of it are in topics t (1)"

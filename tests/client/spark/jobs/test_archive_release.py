@@ -100,6 +100,42 @@ def test_archived_hours_are_released_and_go(
     assert (again["hours"], again["archived_before"], again["released_through"]) == (0, 3, None)
 
 
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("with_broker", [True, False])
+def test_an_hour_that_waits_is_named_with_the_reason(
+    serve: Callable[..., Broker], tmp_path: Path, with_broker: bool
+) -> None:
+    """What lives in it, and for an hour that is not over the time from when it can be archived."""
+    fill(tmp_path / "data", living=True)
+    broker = serve("--archive-hold", "on")
+    out = tmp_path / "out"
+    args = words(broker, out, "--dry-run")
+    args.release = with_broker
+    found = archive.run(None, args)
+    # The broker releases in order; without it, a gap is no obstacle.
+    assert found["would_archive"] == ([NAMES[0]] if with_broker else [NAMES[0], NAMES[2]])
+    why = "living messages of it are in topics unread (1)" if with_broker else "messages of it live"
+    assert (found["next"]["hour"], found["next"]["from_ms"]) == (NAMES[1], None)
+    assert found["next"]["why"].startswith(why)
+    (got,) = broker.post("/v1/topics/unread/receive", {})["messages"]
+    broker.post("/v1/topics/unread/ack", {"receipts": [got["receipt"]]})
+    broker.post("/v1/topics/other/messages", {"body": "x", "delay_ms": HOUR})
+    assert broker.stop() == 0
+    broker.start()
+    args = words(broker, out)
+    args.release = with_broker
+    found = archive.run(None, args)
+    if with_broker:
+        # It was acknowledged a moment ago.
+        assert (found["hours"], found["next"]["hour"]) == (1, NAMES[1])
+        assert "stay readable until 20" in found["next"]["why"]
+        assert found["next"]["from_ms"] > time.time() * 1000 - HOUR
+    else:
+        assert found["hours"] == 3
+        assert found["next"]["why"] == "an hour takes messages until an hour after its end"
+        assert found["next"]["from_ms"] > time.time() * 1000
+
+
 def test_what_fails_before_the_manifest_releases_nothing(
     serve: Callable[..., Broker],
     tmp_path: Path,

@@ -16,7 +16,7 @@ from pyspark import SparkFiles
 from pyspark_delaylog import last_result
 from pyspark_delaylog.errors import DelaylogError, PartialLoadError
 from pyspark_delaylog.results.load_result import LoadResult
-from pyspark_delaylog.results.reporting import FILE, report
+from pyspark_delaylog.results.reporting import FILE, OF_NAME, report
 
 WHOLE = LoadResult("a", "committed", 5, published=5, results={"created": 5}, batch=0)
 PARTIAL = LoadResult("b", "committed", 5, published=5, results={"created": 1, "kept": 4}, batch=0)
@@ -33,7 +33,8 @@ def test_the_last_result_is_found(folder: Path) -> None:
     for result in (PARTIAL, WHOLE):
         report(result, fail_on_partial=False)
         assert last_result() == result
-    assert [path.name for path in folder.iterdir()] == [FILE]
+    names = {OF_NAME.format(each.name) for each in (PARTIAL, WHOLE)}
+    assert {path.name for path in folder.iterdir()} == {FILE, *names}
 
 
 def test_a_session_with_files_of_its_own_is_found_too(
@@ -46,6 +47,23 @@ def test_a_session_with_files_of_its_own_is_found_too(
     report(PARTIAL, fail_on_partial=False)
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(folder))
     assert last_result() == PARTIAL
+
+
+@pytest.mark.usefixtures("folder")
+def test_loads_of_one_driver_are_told_apart_by_their_names() -> None:
+    """A stream by that of all its batches; a name that nobody gave leaves no file."""
+    one, two = (replace(WHOLE, name=name, batch=None) for name in ("one", "two.r3"))
+    batches = [replace(WHOLE, name=f"app.{batch}", batch=batch) for batch in range(3)]
+    again = replace(WHOLE, name="app.3.r1", batch=3)
+    nameless = replace(WHOLE, name="spark-0123", batch=None)
+    for result in (one, two, *batches, again, nameless):
+        report(result, fail_on_partial=False)
+    assert last_result() == nameless
+    assert last_result("one") == one
+    assert last_result("two") == last_result("two.r3") == two
+    assert last_result("app") == again
+    assert last_result("spark-0123") is None
+    assert last_result("three") is None
 
 
 @pytest.mark.usefixtures("folder")

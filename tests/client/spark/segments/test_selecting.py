@@ -65,6 +65,7 @@ def test_only_columns_that_are_asked_for_are_made(host: Host) -> None:
     [
         ({"pth": "x"}, "unknown option 'pth'; there are path"),
         ({}, "path is missing"),
+        ({"path": "x", "pushFilters": "true"}, "pushFilters: there is none.*startHour and endHour"),
         ({"path": "x", "startHour": "noon"}, "startHour must be"),
         ({"path": "x", "numPartitions": "0"}, "numPartitions"),
         ({"path": "x", "includeBody": "yes"}, "includeBody: 'yes' is not one of true, false"),
