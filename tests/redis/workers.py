@@ -66,7 +66,8 @@ class Bench:
 
     def jobs(self, name: str) -> ModuleType:
         """A module of jobs/, imported anew for this server, to send from."""
-        sys.modules.pop(name, None)
+        for each in ("where", name):
+            sys.modules.pop(each, None)
         return importlib.import_module(name)
 
     def command(self, program: str, *arguments: str) -> list[str]:
