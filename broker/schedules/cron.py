@@ -41,6 +41,7 @@ class Cron:
         except CronSimError as error:
             # Of texts that `check_cron` accepts, only days that their months do not have.
             raise wrong(text, "it never occurs: none of its months has such a day") from error
+        self._match_day = self._match_near if self._near else parsed.match_day
         self._seconds = sorted(parsed.seconds)
         self._minutes = sorted(parsed.minutes)
         self._hours = sorted(parsed.hours)
@@ -56,7 +57,8 @@ class Cron:
         `bounded`: raises MemberError if that looks at more than DAYS_MAX days.
         """
         day, parsed, looked_at = wall.date(), self._parsed, 0
-        if self._has_day(day):
+        match_day = self._match_day
+        if day.month in parsed.months and match_day(day):
             found = self._next_time(wall)
             if found is not None:
                 return datetime.combine(day, found)
@@ -68,7 +70,7 @@ class Cron:
             if day.month not in parsed.months:
                 # The last day of this month; the next one is looked at.
                 day += timedelta(days=monthrange(day.year, day.month)[1] - day.day)
-            elif self._has_day(day):
+            elif match_day(day):
                 return datetime.combine(day, self._first)
         return None
 
@@ -97,11 +99,11 @@ class Cron:
         return whole - before - (behind if self._has_day(upto.date()) else 0)
 
     def _has_day(self, day: date) -> bool:
+        return day.month in self._parsed.months and self._match_day(day)
+
+    def _match_near(self, day: date) -> bool:
+        """Whether a day is one of an expression with days that cronsim does not have."""
         parsed = self._parsed
-        if day.month not in parsed.months:
-            return False
-        if not self._near:
-            return parsed.match_day(day)
         last = monthrange(day.year, day.month)[1]
         by_date = any(_near_day(near, day, last) == day.day for near in self._near)
         by_date = by_date or (self._plain_days and parsed.match_dom(day))

@@ -128,7 +128,9 @@ def test_refusals_name_options(broker: Any, topic: str, run: Any) -> None:
 def test_lists_without_a_topic_have_all_topics(broker: Any, topic: str, run: Any) -> None:
     """Schedules and push targets, with the topic of each; --limit holds."""
     run("schedule", "put", topic, "all-a", "--cron", "0 9 * * *", "--body", "x")
-    run("target", "set", topic, "g", "--to", "https://example.com/hook")
+    run("groups", "make", topic, "g")
+    made = run("target", "set", topic, "g", "--to", "https://example.com/hook")
+    assert made.returncode == 0, made.stderr
     listed = rows(run("schedule", "list", "--json", "--limit", "1000"))
     assert (topic, "all-a") in [(each["topic"], each["schedule"]) for each in listed]
     header, *lines = [line.split() for line in run("schedule", "list").stdout.splitlines()]

@@ -17,6 +17,7 @@ ELAPSED = (
 )
 SINCE = "Not before 2026-12-31 09:00:00 UTC."
 RIGHT_AFTER = "A time that the clocks skip fires right after the change; "
+SHIFTED = "A time that the clocks skip fires later by the time that is skipped; "
 NOT = "A time that the clocks skip does not fire; "
 FIRST = "a time that they repeat fires at its first pass."
 SECOND = "a time that they repeat fires at its second pass."
@@ -48,7 +49,7 @@ BOTH = "a time that they repeat fires at both passes."
         ({"interval_ms": 7_200_000, **AT}, f"Every 2 hours, by elapsed time. {SINCE}"),
         (
             {"rrule": "FREQ=WEEKLY;INTERVAL=2", **AT, **BERLIN},
-            f"Every 2 weeks on Thursday at 10:00, Europe/Berlin time. {RIGHT_AFTER}{FIRST} {SINCE}",
+            f"Every 2 weeks on Thursday at 10:00, Europe/Berlin time. {SHIFTED}{FIRST} {SINCE}",
         ),
         ({"rrule": "FREQ=YEARLY", **AT}, f"Every year on the 31st day of the month in December at 09:00, UTC time. {SINCE}"),
         (
@@ -71,6 +72,29 @@ BOTH = "a time that they repeat fires at both passes."
         (
             {"cron": "0 9 * * *", "end_ms": 1_798_707_600_001, "count": 1},
             "At 09:00 every day, UTC time. Before 2026-12-31 09:00:00.001 UTC. Once only.",
+        ),
+        (
+            {"rrule": "FREQ=DAILY;COUNT=3", **AT},
+            f"Every day at 09:00, UTC time. Only the first 3 from its start. {SINCE}",
+        ),
+        (
+            {"rrule": "RRULE:FREQ=DAILY;UNTIL=20270201\nEXDATE:20270102T090000", **AT},
+            "Every day at 09:00, UTC time. Up to 2027-02-01, which is included. Not "
+            f"20270102T090000. {SINCE}",
+        ),
+        (
+            {"rrule": "FREQ=MINUTELY;INTERVAL=5;BYHOUR=9,10;BYDAY=MO;BYSECOND=30", **AT},
+            "Every 5 minutes on Monday in hours 9 and 10 at second 30 counted from 2026-12-31 "
+            f"09:00:00, UTC time. {SINCE}",
+        ),
+        (
+            {"rrule": "FREQ=YEARLY;BYYEARDAY=100", **AT},
+            f"Every year on the 100th day of the year at 09:00, UTC time. {SINCE}",
+        ),
+        (
+            {"cron": "0 9 L-3,15W * *"},
+            "At 09:00 on day 3 before the last and the weekday nearest to day 15 of every month, "
+            "UTC time.",
         ),
         ({"cron": "0 9 * * *", "count": 1_000}, "At 09:00 every day, UTC time. 1,000 times at most."),
     ],
