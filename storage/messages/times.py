@@ -59,11 +59,13 @@ class TimeMs(Int):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
         """The number."""
-        found = self.whole(value, item)
+        found = value if type(value) is int else self.whole(value, item)
         fault = time_fault(found, self.first_ms)
         if fault is not None:
             raise self.wrong(fault, item)
-        return Int.check(self, found, limits, item)
+        if found > bound(self.high, limits):
+            return Int.check(self, found, limits, item)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class DelayMs(Int):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
         """The number, at least 0."""
-        found = self.whole(value, item)
+        found = value if type(value) is int else self.whole(value, item)
         horizon_ms = bound(self.high, limits)
         if found > horizon_ms:
             raise self.wrong(delay_fault(horizon_ms), item)
