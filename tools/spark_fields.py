@@ -15,6 +15,7 @@ from typing import Any, Final
 from delaylog.storage.messages.members import Choice, Int, Number, Text, TextList, TextMap
 from delaylog.storage.messages.message_fields import FIELDS
 from delaylog.storage.messages.shape import Nested
+from delaylog.storage.messages.times import UNIX_MS_MIN
 
 MADE: Final = Path(__file__).resolve().parents[1] / "client" / "spark" / "fields" / "table.py"
 HEAD: Final = '''"""The fields of a message, except body and due time, as columns of a DataFrame.
@@ -43,7 +44,9 @@ def made() -> str:
         if isinstance(field.member, Choice)
     ]
     return (
-        f"{HEAD}FIELD_TYPES: Final = {{\n{''.join(types)}}}\n"
+        f"{HEAD}UNIX_MS_MIN: Final = {UNIX_MS_MIN:_}\n"
+        '"""2001-09-09: an earlier due time was made from another unit."""\n'
+        f"FIELD_TYPES: Final = {{\n{''.join(types)}}}\n"
         '"""The type of each field in Spark SQL."""\n'
         f"TEXT_BYTES_MAX: Final = {{\n{''.join(limits)}}}\n"
         '"""The greatest length of a text in bytes of UTF-8."""\n'

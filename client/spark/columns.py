@@ -6,6 +6,7 @@ UTC, and rows that cannot be sent are found with masks.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark_delaylog.errors import RowError
 from pyspark_delaylog.fields.headers import headers_fault, wrong_headers
 from pyspark_delaylog.fields.kinds import arrow_type
-from pyspark_delaylog.fields.table import FIELD_TYPES, TEXT_BYTES_MAX, WORDS
+from pyspark_delaylog.fields.table import FIELD_TYPES, TEXT_BYTES_MAX, UNIX_MS_MIN, WORDS
 from pyspark_delaylog.options import NAME_FAULT, Options
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -64,6 +65,8 @@ class Columns:
         self._delay_ms = options.delay_ms
         self._base_ms = base_ms
         assert base_ms is not None or options.delay_ms is None
+        now_ms = time.time_ns() // 1_000_000 if base_ms is None else base_ms
+        self._now = pa.scalar(now_ms * 1_000, pa.int64())
 
     def wire(self, batch: Any) -> Any:
         """A record batch with the columns of the wire, and `topic` unless an option sets it."""
@@ -83,6 +86,11 @@ class Columns:
                 pa.repeat(due, batch.num_rows) if said is None else said.fill_null(due)
             )
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+    def past(self, batch: Any) -> int:
+        """The number of rows of the wire that were due before the load began."""
+        due = batch.column("deliver_at").cast(pa.int64())
+        return int(pc.sum(pc.less(due, self._now)).as_py() or 0)
 
     def refuse(self, batch: Any) -> None:
         """RowError for a row that the broker would take wrongly, or refuse without its number."""
@@ -165,6 +173,11 @@ def _none_of(words: tuple[str, ...]) -> Callable[[Any], Any]:
     return lambda column: pc.invert(pc.is_in(column, options=options))
 
 
+def _early(due: Any) -> Any:
+    """A mask of microseconds that are no due time; 0 is now."""
+    return pc.and_(pc.less(due, UNIX_MS_MIN * 1_000), pc.not_equal(due, 0))
+
+
 def _matches(pattern: str) -> Callable[[Any], Any]:
     return lambda column: pc.match_substring_regex(column, pattern)
 
@@ -176,6 +189,11 @@ _RULES: Final[tuple[Rule, ...]] = (
         pc.is_null,
         "the time is null: the row has none, or Spark could not read its text",
         ours=True,
+    ),
+    Rule(
+        "deliver_at",
+        lambda column: _early(column.cast(pa.int64())),
+        "the time is before 2001-09-09: it was made from another unit than its own",
     ),
     Rule("topic", pc.is_null, "the topic is null", ours=True),
     Rule("headers", wrong_headers, headers_fault, ours=True),

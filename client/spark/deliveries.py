@@ -90,6 +90,7 @@ class StagedDelivery:
             self._http.repeats,
             total.rows,
             total.sum,
+            past=loaded.past,
         )
 
     def _read_only(self, transaction: Transaction, total: RowSum, batches: Iterable[Any]) -> Staged:
@@ -211,6 +212,7 @@ class DirectDelivery:
             rejected=loaded.rejected,
             repeats=self._http.repeats,
             results=dict(results),
+            past=loaded.past,
         )
 
     @staticmethod
@@ -237,6 +239,7 @@ def _sums(name: str, state: str, staged: list[Staged]) -> LoadResult:
         state,
         rows=0,
         put_aside=sum(each.rejected for each in staged),
+        past=sum(each.past for each in staged),
         bytes=sum(each.size for each in staged),
         repeated_calls=sum(each.repeats for each in staged),
     )

@@ -52,6 +52,7 @@ class Loaded:
     size: int = 0
     chunks: int = 0
     rejected: int = 0
+    past: int = 0
 
 
 class Loading:
@@ -89,6 +90,7 @@ class Loading:
             else:
                 self._columns.refuse(wire)
             if wire.num_rows:
+                self._loaded.past += self._columns.past(wire)
                 for merge, rows in by_merge(wire):
                     if self._options.topic is not None:
                         self._add(Place(self._options.topic, merge), rows)

@@ -64,6 +64,8 @@ class Staged(WriterCommitMessage):
     """The sum of the hashes of these rows, in a batch write."""
     results: dict[str, int] = field(default_factory=dict)
     """With delivery=direct: rows by the broker's result."""
+    past: int = 0
+    """Rows that were due before the load began."""
 
 
 class CommittedElsewhere(Exception):

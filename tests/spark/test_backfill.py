@@ -215,6 +215,18 @@ def test_a_line_that_cannot_be_parsed_fails_the_load(
     assert only(done) == (10, 0)
 
 
+def test_seconds_are_refused_with_the_id_of_the_row(
+    spark: SparkSession, real: RealBroker, tmp_path: Path
+) -> None:
+    """As the sink reads a number, seconds are in January 1970; they must not all be due at once."""
+    file = tmp_path / "seconds.jsonl"
+    file.write_text(json.dumps({"id": "one", "remind_at": FIRST_DUE_MS // 1_000, "body": "x"}))
+    words = [str(file), "--endpoint", real.url, "--topic", "t", "--deliver-at", "remind_at"]
+    with pytest.raises(Exception, match=r"row with id 'one'.* is before 2001-09-09"):
+        run(spark, backfill, *words)
+    assert real.get("/v1/topics")["topics"] == []
+
+
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("words", "said"),

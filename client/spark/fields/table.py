@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+UNIX_MS_MIN: Final = 1_000_000_000_000
+"""2001-09-09: an earlier due time was made from another unit."""
 FIELD_TYPES: Final = {
     "id": "string",
     "key": "string",

@@ -30,6 +30,8 @@ class LoadResult:
     """Rows of the DataFrame, rows put aside included."""
     put_aside: int = 0
     """Rows that went to the dead-letter topic."""
+    past: int = 0
+    """Rows that were due before the load began, so consumers receive them at once."""
     bytes: int = 0
     """Bytes of request bodies."""
     repeated_calls: int = 0
@@ -82,6 +84,11 @@ class LoadResult:
         return self.results.get("created", 0) + self.results.get("replaced", 0)
 
     @property
+    def is_mostly_past(self) -> bool:
+        """Whether over half of the rows are past, which is often a mistake of units or zones."""
+        return 2 * self.past > self.rows
+
+    @property
     def shortfall(self) -> str:
         """Why fewer messages were added than the DataFrame has rows; empty if none is missing."""
         if self.state == "already":
@@ -107,6 +114,8 @@ class LoadResult:
             said.append(self.shortfall)
         elif self.state == "already":
             said.append("this batch was committed before, so none of its rows was sent")
+        if self.past:
+            said.append(f"{self.past:,} due at once, since their time is past")
         if self.put_aside:
             said.append(f"{self.put_aside:,} put aside")
         if self.repeated_calls:

@@ -38,7 +38,8 @@ def report(result: LoadResult, *, fail_on_partial: bool) -> None:
         _make_audible()
     # A batch that was committed before is Spark's recovery, or other rows after the loss of a
     # checkpoint: a person has to know.
-    loud = result.shortfall or result.put_aside or result.state == "already"
+    repeated = result.state == "already"
+    loud = result.shortfall or result.put_aside or repeated or result.is_mostly_past
     log.log(logging.WARNING if loud else logging.INFO, "%s", result)
 
 

@@ -12,7 +12,7 @@ from pyspark_delaylog import loading
 from pyspark_delaylog.columns import Columns
 from pyspark_delaylog.errors import RefusedError, RowError
 from pyspark_delaylog.loading import Loading
-from tests.client.spark.batches import batch_of, ids_of
+from tests.client.spark.batches import TIME, batch_of, ids_of
 from tests.client.spark.conftest import OptionsOf
 
 
@@ -122,6 +122,36 @@ def test_refused_rows_are_put_aside_with_what_was_wrong(options_of: OptionsOf) -
     }
     assert (loaded.rows, loaded.rejected, loaded.chunks) == (7, 3, len(taken.chunks))
     assert [number for _, number, _ in taken.chunks] == list(range(loaded.chunks))
+
+
+def test_times_of_another_unit_are_put_aside_without_asking_the_broker(
+    options_of: OptionsOf,
+) -> None:
+    """Seconds read as milliseconds are in January 1970; 0 is now."""
+    options = options_of(onError="deadLetter")
+    times = [1_804_827_600_000, 0, -5, 1_770_000_000_000_000]
+    taken = Taken()
+    loaded = Loading(options, Columns(options, 1_800_000_000_000), taken).run(
+        [batch_of(ids_of(0, 4), deliver_at=pa.array(times, pa.int64()).cast(TIME))]
+    )
+    assert taken.ids("t") == ["m000001", "m000003"]
+    letters = list(taken.headers("t.rejected"))
+    assert [each["delaylog-rejected-id"] for each in letters] == ["m000000", "m000002"]
+    assert "before 2001-09-09" in letters[0]["delaylog-rejected-reason"]
+    assert (loaded.rejected, loaded.past) == (2, 2)
+
+
+def test_rows_that_were_due_before_the_load_are_counted(options_of: OptionsOf) -> None:
+    """By the broker's clock at the start; rows that only have a delay are not among them."""
+    start_ms = 1_770_000_000_000
+    times = [None, start_ms - 1, start_ms, start_ms + 1]
+    due = pa.array([None if ms is None else ms * 1_000 for ms in times], pa.int64()).cast(TIME)
+    for delay_ms in (0, 5_000):
+        options = options_of(delayMs=delay_ms)
+        loaded = Loading(options, Columns(options, start_ms), Taken()).run(
+            [batch_of(ids_of(0, 4), deliver_at=due)]
+        )
+        assert loaded.past == 1
 
 
 def test_a_whole_chunk_may_be_put_aside(options_of: OptionsOf) -> None:

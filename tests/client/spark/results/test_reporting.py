@@ -49,7 +49,7 @@ def test_a_session_with_files_of_its_own_is_found_too(
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("change", [{"state": "already"}, {"put_aside": 5}])
+@pytest.mark.parametrize("change", [{"state": "already"}, {"put_aside": 5}, {"past": 3}])
 def test_rows_that_went_elsewhere_or_nowhere_are_a_warning(
     caplog: pytest.LogCaptureFixture, change: dict[str, Any]
 ) -> None:
