@@ -121,6 +121,9 @@ def embedded(address: IPv6Address) -> list[IPv4Address]:
     return [IPv4Address(each) for each in dict.fromkeys(found)]
 
 
+_OPTION: Final = "--push-allow of the broker permits networks"
+
+
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     """Networks of an allow-list. Raises ValueError that names the wrong one."""
     found: list[Network] = []
@@ -142,13 +145,23 @@ class AddressRules:
     """Ports that a push may connect to."""
 
     def refusal(self, host: str, port: int) -> str | None:
-        """Why a push must not connect to an address; None if it may. The reason does not have the
-        address: who sets a target must not learn what internal names resolve to.
+        """Why a push must not connect to an address; None if it may. The reason names the option of
+        the broker that would permit it. It does not have the address: who sets a target must not
+        learn what internal names resolve to.
 
         `host` is an address as a resolver returns it, also one with a scope (`fe80::1%eth0`).
         """
-        if port not in self.ports:
-            return f"port {port} is not one of the permitted ports"
+        faults = (self.port_fault(port), self._address_fault(host))
+        return "; ".join(filter(None, faults)) or None
+
+    def port_fault(self, port: int) -> str | None:
+        """Why a push must not connect to a port of any address; None if it may."""
+        if port in self.ports:
+            return None
+        names = ", ".join(map(str, sorted(self.ports)))
+        return f"port {port} is not permitted: --push-ports of the broker permits {names}"
+
+    def _address_fault(self, host: str) -> str | None:
         try:
             address: Address = ip_address(host.partition("%")[0])
         except ValueError:
@@ -157,7 +170,7 @@ class AddressRules:
             reason = self._refusal(each)
             if reason is not None:
                 what = "address is" if each == address else "address embeds one that is"
-                return f"the {what} not permitted: {reason}"
+                return f"the {what} not permitted: {reason}; {_OPTION}"
         return None
 
     def _refusal(self, address: Address) -> str | None:
@@ -173,15 +186,15 @@ class AddressRules:
 
 
 def refused_literal(url: str, rules: AddressRules) -> str | None:
-    """Why no push would reach the address that a checked URL names; None: it may, or it is a name,
-    which is judged when it is resolved.
+    """Why no push would reach what a checked URL names; None: it may. Of a name only the port is
+    judged, the address when it is resolved; `localhost` is this machine everywhere (RFC 6761).
     """
     parsed = URL(url)
     host, port = parsed.host or "", parsed.port or 0
     try:
         ip_address(host)
     except ValueError:
-        return None
+        return rules.refusal("127.0.0.1", port) if host == "localhost" else rules.port_fault(port)
     return rules.refusal(host, port)
 
 

@@ -8,13 +8,12 @@ that a resolver takes for an address, such as `0x7f.1`, are legal here: that add
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from yarl import URL
 
-from delaylog.storage.calls.of_targets import URL_BYTES_MAX
+from delaylog.storage.calls.of_targets import UNAUTHENTICATED, URL_BYTES_MAX
 
 HOST_CHARS_MAX: Final = 253
 PORTS: Final = frozenset((80, 443))
@@ -25,7 +24,7 @@ _HOST: Final = re.compile(
 )
 
 
-def check_url(text: str, ports: Collection[int]) -> str:
+def check_url(text: str) -> str:
     """The URL in its stored form, its host in ASCII (IDNA). Raises ValueError."""
     if len(text.encode()) > URL_BYTES_MAX:
         raise ValueError(f"a URL has at most {URL_BYTES_MAX} bytes")
@@ -39,17 +38,15 @@ def check_url(text: str, ports: Collection[int]) -> str:
         raise ValueError("a URL has no fragment: remove '#' and what follows it")
     try:
         url = URL(text)
-        host, port = url.raw_host or "", url.port
+        # The port is parsed on access.
+        host, _ = url.raw_host or "", url.port
     except ValueError as error:
         raise ValueError(f"this is not a URL: {error}") from None
     authority = re.split(r"[/?]", rest, maxsplit=1)[0]
     if "@" in authority or "@" in url.raw_authority:
-        raise ValueError("a URL has no user name and no password: sign the pushes instead")
+        raise ValueError(f"a URL has no user name and no password: {UNAUTHENTICATED}")
     if not _is_host(host, bracketed="[" in authority):
         raise ValueError(f"{host[:HOST_CHARS_MAX]!r} is not a host name or an IP address")
-    if port not in ports:
-        names = ", ".join(map(str, sorted(ports)))
-        raise ValueError(f"port {port} is not permitted; these are: {names}")
     return str(url)
 
 

@@ -16,6 +16,13 @@ BINARY: Final = "binary"
 STRUCTURED: Final = "structured"
 MODES: Final = (BINARY, STRUCTURED)
 
+UNAUTHENTICATED: Final = (
+    "pushes have no credentials; have the receiver verify the Standard Webhooks signature, or a "
+    "proxy in front of it that verifies and adds what it asks for"
+)
+_HINTS: Final = dict.fromkeys(
+    ("headers", "authorization", "auth", "username", "password", "token"), UNAUTHENTICATED
+)
 URL: Final = Text("url", "An https or http URL, which gets a POST for each message.", URL_BYTES_MAX)
 _MEMBERS: Final[tuple[Member[Any], ...]] = (
     URL,
@@ -37,14 +44,14 @@ _MEMBERS: Final[tuple[Member[Any], ...]] = (
     Int("concurrency", "Attempts that may be in flight; default 10.", 1, 1_000),
     Number("per_second", "Attempts that may begin in a second; absent: any.", 0.001, 1_000_000),
 )
-PUT_TARGET: Final = Shape("Push target", *_MEMBERS, rules={"required": ["url"]})
+PUT_TARGET: Final = Shape("Push target", *_MEMBERS, rules={"required": ["url"]}, hints=_HINTS)
 ROTATE: Final = Flag(
     "rotate", "The broker makes a new secret; the newest one so far also signs, until you end it."
 )
 PUSH: Final = Choice(
     "push", "off: push nothing until it is on; on: push, and forget failures so far.", ("on", "off")
 )
-UPDATE_TARGET: Final = Shape("Change of a push target", *_MEMBERS, ROTATE, PUSH)
+UPDATE_TARGET: Final = Shape("Change of a push target", *_MEMBERS, ROTATE, PUSH, hints=_HINTS)
 
 OF_TARGETS: Final = (
     ApiCall(

@@ -20,7 +20,9 @@ from delaylog.storage.messages.joined_texts import split_texts
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
-_WHOLE: Final = re.compile(r"-?[0-9]{1,20}\Z")
+EXACT_MAX: Final = 2**53
+"""Largest size of a whole number that floating point has exactly."""
+_WHOLE: Final = re.compile(r"(-?[0-9]{1,20})(\.0+)?\Z")
 _TYPES: Final[dict[type, str]] = {
     bool: "true or false",
     bytes: "bytes",
@@ -40,6 +42,22 @@ Schema: TypeAlias = dict[str, Any]
 def bound(value: int | str, limits: object) -> int:
     """The bound as a number: itself, or the limit that it names."""
     return value if isinstance(value, int) else int(getattr(limits, value))
+
+
+def whole_of(value: object) -> int | None:
+    """A whole number, also one written as `1500.0` or `1.5e3`; None for any other value.
+
+    JSON has one type of numbers, so programs write whole ones with a point or an exponent too.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def limit_note(*names: int | str) -> str:
+    """Which limits of the broker a refusal is about, if bounds are named."""
+    named = [each for each in names if isinstance(each, str)]
+    return f" ({', '.join(named)} of the broker's limits)" if named else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +103,22 @@ class Int(Member[int]):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
         """The number."""
+        found = value if type(value) is int else self.whole(value, item)
         low, high = bound(self.low, limits), bound(self.high, limits)
-        # Parsers of JSON return an integer that needs more than 64 bits as a float.
-        huge = isinstance(value, float) and abs(value) >= 2**63
-        if not huge and (not isinstance(value, int) or isinstance(value, bool)):
+        if not low <= found <= high:
+            note = limit_note(self.low, self.high)
+            raise self.wrong(f"must lie from {low} to {high}, not {value}{note}", item)
+        if isinstance(value, float) and abs(found) > EXACT_MAX:
+            # Floating point has already rounded it.
+            raise self.wrong(f"{value} is not exact: write it without point and exponent", item)
+        return found
+
+    def whole(self, value: Any, item: int | None) -> int:
+        """The number, which may be out of bounds. Raises MemberTypeError for any other value."""
+        found = whole_of(value)
+        if found is None:
             raise self.wrong_type("an integer", value, item)
-        if not low <= value <= high or huge:
-            raise self.wrong(f"must lie from {low} to {high}, not {value}", item)
-        return int(value)
+        return found
 
     def _kind(self, limits: object) -> Schema:
         return {
@@ -111,9 +137,10 @@ class IntOrText(Member[int | str]):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int | str:
         """The number or the name."""
-        if not isinstance(value, (int, str)) or isinstance(value, bool):
+        found = value if isinstance(value, str) else whole_of(value)
+        if found is None:
             raise self.wrong_type("an integer or text", value, item)
-        return value
+        return found
 
     def _kind(self, limits: object) -> Schema:
         return {"type": ["integer", "string", "null"], "minimum": self.low, "maximum": self.high}
@@ -151,9 +178,10 @@ class QueryInt(Int):
         if text is None:
             return self.default
         # `int` would also accept "1_0", " 1" and the digits of other scripts.
-        if not _WHOLE.match(text):
+        digits = _WHOLE.match(text)
+        if not digits:
             raise self.wrong("must be an integer", item)
-        return self.check(int(text), limits, item)
+        return self.check(int(digits[1]), limits, item)
 
     def _kind(self, limits: object) -> Schema:
         return {**Int._kind(self, limits), "type": "integer", "default": self.default}
@@ -283,11 +311,12 @@ class OneOf(Member[int]):
 
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
         """The number."""
-        if not isinstance(value, int) or isinstance(value, bool):
+        found = whole_of(value)
+        if found is None:
             raise self.wrong_type("an integer", value, item)
-        if value not in self.numbers:
+        if found not in self.numbers:
             raise self.wrong(f"must be one of {', '.join(map(str, self.numbers))}", item)
-        return value
+        return found
 
     def _kind(self, limits: object) -> Schema:
         return {"enum": [*self.numbers, None]}
@@ -360,7 +389,8 @@ class TextList(Member[list[str]]):
                 raise self.wrong_type(wanted, text, at if item is None else item)
         low, high = self.count_min, bound(self.count_max, limits)
         if not low <= len(value) <= high:
-            raise self.wrong(f"must be a list of {low} to {high} texts, not {len(value)}", item)
+            count = f"{len(value)}{limit_note(self.count_max)}"
+            raise self.wrong(f"must be a list of {low} to {high} texts, not {count}", item)
         if self.words is not None and not set(value) <= set(self.words):
             raise self.wrong(f"may only contain {', '.join(self.words)}", item)
         return texts

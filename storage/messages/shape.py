@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delaylog.storage.errors import MemberError, MemberTypeError
-from delaylog.storage.messages.members import Member, Schema, bound
+from delaylog.storage.messages.members import Member, Schema, bound, limit_note
 
 
 class Shape:
@@ -19,6 +19,7 @@ class Shape:
         *members: Member[Any],
         doc: str = "the body",
         rules: Schema | None = None,
+        hints: Mapping[str, str] | None = None,
     ) -> None:
         self.title = title
         self.doc = doc
@@ -26,6 +27,8 @@ class Shape:
         self.names = frozenset(member.name for member in members)
         self._rules = rules or {}
         """Schema keywords beyond the members, such as `required`."""
+        self._hints = hints or {}
+        """Members that people expect, and what to do instead."""
         self._absent = {each.name: each.take({}) for each in members}
         self.required: Sequence[str] = self._rules.get("required", ())
 
@@ -37,6 +40,7 @@ class Shape:
             name = next(name for name in members if name not in self.names)
             names = ", ".join(sorted(self.names))
             known = f"known are {names}" if names else f"{self.doc} has no members"
+            known = self._hints.get(name, known)
             raise MemberError(f"unknown member {name!r}; {known}", field=str(name)[:64], item=item)
         return members
 
@@ -105,7 +109,8 @@ class ObjectList(Member[list[dict[str, Any]]]):
             raise self.wrong_type("a list of objects", value, item)
         most = bound(self.count_max, limits)
         if len(value) > most:
-            raise self.wrong(f"must have at most {most} objects, not {len(value)}", item)
+            count = f"{len(value)}{limit_note(self.count_max)}"
+            raise self.wrong(f"must have at most {most} objects, not {count}", item)
         return [self.shape.check(each, at) for at, each in enumerate(value)]
 
     def _kind(self, limits: object) -> Schema:

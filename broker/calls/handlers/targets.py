@@ -172,13 +172,12 @@ def _plain(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 def _url(ctx: Context, values: Mapping[str, Any]) -> str:
     rules = ctx.node.push_rules
     try:
-        url = check_url(values[URL.name].decode(), rules.ports)
+        url = check_url(values[URL.name].decode())
     except ValueError as error:
         raise MemberError(f"url: {error}", field=URL.name) from None
     refusal = refused_literal(url, rules)
     if refusal is not None:
-        what = f"url: {refusal}; --push-allow of the broker permits networks"
-        raise MemberError(what, field=URL.name)
+        raise MemberError(f"url: {refusal}", field=URL.name)
     return url
 
 

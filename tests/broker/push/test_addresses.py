@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.push.addresses import AddressRules, embedded, parse_networks
+from delaylog.broker.push.addresses import AddressRules, embedded, parse_networks, refused_literal
+from delaylog.broker.push.urls import check_url
 
 PUBLIC = AddressRules()
 _REFUSED = """
@@ -61,7 +62,34 @@ def test_what_is_no_address_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize("port", [0, 22, 25, 6379, 8080])
 def test_a_port_that_is_not_listed_is_refused(port: int) -> None:
-    assert PUBLIC.refusal("8.8.8.8", port) == f"port {port} is not one of the permitted ports"
+    reason = f"port {port} is not permitted: --push-ports of the broker permits 80, 443"
+    assert PUBLIC.refusal("8.8.8.8", port) == PUBLIC.port_fault(port) == reason
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("http://127.0.0.1:21901/", ["--push-ports", "--push-allow"]),
+        ("http://localhost:21901/hook", ["--push-ports", "--push-allow"]),
+        ("http://[::1]:8080/", ["--push-ports", "--push-allow"]),
+        ("http://localhost/", ["--push-allow"]),
+        ("http://LOCALHOST/", ["--push-allow"]),
+        ("http://10.0.0.1/", ["--push-allow"]),
+        ("http://8.8.8.8:8080/", ["--push-ports"]),
+        ("http://example.com:8080/", ["--push-ports"]),
+        ("http://localhost.example.com/", []),
+        ("https://example.com/", []),
+    ],
+)
+def test_a_refusal_names_each_option_that_would_permit_it(url: str, options: list[str]) -> None:
+    said = refused_literal(check_url(url), PUBLIC) or ""
+    assert [each for each in ("--push-ports", "--push-allow") if each in said] == options
+
+
+def test_permitted_networks_and_ports_let_a_push_reach_this_machine() -> None:
+    rules = AddressRules(parse_networks(["127.0.0.0/8"]), frozenset([8000]))
+    for url in ("http://127.0.0.1:8000/", "http://localhost:8000/"):
+        assert refused_literal(check_url(url), rules) is None
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -136,7 +136,14 @@ def test_secrets_rotate(broker: Any, topic: str) -> None:
         ({}, "url", "missing"),
         ({"url": "ftp://example.com/"}, "url", "https://"),
         ({"url": "https://u:p@example.com/"}, "url", "no user name"),  # pragma: allowlist secret
-        ({"url": "https://example.com:22/"}, "url", "port 22"),
+        ({"url": "https://example.com:22/"}, "url", "port 22 is not permitted: --push-ports of"),
+        ({"url": "https://user@example.com/"}, "url", "verify the Standard Webhooks signature"),
+        (
+            {"url": "https://example.com/", "headers": {"authorization": "x"}},
+            "headers",
+            "unknown member 'headers'; pushes have no credentials; have the receiver verify the",
+        ),
+        ({"url": "https://example.com/", "token": "x"}, "token", "a proxy in front of it"),
         (
             {"url": "https://10.1.2.3/"},
             "url",
@@ -216,11 +223,14 @@ def test_a_push_end_to_end_over_a_restart(pushing: Any, sink: Sink, topic: str) 
 
 
 def test_a_broker_that_may_not_push_inside_says_so_in_the_life_line(
-    broker: Any, sink: Sink, topic: str
+    start_broker: Any, tmp_path: Path, sink: Sink, topic: str
 ) -> None:
-    """Loopback is refused by default, on a port that is permitted; so is the broker itself."""
+    """Loopback is refused by default, also for a target of a time when it was permitted."""
+    broker = start_broker("--push-allow", "127.0.0.0/8,::1", folder=tmp_path)
     broker.call("PUT", f"/v1/topics/{topic}", {"max_retry": 0})
-    broker.call("PUT", url_of(topic), {"url": "http://localhost/"})
+    assert broker.call("PUT", url_of(topic), {"url": "http://localhost/"}).status == 201
+    assert broker.stop() == 0
+    broker = start_broker(folder=tmp_path)
     before = len(sink.got)
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "m"})
     life = f"/v1/topics/{topic}/messages/m?life=true"
