@@ -112,6 +112,8 @@ def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
     if not place.calls:
         raise _nothing(path)
     call = pick(place.calls, method)
+    if call.streams and method == "HEAD":
+        raise no_head()
     key = (params.pop("ns", "default"), params.pop("topic", ""))
     # A topic name outside the pattern is accepted only while the topic exists, so it is not cached.
     common = well_named and key[1] != "" and not params
@@ -120,12 +122,17 @@ def resolve(path: str, method: str, topics: Container[TopicKey] = ()) -> Route:
 
 
 def pick(table: dict[str, T], method: str) -> T:
-    """The entry of a method. If there is none, raises a Problem that lists the methods."""
-    found = table.get(method)
+    """The entry of a method; HEAD has that of GET. Raises a Problem that lists the methods."""
+    found = table.get("GET" if method == "HEAD" else method)
     if found is None:
-        allow = ", ".join(sorted(table))
+        allow = ", ".join(sorted({*table, "HEAD"} if "GET" in table else table))
         raise Problem("method", f"{method} is not offered here; use {allow}", allow=allow)
     return found
+
+
+def no_head() -> Problem:
+    """The refusal of a HEAD for a stream, which has no end and thus no length."""
+    return Problem("method", "HEAD is not offered here: a stream has no length", allow="GET")
 
 
 def _nothing(path: str) -> Problem:

@@ -47,11 +47,15 @@ CODES: Final = {
         ErrorCode("too_late", 409, "Too late for that"),
         ErrorCode("gone", 410, "It is gone"),
         ErrorCode("too_large", 413, "Too large"),
+        ErrorCode("target_too_long", 414, "The target of the request is too long"),
         ErrorCode("unsupported", 415, "The content type or encoding is not supported"),
         ErrorCode("misdirected", 421, "The request is not for this host"),
         ErrorCode("quota", 429, "A quota is used up", transient=True),
+        ErrorCode("head_too_large", 431, "The head of the request is too large"),
         ErrorCode("internal", 500, "The broker failed"),
+        ErrorCode("not_implemented", 501, "The method is not known"),
         ErrorCode("not_ready", 503, "Not ready", transient=True),
+        ErrorCode("version", 505, "The version of HTTP is not supported"),
         ErrorCode("disk_full", 507, "The disk is full", transient=True),
     )
 }

@@ -67,7 +67,8 @@ def answer_of(method: str, path: str, headers: Mapping[str, str]) -> Answer | No
     if found is None:
         return problem_answer(Problem("unknown", f"there is nothing at {path[:200]}"))
     sent = {**HEADERS, "ETag": found.tag}
-    if headers.get("If-None-Match") == found.tag:
+    known = [tag.strip().removeprefix("W/") for tag in headers.get("If-None-Match", "").split(",")]
+    if found.tag in known or known == ["*"]:
         return Answer(b"", found.kind, 304, sent)
     if "gzip" in headers.get("Accept-Encoding", ""):
         return Answer(found.packed, found.kind, 200, {**sent, "Content-Encoding": "gzip"})

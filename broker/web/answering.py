@@ -13,7 +13,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 
@@ -54,7 +54,6 @@ def response_to(request: web.BaseRequest, answer: Answer, request_id: str) -> we
         and len(answer.body) <= LEAN_BODY_MAX
         and request.version == HttpVersion11
         and request.keep_alive
-        and request.method != "HEAD"
     )
     return LeanResponse(answer, request_id) if lean else response_of(answer, request_id)
 
@@ -68,11 +67,11 @@ NAMED: Final = {"Server": "delaylog"}
 class LeanResponse(web.StreamResponse):
     """An answer that is written at once."""
 
-    def __init__(self, answer: Answer, request_id: str) -> None:
+    def __init__(self, answer: Answer, request_id: str, *, close: bool = False) -> None:
         # The base class's `__init__` is skipped: it builds a header map that is never read.
         self._answer = answer
         self._request_id = request_id
-        self._keep_alive = True
+        self._keep_alive = not close
 
     @property
     def status(self) -> int:
@@ -89,7 +88,10 @@ class LeanResponse(web.StreamResponse):
             await request._payload_writer.drain()
             if transport.is_closing():
                 raise ConnectionResetError("the client has gone")
-        transport.write(wire_of(self._answer, self._request_id))
+        wire = wire_of(self._answer, self._request_id, close=not self._keep_alive)
+        if request.method == hdrs.METH_HEAD:
+            wire = wire[: len(wire) - len(self._answer.body)]
+        transport.write(wire)
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -126,6 +128,8 @@ async def send_pieces(
             async for piece in pieces:
                 if not response.prepared:
                     await response.prepare(request)
+                if request.method == hdrs.METH_HEAD:
+                    break
                 await response.write(piece)
     except Exception as error:
         if not response.prepared:

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer, AnyAnswer, Duplex, Stream
 from delaylog.broker.calls.context import BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
-from delaylog.broker.calls.routing import Route, pick, resolve
+from delaylog.broker.calls.routing import Route, no_head, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.streams.live import LIVE, Live
 from delaylog.broker.host.audit.audit_log import AuditLog
@@ -30,7 +30,7 @@ from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.broker.ui import files as ui
-from delaylog.broker.web.answering import response_of, response_to, send_pieces
+from delaylog.broker.web.answering import LeanResponse, response_of, response_to, send_pieces
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.callers import Callers, check_opener
@@ -44,6 +44,7 @@ from delaylog.broker.web.outcomes import Outcomes
 from delaylog.broker.web.pages import pages
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
+from delaylog.broker.web.request_line import LIMITS, METHODS, check_line, origin_form
 from delaylog.broker.web.websocket import carry_stream
 
 SETTLE_SECONDS: Final = 1.0
@@ -128,6 +129,8 @@ class HttpFace:
         def make_request(
             message: Any, payload: Any, protocol: Any, writer: Any, task: Any
         ) -> web.BaseRequest:
+            if not message.path.startswith("/"):
+                message = origin_form(message)
             return web.BaseRequest(
                 message, payload, protocol, writer, task, loop, client_max_size=request_bytes_max
             )
@@ -140,6 +143,7 @@ class HttpFace:
             keepalive_timeout=IDLE_SECONDS,
             tcp_keepalive=True,
             auto_decompress=False,
+            **LIMITS,
         )
         server.has_room = self._has_room
         server.lane = FastLane(self._checks, self._common_route, self._carry_fast, self._ids)
@@ -218,11 +222,14 @@ class HttpFace:
         if path.startswith(CAMELLIA):
             ctx.face = "camellia"
         try:
+            check_line(request.method, request.version)
             self._checks.check(request.headers)
         except Problem as refusal:
             self._outcomes.count(ctx.face, refusal.code)
-            response = response_of(problem_answer(refusal), request_id)
             # The end of the request's body may be ambiguous, and the sender is probably no client.
+            if request.version not in (HttpVersion10, HttpVersion11):
+                return LeanResponse(problem_answer(refusal), request_id, close=True)
+            response = response_of(problem_answer(refusal), request_id)
             response.force_close()
             return response
         page = ui.answer_of(request.method, path, request.headers)
@@ -379,13 +386,18 @@ class HttpFace:
                 path.encode()
             except UnicodeEncodeError:
                 raise Problem("bad_request", "the path is not UTF-8") from None
+        if path == "*":
+            raise Problem(
+                "method", "* names no resource", allow=", ".join(sorted(METHODS - {"OPTIONS"}))
+            )
         page = self._pages.get(path)
         if page is not None:
             right = PAGES[path][1]
             if right is not None:
                 ctx.caller.check_somewhere(right)
-            # A stream has no end, so it has no length to ask for.
-            return pick({"GET": page} if path == LIVE else {"GET": page, "HEAD": page}, method)
+            if path == LIVE and method == "HEAD":
+                raise no_head()
+            return pick({"GET": page}, method)
         if path.startswith(CAMELLIA):
             return self._camellia.route(path, method, ctx.caller)
         found = resolve(path, method, _Named(self._node.engine.state.topics, ctx.caller))

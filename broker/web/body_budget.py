@@ -7,6 +7,7 @@ others. A body that arrives together with its head does not count, because it is
 from __future__ import annotations
 
 from delaylog.broker.calls.problems import Problem
+from delaylog.storage.messages.members import limit_note
 
 
 class BodyBudget:
@@ -21,8 +22,9 @@ class BodyBudget:
         if self.bytes_held + size > self._bytes_max:
             raise Problem(
                 "not_ready",
-                f"the bodies of all requests together have at most {self._bytes_max} bytes; try "
-                "again",
+                f"the bodies of all requests together have at most {self._bytes_max} bytes"
+                + limit_note("bodies_bytes_max")
+                + "; try again",
             )
         self.bytes_held += size
 

@@ -19,8 +19,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
-from delaylog.broker.web.answering import UNREAD_BYTES_MAX, response_of, wire_of
+from delaylog.broker.web.answering import UNREAD_BYTES_MAX, LeanResponse, wire_of
+from delaylog.broker.web.request_line import LINE_BYTES_MAX, refusal_of
 from delaylog.storage.calls.streams import CLIENT_FRAME_BYTES_MAX
+from delaylog.storage.messages.members import limit_note
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
@@ -57,6 +59,7 @@ class Connection(RequestHandler):
         "_full",
         "_lane",
         "_left",
+        "_opening",
         "_theirs",
         "caller",
         "flow",
@@ -79,6 +82,8 @@ class Connection(RequestHandler):
         """Whether aiohttp handles the connection at the moment."""
         self._left = 0
         """Bytes that aiohttp's request still lacks; negative if its end is not known."""
+        self._opening = b""
+        """The beginning of the request that aiohttp got last."""
         self.caller: Caller | None = None
         """Who made the last call."""
         self.session: Session | None = None
@@ -119,16 +124,14 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer malformed HTTP with 400, then close the connection."""
+        """Answer malformed HTTP, then close the connection."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         server = self._manager
         assert isinstance(server, Server)
-        refusal = Problem("bad_request", "this is not HTTP")
+        refusal = refusal_of(exc, self._opening)
         server.count_problem(refusal.code)
-        response = response_of(problem_answer(refusal), self._lane.ids.new())
-        response.force_close()
-        return response
+        return LeanResponse(problem_answer(refusal), self._lane.ids.new(), close=True)
 
     def _process_keepalive(self) -> None:
         """Close the connection if it has been idle for the keep-alive timeout."""
@@ -239,6 +242,8 @@ class Connection(RequestHandler):
     def _give(self, data: bytes, left: int) -> None:
         """Pass bytes to aiohttp; `left` = the bytes that its request lacks after them."""
         self._stop_timer()
+        if not self._theirs or not self._left:
+            self._opening = data[:LINE_BYTES_MAX]
         self._theirs, self._left = True, left
         if self._full and self.transport is not None:
             self._full = False
@@ -312,6 +317,11 @@ class Server(web.Server):
 def _too_many(request_id: str) -> bytes:
     """The answer to a connection over the limit, sent before any request."""
     answer = problem_answer(
-        Problem("not_ready", "the broker is at its limit of connections; try again")
+        Problem(
+            "not_ready",
+            "the broker is at its limit of connections"
+            + limit_note("connections_max")
+            + "; try again",
+        )
     )
     return wire_of(answer, request_id, close=True)

@@ -22,6 +22,7 @@ from delaylog.broker.calls.routing import Route
 from delaylog.broker.calls.trace_context import TRACEPARENT
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.web.request_checks import RequestChecks
+from delaylog.broker.web.request_line import LIMITS
 
 if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection
@@ -79,7 +80,7 @@ class FastLane:
         return found
 
     def _parsed(self, raw: bytes) -> RawRequestMessage | None:
-        parser = HttpRequestParser(self._protocol, self._protocol._loop, 2**16)
+        parser = HttpRequestParser(self._protocol, self._protocol._loop, 2**16, **LIMITS)
         try:
             messages, upgraded, _ = parser.feed_data(raw)
         except HttpProcessingError:
@@ -98,6 +99,8 @@ class FastLane:
             message.version == HttpVersion11
             and not message.should_close
             and not any(name in headers for name in _REFUSED)
+            # Answers to it have no body.
+            and message.method != hdrs.METH_HEAD
         )
         if not plain or "?" in message.path:
             return Head(end, size)

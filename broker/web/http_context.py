@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion11, StreamReader, web
 
 from delaylog.broker.calls.context import Context, too_large
 from delaylog.broker.calls.problems import Problem, no_memory
@@ -45,7 +45,8 @@ class HttpContext(Context):
         if (request.content_length or 0) > size_max:
             raise too_large(size_max)
         transport = request.transport
-        if transport is not None and request.headers.get("Expect", "").lower() == "100-continue":
+        waits = request.headers.get("Expect", "").lower() == "100-continue"
+        if transport is not None and waits and request.version >= HttpVersion11:
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):

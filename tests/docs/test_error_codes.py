@@ -13,7 +13,10 @@ from delaylog.client.errors import CLASSES
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 
-WITHOUT_CLASS: Final = {"internal", "method", "timeout", "misdirected"}
+WITHOUT_CLASS: Final = {
+    *("internal", "method", "timeout", "misdirected"),
+    *("target_too_long", "head_too_large", "not_implemented", "version"),
+}
 """What an SDK never meets, or cannot do anything about."""
 
 
