@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from delaylog.client.wire.durations import duration_ms
+from delaylog.client.wire.durations import delay_of
 from delaylog.storage.calls.shapes import REASON_BYTES_MAX
 
 
@@ -21,7 +21,7 @@ class Retry(Exception):
     """
 
     def __init__(self, *, delay_ms: int | None = None, delay: timedelta | None = None) -> None:
-        self.delay_ms = duration_ms("delay", delay, delay_ms)
+        self.delay_ms = delay_of(delay, delay_ms)
         how = "as the backoff says" if self.delay_ms is None else f"in {self.delay_ms} ms"
         super().__init__(how)
 

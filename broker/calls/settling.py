@@ -18,7 +18,7 @@ from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Settlement
-from delaylog.storage.calls.shapes import REASON
+from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS, REASON
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import take_int as take_batch_int
 
@@ -95,8 +95,7 @@ def bulk_settling(
     lease = take_batch_int(fields, "lease", 0, 2**64 - 1)
     if lease is None:
         raise Problem("bad_request", "lease is missing", field="lease")
-    delay_ms = take_batch_int(fields, "delay_ms", 0, limits.horizon_ms)
-    lease_ms = take_batch_int(fields, "lease_ms", 0, limits.lease_ms_max)
+    delay_ms, lease_ms = BACK_MS.take(fields, limits), EXTEND_MS.take(fields, limits)
     reason = (REASON.take(fields, limits) or b"").decode()
     refs, except_ = _ref_column(fields, "refs"), _ref_column(fields, "except")
     whole = fields.get("all", False)

@@ -18,11 +18,12 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.broker.engine.send.due_times import too_far
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import BATCH_VERSION
-from delaylog.storage.messages.members import INT64_MAX
+from delaylog.storage.messages.members import INT64_MAX, limit_note
 from delaylog.storage.messages.message_fields import (
     BODY,
     BODY_BASE64,
@@ -58,7 +59,7 @@ def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None
     if len(body) > limits.body_bytes_max:
         raise Problem(
             "too_large",
-            f"a body has at most {limits.body_bytes_max} bytes",
+            f"a body has at most {limits.body_bytes_max} bytes{limit_note('body_bytes_max')}",
             field="body",
             item=item,
         )
@@ -69,13 +70,8 @@ def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None
             "bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms", item=item
         )
     horizon_ms = limits.horizon_ms
-    if (delay or 0) > horizon_ms or (due or 0) > now_ms + horizon_ms:
-        raise Problem(
-            "bad_request",
-            f"the due time is over the horizon of {horizon_ms} ms",
-            field="delay_ms" if due is None else "deliver_at_ms",
-            item=item,
-        )
+    if due is not None and due > now_ms + horizon_ms:
+        raise DELIVER_AT_MS.wrong(too_far(due, now_ms, horizon_ms), item)
     single = Single(body, due if due is not None else (delay or 0), due is None)
     if not values.keys() <= _APART:
         fields = {name: value for name, value in values.items() if name not in _APART}

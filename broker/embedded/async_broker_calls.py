@@ -34,7 +34,7 @@ from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
 from delaylog.client.wire.bulk import Texts
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.durations import duration_ms, lease_of
+from delaylog.client.wire.durations import delay_of, duration_ms, lease_of
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ class AsyncBrokerCalls(
         **limits: Unpack[TimeLimit],
     ) -> list[Settled]:
         """Return the messages, due again after a delay; None = after the topic's backoff."""
-        back_ms = duration_ms("delay", delay, delay_ms)
+        back_ms = delay_of(delay, delay_ms)
         return await self._run(
             self._calls.settle(
                 "nack", messages, delay_ms=back_ms, reason=reason, wait=wait, **limits

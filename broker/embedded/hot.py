@@ -7,6 +7,7 @@ engine). The caller's columns are passed on to the engine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,7 +25,6 @@ from delaylog.broker.embedded.waits.steps import Begun, Safe
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import SendResult
-from delaylog.broker.engine.send.due_times import delay_over_horizon
 from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.client.message import LeasedMessage, MessageBatch
@@ -37,6 +37,8 @@ from delaylog.client.wire.columns import all_of, column_of
 from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS, REASON
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.batch import decode_send
+from delaylog.storage.messages.message_fields import DELAY_MS
+from delaylog.storage.messages.times import delay_fault
 
 
 def checked_key(namespace: str, topic: str) -> TopicKey:
@@ -81,7 +83,7 @@ def _single(row: Row, item: int, horizon_ms: int) -> Single:
     relative, merge = is_relative(kind), merge_of(kind)
     if relative and time_ms > horizon_ms:
         # The engine checks now + delay, which would overflow a column for a huge delay.
-        raise delay_over_horizon(horizon_ms, item)
+        raise DELAY_MS.wrong(delay_fault(horizon_ms), item)
     return Single(body, time_ms, relative, members, merge)
 
 
@@ -160,7 +162,7 @@ async def settle(
     """Settle messages; return a result for each, in their order. Raises Problem."""
     limits, lease_ms = node.engine.limits, wanted.lease_ms
     members = {"delay_ms": wanted.delay_ms, "lease_ms": lease_ms}
-    BACK_MS.take(members, limits)
+    wanted = replace(wanted, delay_ms=BACK_MS.take(members, limits))
     EXTEND_MS.take(members, limits)
     REASON.take({"reason": wanted.reason}, limits)
     if wanted.verb == "extend" and lease_ms is None:

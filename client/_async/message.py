@@ -20,7 +20,7 @@ from delaylog.client.models import Settled
 from delaylog.client.outcomes import Reject, Retry, reason_of
 from delaylog.client.shards.settling import Share, Verb
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.durations import duration_ms, lease_of
+from delaylog.client.wire.durations import delay_of, duration_ms, lease_of
 
 log = logging.getLogger("delaylog.client")
 
@@ -65,7 +65,7 @@ class AsyncMessage(LeasedMessage):
         After `max_retry` retries it becomes a dead letter instead. The broker stores the reason (up
         to 1,024 bytes) with the attempt.
         """
-        back_ms = duration_ms("delay", delay, delay_ms)
+        back_ms = delay_of(delay, delay_ms)
         return await self._end("nack", delay_ms=back_ms, reason=reason, **limits)
 
     async def reject(self, reason: str | None = None, **limits: Unpack[TimeLimit]) -> Settled:

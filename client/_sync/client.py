@@ -54,7 +54,7 @@ from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.wire.bulk import Texts, encode_send, or_now
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.checks import check_keywords, check_text
-from delaylog.client.wire.durations import duration_ms, lease_of, seconds_of
+from delaylog.client.wire.durations import delay_of, duration_ms, lease_of, seconds_of
 from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
 from delaylog.client.wire.exchanging import SHORTEST_S
 from delaylog.client.wire.leader_route import LeaderRoute
@@ -308,7 +308,7 @@ class Client(
 
         The broker stores the reason (up to 1,024 bytes) with each attempt.
         """
-        back_ms = duration_ms("delay", delay, delay_ms)
+        back_ms = delay_of(delay, delay_ms)
         return self._settle("nack", messages, delay_ms=back_ms, reason=reason, **limits)
 
     def reject(

@@ -15,6 +15,7 @@ from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.due import unix_ms
 from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
 from delaylog.client.wire.json_bodies import with_body
+from delaylog.storage.messages.times import ANCHOR_MS_MIN, UNIX_MS_MIN
 
 Gap: TypeAlias = Literal["next", "skip"]
 Fold: TypeAlias = Literal["first", "second", "both"]
@@ -263,7 +264,8 @@ def _time_ms(said: Mapping[str, Any], name: str, field: str) -> int | None:
     """A time in Unix ms, from a datetime or a number; None if neither is given."""
     at, at_ms = said.get(name), said.get(field)
     if at is None or at_ms is None:
-        return at_ms if at is None else unix_ms(name, field, at)
+        first_ms = ANCHOR_MS_MIN if name == "start" else UNIX_MS_MIN
+        return at_ms if at is None else unix_ms(name, field, at, first_ms)
     raise ValueError(f"give {name} or {field}, not both")
 
 

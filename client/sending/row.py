@@ -21,7 +21,8 @@ from delaylog.client.models import NewMessage
 from delaylog.client.wire.checks import INT64_MAX
 from delaylog.client.wire.due import due_of
 from delaylog.client.wire.durations import in_numbers
-from delaylog.storage.messages.message_fields import MERGE_MODES, UNIX_MS_MIN, pack_fields
+from delaylog.storage.messages.message_fields import MERGE_MODES, pack_fields
+from delaylog.storage.messages.times import UNIX_MS_MIN, UNIX_US_MIN
 
 _MERGES: Final = (None, *MERGE_MODES)
 _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(_MERGES)}
@@ -52,7 +53,7 @@ def checked_row(body: bytes | str | None, fields: QueuedSendKeywords, codec: Cod
         if type(delay_ms) is int and 0 <= delay_ms <= INT64_MAX:
             return body, _RELATIVE, delay_ms, None
         due_ms = fields.get("deliver_at_ms")
-        if type(due_ms) is int and UNIX_MS_MIN <= due_ms <= INT64_MAX:
+        if type(due_ms) is int and UNIX_MS_MIN <= due_ms < UNIX_US_MIN:
             return body, 0, due_ms, None
     return make_row(body, codec=codec, **fields)
 

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaylog.client.keywords import ListKeywords
-from delaylog.client.wire.durations import span_ms
-from delaylog.storage.messages.message_fields import UNIX_MS_MIN, is_no_unix_ms, not_unix_ms
+from delaylog.client.wire.durations import delay_of, whole_ms
+from delaylog.storage.messages.times import UNIX_MS_MIN, day_of, time_fault
 
 HORIZON_HINT: Final = "give exactly one of deliver_at_ms, delay_ms, at, delay"
 _BOUNDS: Final = ("due_from", "due_to")
@@ -36,14 +36,12 @@ def due_of(
     if given > 1:
         raise ValueError(f"{given} times are given; {HORIZON_HINT}")
     if deliver_at_ms is not None:
-        return _time_ms("at", "deliver_at_ms", deliver_at_ms), False
-    if delay_ms is not None:
-        return max(_whole("delay_ms", delay_ms), 0), True
+        return time_ms("at", "deliver_at_ms", deliver_at_ms), False
     if at is not None:
-        due_ms = unix_ms("at", "deliver_at_ms", at)
-        return (due_ms if due_ms >= UNIX_MS_MIN else 0), False
-    assert delay is not None, "the only one that is left"
-    return max(span_ms("delay_ms", delay), 0), True
+        return unix_ms("at", "deliver_at_ms", at), False
+    wait_ms = delay_of(delay, delay_ms)
+    assert wait_ms is not None, "one of the two is given"
+    return wait_ms, True
 
 
 def due_members(
@@ -73,28 +71,26 @@ def list_query(filter: ListKeywords) -> dict[str, Any]:
         if at is not None and ms is not None:
             raise ValueError(f"give {name} or {name}_ms, not both")
         if at is not None:
-            query[name] = max(unix_ms(name, f"{name}_ms", at), 0)
+            query[name] = unix_ms(name, f"{name}_ms", at)
         elif ms is not None:
-            query[name] = _time_ms(name, f"{name}_ms", ms)
+            query[name] = time_ms(name, f"{name}_ms", ms)
     return query
 
 
-def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number of milliseconds, not {type(value).__name__}")
-    return value
-
-
-def _time_ms(name: str, field: str, value: int) -> int:
+def time_ms(name: str, field: str, value: int, first_ms: int = UNIX_MS_MIN) -> int:
     """The number of the argument `field`, whose form as a datetime is `name`."""
-    ms = _whole(field, value)
-    if is_no_unix_ms(ms):
-        raise ValueError(f"{field} {not_unix_ms(ms)}; a datetime as {name}= works too")
+    ms = whole_ms(field, value)
+    fault = time_fault(ms, first_ms)
+    if fault is not None:
+        raise ValueError(f"{field} {fault}; a datetime as {name}= works too")
     return ms
 
 
-def unix_ms(name: str, field: str, at: datetime) -> int:
-    """A datetime in Unix ms, rounded up. TypeError and ValueError without a time zone."""
+def unix_ms(name: str, field: str, at: datetime, first_ms: int = UNIX_MS_MIN) -> int:
+    """A datetime in Unix ms, rounded up. TypeError and ValueError without a time zone.
+
+    ValueError also for one that was probably made from another unit than its own.
+    """
     if not isinstance(at, datetime):
         raise TypeError(
             f"{name} is a datetime with a time zone, not {type(at).__name__}: "
@@ -104,7 +100,13 @@ def unix_ms(name: str, field: str, at: datetime) -> int:
         raise ValueError(
             f"{name} has no time zone: use datetime.now(timezone.utc), .astimezone() …"
         )
-    return -(-(at - _EPOCH) // _MS)
+    ms = -(-(at - _EPOCH) // _MS)
+    if ms and ms < first_ms:
+        raise ValueError(
+            f"{name} {at.isoformat()} is before {day_of(first_ms)}: it was perhaps made from "
+            "another unit, since fromtimestamp takes seconds"
+        )
+    return ms
 
 
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords, check_seconds
+from delaylog.storage.messages.members import whole_of
 
 LIMIT_S_MAX: Final = 86_400.0
 """Longest time limit of a call: sockets do not accept arbitrarily long ones."""
@@ -26,13 +27,32 @@ def duration_ms(name: str, span: timedelta | None, ms: int | None) -> int | None
         ms = span_ms(f"{name}_ms", span)
     elif ms is None:
         return None
-    elif isinstance(ms, bool) or not isinstance(ms, int):
-        raise TypeError(f"{name}_ms is a whole number of milliseconds, not {type(ms).__name__}")
     else:
         name = f"{name}_ms"
+        ms = whole_ms(name, ms)
     if ms < 0:
         raise ValueError(f"{name} is not negative: {ms if span is None else span}")
     return ms
+
+
+def delay_of(span: timedelta | None, ms: int | None) -> int | None:
+    """The milliseconds of `delay` and `delay_ms`, which are negative for now; None if both are
+    absent. TypeError for a wrong type, ValueError for both.
+    """
+    if ms is not None and span is not None:
+        raise ValueError("give delay or delay_ms, not both")
+    if span is not None:
+        return max(span_ms("delay_ms", span), 0)
+    return None if ms is None else max(whole_ms("delay_ms", ms), 0)
+
+
+def whole_ms(name: str, value: int) -> int:
+    """A number of milliseconds, which may be a float without a fraction. TypeError for others."""
+    found = whole_of(value)
+    if found is None:
+        said = value if isinstance(value, float) else type(value).__name__
+        raise TypeError(f"{name} is a whole number of milliseconds, not {said}")
+    return found
 
 
 def span_ms(field: str, span: timedelta) -> int:
@@ -69,7 +89,7 @@ def in_numbers(given: Mapping[str, Any], *fields: str) -> dict[str, Any]:
             continue
         if found.get(field) is not None:
             raise ValueError(f"give {name} or {field}, not both")
-        ms = duration_ms(name, span, None)
+        ms = delay_of(span, None) if name == "delay" else duration_ms(name, span, None)
         assert ms is not None, "there is a span"
         found[field] = ms if unit == "ms" else ms / 1000
     return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.messages.members import INT64_MAX, Flag, Int, TextList
+from delaylog.storage.messages.members import Flag, Int, TextList
 from delaylog.storage.messages.shape import Shape
+from delaylog.storage.messages.times import TimeMs
 
 PRINCIPALS: Final = "/v1/principals"
 PRINCIPAL: Final = "/v1/principals/{principal}"
@@ -24,11 +25,9 @@ CERTIFICATES: Final = TextList(
 )
 MESSAGES_PER_S: Final = Int("messages_per_s", "Most messages it sends a second.", 0, _RATE_MAX)
 CALLS_PER_S: Final = Int("calls_per_s", "Most calls it makes a second.", 0, _RATE_MAX)
-EXPIRES_AT_MS: Final = Int(
+EXPIRES_AT_MS: Final = TimeMs(
     "expires_at_ms",
     "When the new token expires; absent: never, or after the lifetime of the one before.",
-    0,
-    INT64_MAX,
 )
 GRACE_MS: Final = Int(
     "grace_ms", "How long the previous token stays valid; absent: a day.", 0, 400 * 86_400_000

@@ -15,6 +15,7 @@ from delaylog.storage.calls.schedule_members import (
 from delaylog.storage.messages.members import Int, Member, QueryInt
 from delaylog.storage.messages.message_fields import BODY, BODY_BASE64, FIELDS
 from delaylog.storage.messages.shape import Shape
+from delaylog.storage.messages.times import ANCHOR_MS_MIN, TimeMs
 
 SCHEDULES: Final = "/v1/topics/{topic}/schedules"
 SCHEDULE: Final = "/v1/topics/{topic}/schedules/{schedule}"
@@ -40,8 +41,14 @@ TRY_SCHEDULE: Final = Shape(
 PAUSE_SCHEDULE: Final = Shape("Pause of a schedule", NOTE)
 BACKFILL: Final = Shape(
     "Backfill of a schedule",
-    Int("from_ms", "Instants from this time on; Unix ms.", 0, INSTANT_MS_MAX),
-    Int("until_ms", "Instants before this time; absent: until now.", 0, INSTANT_MS_MAX),
+    TimeMs("from_ms", "Instants from this time on; Unix ms.", 0, INSTANT_MS_MAX, ANCHOR_MS_MIN),
+    TimeMs(
+        "until_ms",
+        "Instants before this time; absent: until now.",
+        0,
+        INSTANT_MS_MAX,
+        ANCHOR_MS_MIN,
+    ),
     Int("rate", "At most this many messages a second; absent: all at once.", 1, 1_000_000),
     rules={"required": ["from_ms"]},
 )

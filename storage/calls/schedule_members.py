@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from delaylog.storage.messages.members import Choice, Int, Name, Text
 from delaylog.storage.messages.shape import Shape
+from delaylog.storage.messages.times import ANCHOR_MS_MIN, TimeMs
 
 GAPS: Final = ("next", "skip")
 FOLDS: Final = ("first", "second", "both")
@@ -59,8 +60,14 @@ TIMING_MEMBERS: Final = (
     Text("zone", "IANA zone of cron and rrule; UTC if absent.", 64),
     Choice("gap", "What a time does that the clocks skip: fire right after, or skip.", GAPS),
     Choice("fold", "Which pass counts for a time that the clocks repeat.", FOLDS),
-    Int("start_ms", "No instant is before it; Unix ms.", 0, INSTANT_MS_MAX),
-    Int("end_ms", "Instants are before it; Unix ms.", 0, INSTANT_MS_MAX),
+    TimeMs(
+        "start_ms",
+        "No instant is before it; Unix ms. It may be long past, as the anchor of a rule.",
+        0,
+        INSTANT_MS_MAX,
+        ANCHOR_MS_MIN,
+    ),
+    TimeMs("end_ms", "Instants are before it; Unix ms.", 0, INSTANT_MS_MAX),
     Int("count", "Number of firings, after which the schedule ends.", 1, 2**53),
 )
 RULE_MEMBERS: Final = (

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from delaylog.storage.messages.members import (
     INT64_MAX,
-    INT64_MIN,
     Choice,
     Flag,
     Int,
@@ -32,6 +31,7 @@ from delaylog.storage.messages.message_fields import (
     TAGS_MAX,
 )
 from delaylog.storage.messages.shape import Nested, ObjectList, Shape
+from delaylog.storage.messages.times import TIME_MS_MAX, DelayMs, QueryTimeMs, TimeMs
 
 TAG_MODES: Final = ("any", "all")
 REASON_BYTES_MAX: Final = 1_024
@@ -91,11 +91,9 @@ RECEIVE: Final = Shape(
 REASON: Final = Text(
     "reason", "nack, reject: why the attempt failed, which is stored with it.", REASON_BYTES_MAX
 )
-BACK_MS: Final = Int(
+BACK_MS: Final = DelayMs(
     "delay_ms",
-    "nack: ms until the retry; absent: the message's backoff, else the topic's.",
-    0,
-    "horizon_ms",
+    "nack: ms until the retry, 0 or less: now; absent: the message's backoff, else the topic's.",
 )
 EXTEND_MS: Final = Int(
     "lease_ms",
@@ -128,9 +126,6 @@ SETTLE: Final = Shape(
 )
 
 CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
-NEW_DELAY_MS: Final = Int(
-    "delay_ms", "Due this many ms from now; 0 or less: now.", INT64_MIN, "horizon_ms"
-)
 CANCEL_FORCE: Final = Flag("force", "Cancel leased messages and dead letters too.")
 FILTER_STATE: Final = Choice(
     "state",
@@ -155,8 +150,8 @@ FILTER: Final = Nested(
     Shape(
         "Filter",
         FILTER_STATE,
-        Int("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX),
-        Int("due_to", "Due before this Unix time in ms.", 0, INT64_MAX),
+        TimeMs("due_from", "Due at this Unix time in ms or later."),
+        TimeMs("due_to", "Due before this Unix time in ms."),
         Text("tag", "Has this tag.", TAG_BYTES_MAX),
         Text("key", "Has this ordering key.", KEY_BYTES_MAX),
         FAILED_GROUP,
@@ -178,7 +173,7 @@ RESCHEDULE_MANY: Final = Shape(
     FILTER,
     RATE,
     DELIVER_AT_MS,
-    NEW_DELAY_MS,
+    DELAY_MS,
     rules={**_WHICH, "anyOf": _ONE_TIME},
 )
 REPLAY_MANY: Final = Shape(
@@ -187,14 +182,14 @@ REPLAY_MANY: Final = Shape(
     FILTER,
     RATE,
     DELIVER_AT_MS,
-    NEW_DELAY_MS,
+    DELAY_MS,
     rules=_WHICH,
 )
 UNTRIED: Final = Flag("untried", "Only if no attempt at the message has begun.")
 RESCHEDULE: Final = Shape(
     "Reschedule one",
     DELIVER_AT_MS,
-    NEW_DELAY_MS,
+    DELAY_MS,
     PRIORITY,
     UNTRIED,
     rules={"anyOf": [*_ONE_TIME, {"required": ["priority"]}]},
@@ -209,7 +204,7 @@ ACCEPT_CLOCK: Final = Shape(
 )
 RELEASE_ARCHIVE: Final = Shape(
     "Release hours",
-    Int("through_ms", "Hours that end at or before this time.", 0, 2**53),
+    TimeMs("through_ms", "Hours that end at or before this Unix time in ms."),
     Int("position", "Log position of the copy: no hour may have changed after it.", 0, 2**53),
     Int("rows", "Rows of the copy in the hours to release.", 0, 2**53),
     rules={"required": ["through_ms"]},
@@ -297,10 +292,8 @@ STATE: Final = QueryWords(
     "Only messages in these states.",
     ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted"),
 )
-LIST_DUE_FROM: Final = QueryInt("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
-LIST_DUE_TO: Final = QueryInt(
-    "due_to", "Due before this Unix time in ms.", 0, INT64_MAX, default=INT64_MAX
-)
+LIST_DUE_FROM: Final = QueryTimeMs("due_from", "Due at this Unix time in ms or later.")
+LIST_DUE_TO: Final = QueryTimeMs("due_to", "Due before this Unix time in ms.", default=TIME_MS_MAX)
 WITH_TAG: Final = Text("tag", "Only messages with this tag.", TAG_BYTES_MAX)
 WITH_KEY: Final = Text("key", "Only messages with this ordering key.", KEY_BYTES_MAX)
 BODIES: Final = QueryFlag("bodies", "With bodies and headers; a page then has fewer messages.")

@@ -22,8 +22,6 @@ import msgpack
 
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.members import (
-    INT64_MAX,
-    INT64_MIN,
     Base64,
     Choice,
     Int,
@@ -32,9 +30,11 @@ from delaylog.storage.messages.members import (
     Text,
     TextList,
     TextMap,
+    whole_of,
 )
 from delaylog.storage.messages.own_backoff import encode_own_backoff, split_own_backoff
 from delaylog.storage.messages.shape import Nested, Shape
+from delaylog.storage.messages.times import DelayMs, TimeMs
 
 ID_BYTES_MAX: Final = 255
 ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
@@ -55,45 +55,13 @@ DEFAULT_I64: Final = -(2**63)
 DEFAULT_I32: Final = -(2**31)
 DEFAULT_U16: Final = 2**16 - 1
 
-UNIX_MS_MIN: Final = 1_000_000_000_000
-"""2001-09-09, the first Unix time in ms with 13 digits. What is below it is taken for seconds."""
-
-
-def is_no_unix_ms(value: int) -> bool:
-    """Whether a number is a due time in seconds by mistake, or negative. 0 means now."""
-    return value < UNIX_MS_MIN and value != 0
-
-
-def not_unix_ms(value: int) -> str:
-    """What is wrong with such a number, to follow the name of its member."""
-    if value < 0:
-        return f"{value} is negative: give milliseconds since 1970, or 0 for now"
-    return f"{value} is before 2001-09-09: give milliseconds since 1970, not seconds"
-
-
-@dataclass(frozen=True, slots=True)
-class DueMs(Int):
-    """A due time in Unix ms; 0 means now."""
-
-    def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
-        """The number."""
-        found = Int.check(self, value, limits, item)
-        if is_no_unix_ms(found):
-            raise self.wrong(not_unix_ms(found), item)
-        return found
-
-
 BODY: Final = Text("body", "The body as text; in msgpack also bytes.")
 BODY_BASE64: Final = Base64("body_base64", "The body when it is not text.")
-DELIVER_AT_MS: Final = DueMs(
+DELIVER_AT_MS: Final = TimeMs(
     "deliver_at_ms",
     "Due at this Unix time in ms; a past one or 0 means now. Below 1000000000000 it is refused.",
-    0,
-    INT64_MAX,
 )
-DELAY_MS: Final = Int(
-    "delay_ms", "Due this many ms from now; a negative number means now.", INT64_MIN, INT64_MAX
-)
+DELAY_MS: Final = DelayMs("delay_ms", "Due this many ms from now; a negative number means now.")
 ID: Final = Text(
     "id",
     "Your own id, unique among living messages of the topic; absent or empty: made by the broker.",
@@ -339,7 +307,7 @@ def from_text(field: Field, text: str) -> Any:
     if value is None:
         # A field is absent when its option is left out; the text "null" is a mistake.
         raise member.wrong("must be a JSON object")
-    return {"first_ms": value} if member is BACKOFF and isinstance(value, int) else value
+    return {"first_ms": value} if member is BACKOFF and whole_of(value) is not None else value
 
 
 def _whole(text: str) -> int | str:

@@ -39,7 +39,9 @@ async def test_every_call(queue: Queue) -> None:
     assert (paused["state"], paused["note"]) == ("paused", "a move")
     assert (await got(plain.run_schedule(topic, "s")))["n"] == 1
     assert (await got(plain.resume_schedule(topic, "s")))["state"] == "running"
-    filled = await got(plain.backfill_schedule(topic, "s", from_ms=0, until_ms=1, rate=5))
+    filled = await got(
+        plain.backfill_schedule(topic, "s", from_ms=10**12, until_ms=10**12 + 1, rate=5)
+    )
     assert filled["instants"] == 0
     coming = await got(plain.preview_schedule(topic, "s", n=3))
     assert len(coming["firings"]) == 3

@@ -40,14 +40,21 @@ from delaylog.storage.calls.shapes import PART_TOPIC
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.backoff_columns import own_backoff_entries
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
-from delaylog.storage.messages.members import Choice, Int, Number, Text, TextList, TextMap
+from delaylog.storage.messages.members import (
+    Choice,
+    Int,
+    Number,
+    Text,
+    TextList,
+    TextMap,
+    limit_note,
+)
 from delaylog.storage.messages.message_fields import (
     BACKOFF,
     COLUMNS,
     FIELDS,
     MERGE,
     MERGE_MODES,
-    UNIX_MS_MIN,
 )
 from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.messages.shape import Nested
@@ -99,8 +106,14 @@ def _decode(
     apart = {name: fields.pop(name) for name in (TOPIC,) if name in fields}
     wire = encode_send(fields)
     if len(wire) > limits.request_bytes_max:
-        raise Problem("too_large", f"a body unpacks to at most {limits.request_bytes_max} bytes")
-    return decode_send(wire, rows_max=limits.bulk_rows_max), apart
+        raise Problem(
+            "too_large",
+            f"a body unpacks to at most {limits.request_bytes_max} bytes"
+            + limit_note("request_bytes_max"),
+        )
+    batch = decode_send(wire, rows_max=limits.bulk_rows_max)
+    batch.due_name = "deliver_at"
+    return batch, apart
 
 
 def _check_schema(library: Any, schema: Any, known: Mapping[str, _Kind]) -> None:
@@ -171,8 +184,7 @@ def _deliver_at(column: ArrowColumn, fields: dict[str, Any]) -> None:
         if int(times.max()) > 2**53 or int(times.min()) < -(2**53):
             raise column.wrong("is out of range", int(np.argmax(np.abs(times))))
         times = times * 1_000
-    # A timestamp has a unit, so that one before 2001 is no mistake: it means now.
-    put_numbers(fields, "deliver_at_ms", np.where(times < UNIX_MS_MIN, 0, times))
+    put_numbers(fields, "deliver_at_ms", times)
 
 
 def _delay_ms(column: ArrowColumn, fields: dict[str, Any]) -> None:

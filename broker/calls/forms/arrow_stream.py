@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from delaylog.broker.calls.problems import Problem
+from delaylog.storage.messages.members import limit_note
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _MESSAGE_HEADER: Final = 2
@@ -73,9 +74,16 @@ def _read(
         length, unpacked = _batch_sizes(memoryview(message.metadata), memoryview(message.body))
         size, rows = size + unpacked, rows + length
         if size > bytes_max:
-            raise Problem("too_large", f"a body unpacks to at most {bytes_max} bytes")
+            raise Problem(
+                "too_large",
+                f"a body unpacks to at most {bytes_max} bytes" + limit_note("request_bytes_max"),
+            )
         if not 0 <= length <= rows <= rows_max:
-            raise Problem("bad_request", f"a body has at most {rows_max} rows", field="n")
+            raise Problem(
+                "bad_request",
+                f"a body has at most {rows_max} rows" + limit_note("bulk_rows_max"),
+                field="n",
+            )
         batch = library.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
         if batch.num_rows:

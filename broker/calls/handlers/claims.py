@@ -41,6 +41,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.storage.messages.members import limit_note
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""
@@ -153,7 +154,8 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     if stop - start > limits.receive_max:
         raise Problem(
             "bad_request",
-            f"an answer has at most {limits.receive_max} rows, except in Arrow, which has no limit",
+            f"an answer has at most {limits.receive_max} rows, except in Arrow, which has no limit"
+            + limit_note("receive_max"),
             field="to",
         )
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()

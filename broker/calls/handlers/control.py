@@ -121,4 +121,4 @@ def take_due(ctx: Context, values: dict[str, Any]) -> int | None:
     delay: int | None = values["delay_ms"]
     if due is not None and delay is not None:
         raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
-    return due if delay is None else ctx.node.clock.now_ms() + max(delay, 0)
+    return due if delay is None else ctx.node.clock.now_ms() + delay

@@ -29,12 +29,13 @@ from delaylog.broker.engine.jobs.jobs import begin_job
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins, find_texts
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.send.due_times import check_delays
 from delaylog.broker.engine.send.sending import all_utf8
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import every
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array, MessageState
 from delaylog.storage.messages.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
-from delaylog.storage.messages.members import INT64_MAX
+from delaylog.storage.messages.times import TIME_MS_MAX
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
 _FAR_ROWS_MAX: Final = 2_500
@@ -153,7 +154,7 @@ async def count_messages(ctx: Context) -> Answer:
     group = values["group"]
     permit_group(ctx, None if group is None else named_group(group))
     cursor, due_to = values["cursor"], values["due_to"]
-    wanted = _filter(ctx, {**values, "due_to": None if due_to == INT64_MAX else due_to})
+    wanted = _filter(ctx, {**values, "due_to": None if due_to == TIME_MS_MAX else due_to})
     topic, now_ms = the_topic(ctx), node.clock.now_ms()
     after = None if cursor is None else cursor.decode()
     counted = MatchCount(node.engine.state, topic, wanted, now_ms=now_ms, cursor=after)
@@ -273,7 +274,5 @@ def _due(ctx: Context, fields: dict[str, Any], n: int) -> Int64Array | int | Non
         return due
     if due is not None:
         raise Problem("bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms")
-    horizon_ms = ctx.node.engine.limits.horizon_ms
-    if int(np.max(delay)) > horizon_ms:
-        raise Problem("bad_request", f"delay_ms is at most {horizon_ms}", field="delay_ms")
+    check_delays(delay, ctx.node.engine.limits.horizon_ms)
     return ctx.node.clock.now_ms() + np.maximum(delay, 0)

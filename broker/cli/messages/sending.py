@@ -20,15 +20,20 @@ from delaylog.broker.cli.failing import DONE, WRONG, UsageError
 from delaylog.broker.cli.output import emit, print_lines
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import time_text
-from delaylog.storage.calls.shapes import NEW_DELAY_MS
 from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.message_fields import DELIVER_AT_MS, FIELDS, ID, pack_fields
+from delaylog.storage.messages.message_fields import (
+    DELAY_MS,
+    DELIVER_AT_MS,
+    FIELDS,
+    ID,
+    pack_fields,
+)
 
 _LINES_A_CALL: Final = 1_000
 _READ_BYTES: Final = 1 << 20
 _PAST_MS: Final = 60_000
 """A time that is past by less is as good as `now`."""
-WHEN: Final = (DELIVER_AT_MS, NEW_DELAY_MS)
+WHEN: Final = (DELIVER_AT_MS, DELAY_MS)
 
 
 def add_time(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,7 @@ from delaylog.broker.schedules.timing import FORMS, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
 from delaylog.storage.log.levels import SCHEDULES
+from delaylog.storage.messages.members import limit_note
 from delaylog.storage.messages.message_fields import BY_NAME, check_id
 
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
@@ -288,7 +289,9 @@ def spec_of(
         raise BadRequestError(f"a schedule has no member {which[:64]!r}", field=which[:64])
     if len(body) > state.limits.body_bytes_max:
         raise TooLargeError(
-            f"a body has at most {state.limits.body_bytes_max} bytes, not {len(body)}", field="body"
+            f"a body has at most {state.limits.body_bytes_max} bytes, not {len(body)}"
+            + limit_note("body_bytes_max"),
+            field="body",
         )
     said = Rules(**{member: value for member, value in rules.items() if value is not None})
     check_window(timing, said.after_outage)

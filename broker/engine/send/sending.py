@@ -18,7 +18,7 @@ from delaylog.broker.engine.errors import (
     TooLargeError,
 )
 from delaylog.broker.engine.model import SendResult, Topic
-from delaylog.broker.engine.send.due_times import check_due_times, delay_over_horizon
+from delaylog.broker.engine.send.due_times import check_delays, check_due_times
 from delaylog.broker.engine.send.merging import CREATED, REPLACED, Merge, end_replaced, merge_ids
 from delaylog.broker.engine.send.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.send.quotas import check_quota
@@ -35,6 +35,7 @@ from delaylog.storage.messages.batch import (
     column_max,
     expand,
 )
+from delaylog.storage.messages.members import limit_note
 from delaylog.storage.messages.message_fields import (
     DEFAULT_I64,
     ID_BYTES_MAX,
@@ -104,15 +105,15 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
     limits = state.limits
     if column_max(batch.body.size) > limits.body_bytes_max:
         raise TooLargeError(
-            f"a body has at most {limits.body_bytes_max} bytes, not {column_max(batch.body.size)}",
+            f"a body has at most {limits.body_bytes_max} bytes, not {column_max(batch.body.size)}"
+            + limit_note("body_bytes_max"),
             field="body",
             item=int(np.argmax(batch.body.size)),
         )
     if batch.delay_ms is not None:
-        if column_max(batch.delay_ms) > limits.horizon_ms:
-            raise delay_over_horizon(limits.horizon_ms, int(np.argmax(batch.delay_ms)))
+        check_delays(batch.delay_ms, limits.horizon_ms)
     elif batch.deliver_at_ms is not None:
-        check_due_times(batch.deliver_at_ms, now_ms, limits.horizon_ms)
+        check_due_times(batch.deliver_at_ms, now_ms, limits.horizon_ms, name=batch.due_name)
     if batch.ttl_ms is not None:
         ttl = expand(batch.ttl_ms, batch.n)
         wrong = np.flatnonzero(((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX))

@@ -26,6 +26,7 @@ from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translat
 from delaylog.broker.resp.native.permits import permit, permit_settle
 from delaylog.broker.resp.native.words import (
     misplaced,
+    take_delay,
     take_list,
     take_number,
     take_receipts,
@@ -225,7 +226,7 @@ def dl_nack(run: Run, argv: Args) -> Reply:
         if len(argv) < at + 3:
             raise misplaced(b"DELAY ms receipt ..., or REASON text receipt ...")
         if option == b"DELAY":
-            delay_ms = take_number(argv[at + 1], b"DELAY", 0, host.node.engine.limits.horizon_ms)
+            delay_ms = take_delay(argv[at + 1], b"DELAY", host.node.engine.limits.horizon_ms)
         else:
             reason = _bounded(argv[at + 1], REASON)
         at += 2

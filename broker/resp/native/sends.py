@@ -49,7 +49,10 @@ def dl_send(run: Run, argv: Args) -> Reply:
         permit_messages(run, key, 1)
     limits = host.node.engine.limits
     if len(body) > limits.body_bytes_max:
-        raise CommandError(b"TOOLARGE a body has at most %d bytes" % limits.body_bytes_max)
+        raise CommandError(
+            b"TOOLARGE a body has at most %d bytes (body_bytes_max of the broker's limits)"
+            % limits.body_bytes_max
+        )
     due_ms, relative = take_due(argv[2], limits.horizon_ms, run.now_ms)
     if relative and len(argv) == 4:
         host.add_plain(key, body, due_ms, run.session)

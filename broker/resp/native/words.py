@@ -11,13 +11,15 @@ import numpy as np
 from delaylog.broker.calls.problems import problem_of
 from delaylog.broker.calls.routing import NAME_RULE, TOPIC_NAME
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.send.due_times import too_far
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
 from delaylog.broker.keyspace.values.number_texts import to_int
 from delaylog.storage.columns.questions import some
 from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.message_fields import BY_NAME, is_no_unix_ms, not_unix_ms
+from delaylog.storage.messages.message_fields import BY_NAME
+from delaylog.storage.messages.times import time_fault
 
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32
@@ -56,20 +58,26 @@ def take_due(text: bytes, horizon_ms: int, now_ms: int) -> tuple[int, bool]:
     """Parse `250` or `@1767225600000` to (ms, whether it is a delay). Raises CommandError."""
     if text[:1] == b"@":
         at_ms = to_int(text[1:], b"ERR a time is written as @ and Unix milliseconds")
-        if is_no_unix_ms(at_ms):
-            raise CommandError(b"ERR the due time " + not_unix_ms(at_ms).encode())
-        if at_ms > now_ms + horizon_ms:
-            raise CommandError(b"ERR the due time is over the horizon of %d ms" % horizon_ms)
+        fault = time_fault(at_ms)
+        if fault is None and at_ms > now_ms + horizon_ms:
+            fault = too_far(at_ms, now_ms, horizon_ms)
+        if fault is not None:
+            raise CommandError(b"ERR the due time " + fault.encode())
         return at_ms, False
     # Fast path: nearly all delays are digits only.
     if text.isdigit() and len(text) < _INT64_DIGITS and text[0] != _ZERO:
         delay_ms = int(text)
         if delay_ms <= horizon_ms:
             return delay_ms, True
-    delay_ms = to_int(text, b"ERR delay-ms must be a whole number, or @ and a time")
+    return take_delay(text, b"delay-ms", horizon_ms, b"a whole number, or @ and a time"), True
+
+
+def take_delay(text: bytes, what: bytes, horizon_ms: int, form: bytes = b"a whole number") -> int:
+    """Parse a delay; a negative one is 0. Raises CommandError."""
+    delay_ms = to_int(text, b"ERR %b must be %b" % (what, form))
     if delay_ms > horizon_ms:
-        raise CommandError(b"ERR delay-ms is at most %d" % horizon_ms)
-    return max(delay_ms, 0), True
+        raise CommandError(b"ERR %b is at most %d" % (what, horizon_ms))
+    return max(delay_ms, 0)
 
 
 def plain_numbers(texts: list[bytes]) -> Int64Array | None:

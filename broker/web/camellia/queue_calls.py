@@ -27,6 +27,7 @@ from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.storage.layout import Int64Array, MessageState
+from delaylog.storage.messages.members import limit_note
 from delaylog.storage.messages.message_fields import (
     BACKOFF,
     BY_NAME,
@@ -91,9 +92,16 @@ class QueueCalls:
         msg_id = values["msgId"] or uuid.uuid4().hex
         body = text.encode()
         if len(body) > limits.body_bytes_max:
-            raise Problem("too_large", f"a message has at most {limits.body_bytes_max} bytes")
+            raise Problem(
+                "too_large",
+                f"a message has at most {limits.body_bytes_max} bytes"
+                + limit_note("body_bytes_max"),
+            )
         if delay_ms > limits.horizon_ms:
-            raise Problem("bad_request", f"delayMillis is at most {limits.horizon_ms}")
+            raise Problem(
+                "bad_request",
+                f"delayMillis is at most {limits.horizon_ms}" + limit_note("horizon_ms"),
+            )
         ttl_ms, max_retry = values["ttlMillis"], values["maxRetry"]
         ttl_ms = min(ttl_ms, TTL_MS_MAX) if ttl_ms > 0 else TTL_MS
         max_retry = min(max_retry, _RETRY_MAX) if max_retry >= 0 else MAX_RETRY
@@ -171,7 +179,10 @@ class QueueCalls:
         limits = self._node.engine.limits
         lease_ms = ACK_TIMEOUT_MS if lease_ms <= 0 else lease_ms
         if lease_ms > limits.lease_ms_max:
-            raise Problem("bad_request", f"ackTimeoutMillis is at most {limits.lease_ms_max}")
+            raise Problem(
+                "bad_request",
+                f"ackTimeoutMillis is at most {limits.lease_ms_max}" + limit_note("lease_ms_max"),
+            )
         batch = BATCH if batch <= 0 else min(batch, limits.receive_max)
         call = ReceiveCall(batch, wait_ms, lease_ms)
         delivery = await long_poll(self._node, (DEFAULT_NAMESPACE, name), call)

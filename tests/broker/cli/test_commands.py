@@ -379,11 +379,11 @@ def test_filters_make_jobs(broker: Any, topic: str) -> None:
     ]
     begun = rows(
         delaylog(
-            *("cancel", topic, "--due-from", "1970-01-01T00:00:05Z"),
-            *("--due-to", "1970-01-01T00:00:06Z", "--no-wait", "--json", *url),
+            *("cancel", topic, "--due-from", "2002-01-01T00:00:05Z"),
+            *("--due-to", "2002-01-01T00:00:06Z", "--no-wait", "--json", *url),
         )
     )
-    assert begun[0]["filter"] == {"due_from": 5_000, "due_to": 6_000}
+    assert begun[0]["filter"] == {"due_from": 1_009_843_205_000, "due_to": 1_009_843_206_000}
     shown = rows(delaylog("job", "show", begun[0]["job"], "--json", *url))
     assert shown[0]["action"] == "cancel"
     listed = delaylog("jobs", *url).stdout.decode().splitlines()

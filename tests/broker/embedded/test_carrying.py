@@ -33,7 +33,7 @@ BODIES: Final[dict[str, Any]] = {
     "commit": {"winners": []},
     "makeClaim": {"max": 1},
     "putSchedule": {"cron": "0 9 * * *", "body": "x"},
-    "backfillSchedule": {"from_ms": 0, "until_ms": 1},
+    "backfillSchedule": {"from_ms": 0, "until_ms": 10**12},
     "trySchedule": {"cron": "0 9 * * *"},
 }
 QUERIES: Final = {"stage": "?topic=t&part=0", "readClaim": "?from=0&to=1"}

@@ -28,7 +28,7 @@ def test_without_the_setting_a_release_says_how_to_get_it(broker: Any) -> None:
     assert found.status == 200
     assert found.json["hold"] is False
     assert (found.json["hours"], found.json["oldest_ms"]) == (0, None)
-    refused = broker.call("POST", "/v1/archive/release", {"through_ms": HOUR})
+    refused = broker.call("POST", "/v1/archive/release", {"through_ms": 300_000 * HOUR})
     assert (refused.status, refused.json["code"]) == (409, "conflict")
     assert "--archive-hold on" in refused.json["detail"]
 
@@ -51,7 +51,9 @@ def test_a_release_is_remembered_and_never_goes_ahead(holding: Broker) -> None:
     done = holding.call("POST", "/v1/archive/release", {"through_ms": through - HOUR + 1})
     assert done.status == 200
     assert done.json == {**found, "result": "done", "released_through_ms": through - HOUR}
-    again = holding.call("POST", "/v1/archive/release", {"through_ms": HOUR, "position": 0})
+    again = holding.call(
+        "POST", "/v1/archive/release", {"through_ms": 300_000 * HOUR, "position": 0}
+    )
     assert again.json["result"] == "already"
     holding.crash()
     holding.start()

@@ -239,7 +239,7 @@ SETTLES: dict[str, tuple[dict[str, Any], str]] = {
     "except without all": ({"except": b"12345678"}, "except"),
     "except cut": ({"refs": None, "n": 0, "all": True, "except": b"1"}, "except"),
     "unknown column": ({"colour": 1}, "colour"),
-    "delay negative": ({"delay_ms": -1}, "delay_ms"),
+    "delay over the horizon": ({"delay_ms": 2**53}, "delay_ms"),
     "delay a column": ({"delay_ms": b"12345678"}, "delay_ms"),
     "lease_ms too large": ({"lease_ms": 43_200_001}, "lease_ms"),
     "too many refs": ({"n": None, "refs": b"12345678" * 100_001}, "refs"),

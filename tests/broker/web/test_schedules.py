@@ -127,7 +127,7 @@ def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_pro
     ):
         answer = broker.call(method, url_of(topic, "none", verb), body)
         assert_problem(answer, 404, "unknown", "schedule")
-    past = {"cron": "* * * * *", "end_ms": 1_000, "body": "x"}
+    past = {"cron": "* * * * *", "end_ms": 10**12, "body": "x"}
     problem = assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
     assert "never fires" in problem["detail"]
 
@@ -135,7 +135,7 @@ def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_pro
 def test_a_schedule_that_never_fires_makes_no_topic(
     broker: Any, topic: str, assert_problem: Any
 ) -> None:
-    past = {"cron": "* * * * *", "end_ms": 1_000, "body": "x"}
+    past = {"cron": "* * * * *", "end_ms": 10**12, "body": "x"}
     assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
     assert broker.call("GET", f"/v1/topics/{topic}").status == 404
 
@@ -297,13 +297,13 @@ def test_backfill(broker: Any, topic: str, assert_problem: Any) -> None:
     assert broker.call("POST", fill, rest).json["instants"] == 200
     counts = broker.call("GET", f"/v1/topics/{topic}/stats").json["counts"]
     assert counts["waiting"] + counts["ready"] == 1_200
-    none = broker.call("POST", fill, {"from_ms": 0, "until_ms": 1}).json
+    none = broker.call("POST", fill, {"from_ms": 0, "until_ms": 10**11}).json
     assert (none["instants"], none["last_due_ms"]) == (0, None)
     for members, field in (
         ({}, "from_ms"),
-        ({"from_ms": 5, "until_ms": 5}, "from_ms"),
-        ({"from_ms": 5, "until_ms": 9_000_000_000_000}, "until_ms"),
-        ({"from_ms": 5, "rate": 0}, "rate"),
+        ({"from_ms": 10**12, "until_ms": 10**12}, "from_ms"),
+        ({"from_ms": 10**12, "until_ms": 9_000_000_000_000}, "until_ms"),
+        ({"from_ms": 10**12, "rate": 0}, "rate"),
     ):
         assert_problem(broker.call("POST", fill, members), 400, "bad_request", field)
 
@@ -324,8 +324,10 @@ def test_the_limit_of_messages_of_a_principal(
     assert call("PUT", "", {**fast, "interval_ms": 334, "start_ms": 0}).status == 201
     assert_problem(call("PATCH", "", {"interval_ms": 1}), 429, "quota", "interval_ms")
     assert call("PUT", "", {"interval_ms": 3_600_000, "start_ms": 0, "body": "x"}).status == 200
-    filled = call("POST", "/backfill", {"from_ms": 0, "until_ms": 36_000_000}).json
-    assert (filled["instants"], filled["next_from_ms"]) == (3, 3 * 3_600_000)
+    first_ms = 300_000 * 3_600_000
+    fill = {"from_ms": first_ms, "until_ms": first_ms + 36_000_000}
+    filled = call("POST", "/backfill", fill).json
+    assert (filled["instants"], filled["next_from_ms"]) == (3, first_ms + 3 * 3_600_000)
     assert {200, 429} >= {call("POST", "/run").status for _ in range(20)} >= {429}
     assert secured.call("POST", url_of(topic, verb="/run")).status == 200
     assert secured.call("PUT", url_of(topic), fast).status == 200

@@ -96,7 +96,7 @@ def test_a_buffer_is_copied_since_its_owner_may_go_on_writing() -> None:
         ({"delay_ms": 1, "deliver_at_ms": 1}, "2 times"),
         ({"deliver_at_ms": 1_795_600_000}, "seconds"),
         ({"ttl": timedelta(1), "ttl_ms": 1}, "give ttl or ttl_ms, not both"),
-        ({"deliver_at_ms": 2**63}, "exceed what a broker can store"),
+        ({"delay_ms": 2**63}, "exceed what a broker can store"),
         ({"at": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001 (what is refused)
         ({"id": ""}, "not empty"),
         ({"id": "~1"}, "that brokers make"),

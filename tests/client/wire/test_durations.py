@@ -38,7 +38,7 @@ def test_a_duration_is_milliseconds(
         ),
         ("5", None, TypeError, "lease is a timedelta, not str; milliseconds are lease_ms$"),
         (True, None, TypeError, "lease is a timedelta, not bool; milliseconds are lease_ms$"),
-        (None, 1.5, TypeError, "lease_ms is a whole number of milliseconds, not float"),
+        (None, 1.5, TypeError, "lease_ms is a whole number of milliseconds, not 1.5"),
         (None, True, TypeError, "lease_ms is a whole number of milliseconds, not bool"),
         (None, -1, ValueError, "lease_ms is not negative: -1"),
         (timedelta(-1), None, ValueError, "lease is not negative: -1 day"),
