@@ -108,14 +108,9 @@ class Int(Member[int]):
         low, high = bound(self.low, limits), bound(self.high, limits)
         if not low <= found <= high:
             note = limit_note(self.low, self.high)
-<<<<<<< ours
             most = f"{high} ({in_words(high)})" if _is_long(self.name, high) else high
             raise self.wrong(f"must lie from {low} to {most}, not {value}{note}", item)
-        if abs(found) > EXACT_MAX and isinstance(value, float):
-=======
-            raise self.wrong(f"must lie from {low} to {high}, not {value}{note}", item)
         if isinstance(value, float) and abs(found) > EXACT_MAX:
->>>>>>> theirs
             # Floating point has already rounded it.
             raise self.wrong(f"{value} is not exact: write it without point and exponent", item)
         return found
