@@ -21,7 +21,9 @@ from delaylog.storage.messages.message_fields import MergeMode
 
 SentResult: TypeAlias = Literal["created", "kept", "replaced", "rejected"]
 ChangeResult: TypeAlias = Literal["done", "too_late", "unknown"]
-State: TypeAlias = Literal["waiting", "ready", "leased", "acked", "expired", "dead", "deleted"]
+State: TypeAlias = Literal[
+    "waiting", "ready", "leased", "acked", "expired", "dead", "cancelled", "replaced"
+]
 """What a group has done with a message; its end in the last four."""
 
 
@@ -243,7 +245,8 @@ class Counts:
     acked: int = 0
     expired: int = 0
     dead: int = 0
-    deleted: int = 0
+    cancelled: int = 0
+    replaced: int = 0
 
     @classmethod
     def of(cls, shape: Mapping[str, Any]) -> Self:

@@ -283,7 +283,11 @@ TICK_MAGIC: Final = 0x4B544C44  # "DLTK"
 
 
 class MessageState(IntEnum):
-    """States of a message; MOVED is internal: the message continues in another row."""
+    """States of a message; MOVED is internal: the message continues in another row.
+
+    WAITING, READY and REPLACED are not stored: they follow from a row's due time, and from the
+    cause of a stored CANCELLED.
+    """
 
     NONE = 0
     WAITING = 1
@@ -292,8 +296,9 @@ class MessageState(IntEnum):
     ACKED = 4
     EXPIRED = 5
     DEAD = 6
-    DELETED = 7
+    CANCELLED = 7
     MOVED = 8
+    REPLACED = 9
 
 
 # Plain numbers for columns: numpy needs ten times as long to compare one with a member of an enum.

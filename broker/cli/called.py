@@ -26,7 +26,7 @@ from delaylog.broker.cli.connection import call, given, interruptible
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_members, print_table, say
 from delaylog.broker.cli.parser import add_action, add_actions
-from delaylog.broker.cli.values import plain_name, state_text, time_text, value_text
+from delaylog.broker.cli.values import plain_name, time_text, value_text
 from delaylog.client.errors import BadRequest
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall
@@ -34,7 +34,7 @@ from delaylog.storage.calls.table import BY_NAME
 from delaylog.storage.messages.members import Flag, Member
 from delaylog.storage.messages.shape import Shape
 
-COUNTS: Final = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+COUNTS: Final = shapes.STATE.words
 _PURGED_GROUP: Final = "only in this group (default: in every group)"
 _ERASE: Final = "as --force, and erase every byte of the messages from the data folders"
 
@@ -329,12 +329,12 @@ def print_rows(
         return
     flat = [row | row.get("counts", {}) for row in rows]
     numbers = [
-        state_text(plain_name(each))
+        plain_name(each)
         for each in columns
         if not each.endswith("_ms") and any(type(row.get(each)) in (int, float) for row in flat)
     ]
     cells = [[value_text(each, row.get(each)) for each in columns] for row in flat]
-    print_table([state_text(plain_name(each)) for each in columns], cells, numbers=numbers)
+    print_table([plain_name(each) for each in columns], cells, numbers=numbers)
 
 
 def clock_arguments(parser: argparse.ArgumentParser) -> None:

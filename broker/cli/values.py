@@ -23,8 +23,6 @@ SPAN_FORM: Final = "write a number and a unit, such as 500ms, 90s, 5m, 2h, 7d or
 TIME_FORM: Final = (
     "write an ISO time, such as 2026-12-24T09:00 (local), 2026-12-24T08:00Z or 2026-12-24, or +2h"
 )
-_STATES: Final = {"deleted": "cancelled"}
-"""States of messages that people read in another word: that of the verb, `cancel`."""
 NEVER_MS: Final = -1
 """`never` as a time to live."""
 _EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
@@ -144,17 +142,6 @@ def plain_lines(text: str) -> str:
     return "\n".join(map(plain_text, text.split("\n")))
 
 
-def state_text(state: str) -> str:
-    """The word that people read for a state of messages."""
-    return _STATES.get(state, state)
-
-
-def states_of(text: str) -> str:
-    """States with commas between, in the words of the API."""
-    words = {said: state for state, said in _STATES.items()}
-    return ",".join(words.get(each, each) for each in text.split(","))
-
-
 def plain_name(name: str) -> str:
     """The name of a member without its unit, which its value shows."""
     return name.removesuffix("_ms")
@@ -167,9 +154,7 @@ def value_text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ",".join(
-            f"{state_text(plain_name(key))}={value_text(key, one)}" for key, one in value.items()
-        )
+        return ",".join(f"{plain_name(key)}={value_text(key, one)}" for key, one in value.items())
     if isinstance(value, list):
         return ",".join(value_text(name, one) for one in value)
     if name.endswith("_ms") and isinstance(value, int):
@@ -178,7 +163,7 @@ def value_text(name: str, value: Any) -> str:
         return "never" if name == "ttl_ms" and value == NEVER_MS else span_text(value)
     if name in ("due_from", "due_to"):
         return time_text(value)
-    return state_text(value) if name == "state" else str(value)
+    return str(value)
 
 
 def is_time(name: str) -> bool:

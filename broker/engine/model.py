@@ -33,6 +33,23 @@ NO_TOPIC: Final = 0
 REJECTED: Final = "rejected"
 
 
+def shown_kind(state: int, cause: int) -> MessageState:
+    """The state that clients see for a stored state and its cause."""
+    if state == MessageState.CANCELLED and cause == Cause.REPLACED:
+        return MessageState.REPLACED
+    return MessageState(state)
+
+
+def shown_kinds(entries: StateArray) -> npt.NDArray[np.uint8]:
+    """The same for a column."""
+    kinds = entries["state"]
+    replaced = entries["cause"] == int(Cause.REPLACED)
+    if not some(replaced):
+        return np.asarray(kinds)
+    replaced &= kinds == int(MessageState.CANCELLED)
+    return np.where(replaced, int(MessageState.REPLACED), kinds).astype(np.uint8)
+
+
 def cause_name(state: int, cause: int) -> str:
     """The word for a cause in answers. A nack that made a dead letter is a rejection."""
     if state == MessageState.DEAD and cause == Cause.NACK:

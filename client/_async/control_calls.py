@@ -192,7 +192,8 @@ class AsyncControlCalls:
     ) -> AsyncIterator[MessageInfo]:
         """Look at the topic's messages, in due order; pages are fetched as they are needed.
 
-        `state`: one or more of waiting, ready, leased, acked, expired, dead, deleted. `due_from`
+        `state`: one or more of waiting, ready, leased, acked, expired, dead, cancelled,
+        replaced. `due_from`
         and `due_to` (exclusive) are datetimes, `due_from_ms` and `due_to_ms` Unix milliseconds. See
         Lists in HTTP.md for the other filters. If one of several shards is unreachable, the list
         ends with ShardsFailed; `shard=` lists a single shard.

@@ -173,6 +173,6 @@ def _add_delay(fields: DueKeywords, delay: timedelta | None) -> None:
 
 def _ended(state: str | None) -> TimerState:
     """The state of a timer whose message can no longer be changed."""
-    if state == "deleted":
+    if state in ("cancelled", "replaced"):
         return TimerState.CANCELLED
     return TimerState.EXPIRED if state == "expired" else TimerState.FIRED

@@ -295,7 +295,7 @@ DELAY_BUCKETS: Final = QueryFlag(
 STATE: Final = QueryWords(
     "state",
     "Only messages in these states.",
-    ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted"),
+    ("waiting", "ready", "leased", "acked", "expired", "dead", "cancelled", "replaced"),
 )
 LIST_DUE_FROM: Final = QueryInt("due_from", "Due at this Unix time in ms or later.", 0, INT64_MAX)
 LIST_DUE_TO: Final = QueryInt(

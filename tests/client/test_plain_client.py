@@ -197,7 +197,7 @@ def test_settling_a_lease_whole() -> None:
 
 
 def test_one_message_by_an_awkward_id() -> None:
-    script = Script({"result": "done", "state": "deleted"})
+    script = Script({"result": "done", "state": "cancelled"})
 
     async def scene(client: AsyncPlainClient) -> None:
         await client.get("t", "a/b %é")

@@ -97,7 +97,7 @@ def test_a_user_sees_the_reminders_that_are_to_come(site: Site, client: Client) 
 
     assert site.stop() == [0]
     counts = client.stats("reminders").counts
-    assert (counts.acked, counts.deleted, counts.leased, counts.waiting) == (1, 1, 0, 1)
+    assert (counts.acked, counts.cancelled, counts.leased, counts.waiting) == (1, 1, 0, 1)
 
 
 @about("FastAPI")
@@ -120,7 +120,7 @@ def test_an_order_that_is_not_paid_is_cancelled(site: Site, client: Client) -> N
     # uvicorn ends by the signal once the application has shut down.
     assert site.stop() == [-signal.SIGTERM]
     counts = client.stats("orders").counts
-    assert (counts.acked, counts.deleted, counts.leased) == (1, 1, 0)
+    assert (counts.acked, counts.cancelled, counts.leased) == (1, 1, 0)
 
     site.start("uvicorn", "shop:app", "--port", "PORT")
     site.ask("GET", "/docs")

@@ -212,7 +212,7 @@ def _topic(topic: Any) -> dict[str, Any]:
                 "leased": group.counts.leased,
                 "acked": group.counts.acked,
                 "dead": group.counts.dead,
-                "deleted": group.counts.deleted,
+                "deleted": group.counts.cancelled + group.counts.replaced,
                 "ephemeral": group.ephemeral,
                 "hours": len([n for n in group.hours.values() if n]),
             }

@@ -263,7 +263,7 @@ class Model:
             group = self.groups[name]
             gone = [view for view in group.alive() if force or view.state is not S.LEASED]
             for view in gone:
-                group.end(view, S.DELETED)
+                group.end(view, S.CANCELLED)
             count += len(gone)
         return count
 
@@ -282,7 +282,7 @@ class Model:
             matched, done = matched + bool(found), done + bool(free)
             for group, view in free:
                 if action == "cancel":
-                    group.end(view, S.DELETED)
+                    group.end(view, S.CANCELLED)
                 else:
                     self.move(group, view, due, now)
         return matched, done

@@ -244,7 +244,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
                 model.succeed(message)
             for group, view in old:
                 if view.state in FREE:
-                    group.end(view, S.DELETED)
+                    group.end(view, S.REPLACED)
             if priorities[k] and not self.model.prioritised:
                 self.model.prioritised = True
                 model.loosen()

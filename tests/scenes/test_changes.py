@@ -16,7 +16,7 @@ def test_a_cancelled_message_never_comes(face: Face) -> None:
     assert face.await_message().id == "b"
     assert face.cancel("b") != "done"
     assert face.cancel("nobody") != "done"
-    assert face.counts() == {"deleted": 1, **LEASED}
+    assert face.counts() == {"cancelled": 1, **LEASED}
 
 
 @needs("cancel", "reasons")
@@ -26,7 +26,7 @@ def test_a_cancel_that_is_not_done_says_why(face: Face) -> None:
     assert face.cancel("a") == "leased"
     face.send("x", id="b", delay_ms=60_000)
     face.cancel("b")
-    assert (face.cancel("b"), face.cancel("nobody")) == ("deleted", "unknown")
+    assert (face.cancel("b"), face.cancel("nobody")) == ("cancelled", "unknown")
 
 
 @needs("cancel", "force", "results")
@@ -35,7 +35,7 @@ def test_force_ends_a_lease(face: Face) -> None:
     taken = face.receive()
     assert face.cancel("a", force=True) == "done"
     assert face.ack(taken) == ["gone"]
-    assert face.counts() == {"deleted": 1}
+    assert face.counts() == {"cancelled": 1}
 
 
 def kill(face: Face, *ids: str) -> None:
@@ -73,13 +73,13 @@ def test_a_purge_leaves_what_is_under_lease_but_by_force(face: Face) -> None:
         face.send("x", delay_ms=delay_ms)
     held = face.receive()
     assert face.purge() == 2
-    assert face.counts() == {"deleted": 2, **LEASED}
+    assert face.counts() == {"cancelled": 2, **LEASED}
     assert face.ack(held) == ["done"]
     face.send("x")
     held = face.receive()
     assert face.purge(force=True) == 1
     assert face.ack(held) == ["gone"]
-    assert face.counts() == {"deleted": 3, "acked": 1}
+    assert face.counts() == {"cancelled": 3, "acked": 1}
 
 
 def test_a_paused_topic_hands_out_nothing(face: Face) -> None:

@@ -65,7 +65,7 @@ def test_a_peek_takes_nothing(face: Face) -> None:
     assert face.peek(max=9) == ["b", "c", "d"]
     assert face.peek(max=9, ids=["c", "b", "later", "nobody"]) == ["b", "c"]
     assert face.peek(max=9, tags=["c"]) == ["c"]
-    assert face.counts() == {"waiting": 1, "ready": 3, "deleted": 1}
+    assert face.counts() == {"waiting": 1, "ready": 3, "cancelled": 1}
     face.receive(max=9)
     assert face.peek() == []
 
@@ -78,7 +78,7 @@ def test_a_list_by_state_tag_and_key(face: Face) -> None:
     face.send("now", id="now")
     face.receive()
     face.cancel("d")
-    states = {"now": "leased", "a": "waiting", "b": "waiting", "c": "waiting", "d": "deleted"}
+    states = {"now": "leased", "a": "waiting", "b": "waiting", "c": "waiting", "d": "cancelled"}
     assert list(face.listed().items()) == list(states.items())
     assert list(face.listed(state=["waiting", "leased"])) == ["now", "a", "b", "c"]
     assert list(face.listed(tag="even")) == ["a", "c"]
@@ -134,8 +134,8 @@ def test_a_cancel_is_about_every_group(face: Face) -> None:
     face.put_group("g")
     face.send("x", id="a", delay_ms=60_000)
     assert face.cancel("a") == "done"
-    assert face.counts() == face.counts("g") == {"deleted": 1}
+    assert face.counts() == face.counts("g") == {"cancelled": 1}
     face.send("x", id="b")
     face.receive(group="g")
     assert face.cancel("b") == "done", "it waits in one of them"
-    assert face.counts("g") == {"deleted": 1, **LEASED}
+    assert face.counts("g") == {"cancelled": 1, **LEASED}

@@ -143,8 +143,8 @@ def test_a_due_time_is_changed(broker: Broker, look: Any, filled: str) -> None:
 def test_a_message_is_cancelled(broker: Broker, look: Any, filled: str) -> None:
     window: Looking = look(broker.url).at(f"/topics/default/{filled}/messages/m4").press("Cancel")
     window.confirm("Cancel it").sees("The message is cancelled")
-    assert message(broker, filled, "m4")["state"] == "deleted"
-    window.sees("deleted")
+    assert message(broker, filled, "m4")["state"] == "cancelled"
+    window.sees("cancelled")
 
 
 def test_the_life_of_a_message_is_drawn(broker: Broker, look: Any, topic: str) -> None:
@@ -212,7 +212,7 @@ def test_why_a_message_is_late(broker: Broker, look: Any, topic: str) -> None:
 @pytest.mark.parametrize(
     ("action", "query", "filled_in", "state", "expected"),
     [
-        ("Cancel", "tag=red", {}, "deleted", ["m1", "m3", "m5"]),
+        ("Cancel", "tag=red", {}, "cancelled", ["m1", "m3", "m5"]),
         ("Reschedule", "key=k", {"New_due_time": "now"}, "ready", ["m0", "m1"]),
         ("Reschedule", "", {"New_due_time": "now", "Rate": "1000"}, "ready", range(6)),
     ],
@@ -284,7 +284,7 @@ def test_what_was_counted_is_what_changes(broker: Broker, look: Any, topic: str)
     near, far = message(broker, topic, "near"), message(broker, topic, "far")
     (job, *_) = broker.call("GET", "/v1/jobs").json["jobs"]
     assert near["deliver_at_ms"] < job["filter"]["due_to"] <= far["deliver_at_ms"]
-    assert (near["state"], far["state"]) == ("deleted", "waiting")
+    assert (near["state"], far["state"]) == ("cancelled", "waiting")
 
 
 def test_a_running_job_is_stopped(broker: Broker, look: Any, filled: str) -> None:

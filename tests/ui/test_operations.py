@@ -142,13 +142,13 @@ def test_what_ends_in_all_groups_says_so(broker: Broker, look: Any, dead: str) -
     window: Looking = look(broker.url).at(f"/topics/default/{dead}/messages/two?group=mail")
     window.press("Replay").sees("in all groups where it is dead").press("Close").press("Remove")
     window.sees("It ends in all groups, also where it is leased or dead").confirm("Remove it")
-    window.sees("deleted")
-    assert broker.call("GET", f"{path}/messages/two").json["state"] == "deleted"
+    window.sees("cancelled")
+    assert broker.call("GET", f"{path}/messages/two").json["state"] == "cancelled"
 
 
 @pytest.mark.parametrize(
     ("button", "verb", "state"),
-    [("Replay all…", "Replay 4", "ready"), ("Remove all…", "Cancel 4", "deleted")],
+    [("Replay all…", "Replay 4", "ready"), ("Remove all…", "Cancel 4", "cancelled")],
 )
 def test_all_at_a_rate(
     broker: Broker, look: Any, dead: str, button: str, verb: str, state: str

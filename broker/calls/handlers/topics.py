@@ -51,7 +51,8 @@ def group_counts(group: Group) -> dict[str, int]:
         "acked": counts.acked,
         "expired": counts.expired,
         "dead": counts.dead,
-        "deleted": counts.deleted,
+        "cancelled": counts.cancelled,
+        "replaced": counts.replaced,
     }
 
 

@@ -23,7 +23,7 @@ from delaylog.broker.cli.failing import DONE, WRONG, Interrupted, UsageError
 from delaylog.broker.cli.messages.sending import WHEN, add_time, say_if_past
 from delaylog.broker.cli.output import columns_text, emit
 from delaylog.broker.cli.progress import Progress
-from delaylog.broker.cli.values import is_span, state_text, time_text
+from delaylog.broker.cli.values import is_span, time_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
 from delaylog.storage.calls.shapes import CANCEL_FORCE, FILTER, FILTER_STATE, RATE
@@ -172,7 +172,7 @@ def _details(verb: str, answer: dict[str, Any]) -> list[str]:
     groups, state = answer.get("groups"), answer.get("state")
     columns = [f"too late in {','.join(groups)}"] if groups else []
     if state is not None and not groups:
-        columns.append(state_text(state))
+        columns.append(state)
     if verb == "reschedule" and "deliver_at_ms" in answer:
         columns.append(time_text(answer["deliver_at_ms"]))
     return columns

@@ -21,8 +21,6 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import (
     plain_name,
     plain_text,
-    state_text,
-    states_of,
     time_text,
     value_text,
 )
@@ -55,7 +53,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
 def list_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog list`."""
     _add_filter(parser)
-    states = ", ".join(map(state_text, shapes.STATE.words))
+    states = ", ".join(shapes.STATE.words)
     parser.add_argument(
         "--state",
         default=",".join(LIVING),
@@ -97,7 +95,7 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def list_command(args: argparse.Namespace) -> int:
     """`delaylog list`: reads page after page, up to `--max` messages."""
-    state = {} if args.state == "all" else {"state": states_of(args.state)}
+    state = {} if args.state == "all" else {"state": args.state}
     async with client_of(args) as client:
         return await _print_pages(client, args, "page", given(args, *_FILTER) | state)
 
@@ -188,7 +186,7 @@ def _cells(message: dict[str, Any], args: argparse.Namespace) -> list[Any]:
     """The columns of a message: `_COLUMNS`, of a dead letter the reason, and perhaps the body."""
     return [
         message["id"],
-        state_text(message["state"]),
+        message["state"],
         time_text(message["deliver_at_ms"]),
         message["attempts"],
         message["cause"] or "",
@@ -233,4 +231,4 @@ def _step(step: dict[str, Any]) -> str:
         if key not in ("event", "at_ms") and value is not None
     )
     at = time_text(step["at_ms"]) if step["at_ms"] else "?"
-    return plain_text(f"{at:<26}{state_text(step['event']):<16}{rest}".rstrip())
+    return plain_text(f"{at:<26}{step['event']:<16}{rest}".rstrip())

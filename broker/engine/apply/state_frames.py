@@ -98,7 +98,9 @@ def apply_settle(state: EngineState, decision: SettleDecision, end: int, at_ms: 
     if decision.was:
         _change_ended(state, decision, group, end)
         return
-    if alike(kinds):
+    if int(entries["cause"][0]) == Cause.REPLACED:
+        lengths = [(int(MessageState.REPLACED), len(refs))]
+    elif alike(kinds):
         lengths = [(int(kinds[0]), len(refs))]
     else:
         found, counted = np.unique(kinds, return_counts=True)

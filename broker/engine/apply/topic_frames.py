@@ -148,7 +148,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     refs, origins = state.leases.open_rows(topic.number, group.number)
     if members["force"] and len(refs):
         entries = np.zeros(1, STATE_ENTRY)
-        entries["state"] = MessageState.DELETED
+        entries["state"] = MessageState.CANCELLED
         entries["cause"] = Cause.PURGE
         entries["time"] = members["time"]
         state.hours.put_states(refs, np.repeat(entries, len(refs)), group.number)
@@ -164,7 +164,7 @@ def apply_purge(state: EngineState, members: dict[str, Any], position: int, end:
     state.hours.counts.count_guests(gone, -1, end, members["keep"])
     group.floor, group.purged_ms = position, members["time"]
     group.hours, group.guests = CountColumns(kept), CountColumns(guests)
-    group.counts.ended(MessageState.DELETED, group.counts.living - len(refs))
+    group.counts.ended(MessageState.CANCELLED, group.counts.living - len(refs))
     topic.keep_until_ms = max(topic.keep_until_ms, members["keep"])
     if members.get("erase"):
         topic.erased = position

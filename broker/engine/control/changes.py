@@ -94,9 +94,9 @@ def cancel(
     codes, at, _ = _judge(found, can)
     ended, gone = at[living[at]], at[letters[at]]
     if len(ended):
-        end_found(state, topic, found.take(ended), MessageState.DELETED, Cause.CANCEL, now_ms)
+        end_found(state, topic, found.take(ended), MessageState.CANCELLED, Cause.CANCEL, now_ms)
     if len(gone):
-        kind, cause = MessageState.DELETED, Cause.CANCEL
+        kind, cause = MessageState.CANCELLED, Cause.CANCEL
         change_ended(state, topic, found.take(gone), now_ms, kind=kind, cause=cause)
     due = found.rows["deliver_at"].astype(np.int64)
     return ControlResult(codes, found, due, state.log.end_position)
@@ -167,7 +167,7 @@ def _append_settle(
         leases,
         items.origins,
         now_ms + keep_ms,
-        int(items.states[0]) if leases is None else 0,
+        int(items.entries["state"][0]) if leases is None else 0,
     )
     _, end = state.append(FrameKind.SETTLE, decision.encode(), now_ms)
     apply_settle(state, decision, end, now_ms)

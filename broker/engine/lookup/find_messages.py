@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
-from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.model import Topic, shown_kinds
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.gather import gather
@@ -140,7 +140,7 @@ def _there(state: EngineState, refs: Int64Array) -> tuple[npt.NDArray[np.bool_],
 
 def shown_states(rows: RowArray, entries: StateArray, now_ms: int | None) -> npt.NDArray[np.uint8]:
     """The states that clients see: the stored one, or waiting / ready by due time."""
-    stored = entries["state"]
+    stored = shown_kinds(entries)
     if now_ms is None:
         fresh: npt.NDArray[np.uint8] | int = _WAITING
     else:

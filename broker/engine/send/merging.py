@@ -221,7 +221,7 @@ def end_replaced(
 ) -> None:
     """End messages that were replaced."""
     entries = np.zeros(len(refs), STATE_ENTRY)
-    entries["state"] = MessageState.DELETED
+    entries["state"] = MessageState.CANCELLED
     entries["cause"] = Cause.REPLACED
     entries["time"] = now_ms
     rows = state.hours.rows(refs)

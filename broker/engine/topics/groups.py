@@ -43,7 +43,8 @@ _ENDED_NAMES: Final[dict[int, str]] = {
     MessageState.ACKED: "acked",
     MessageState.EXPIRED: "expired",
     MessageState.DEAD: "dead",
-    MessageState.DELETED: "deleted",
+    MessageState.CANCELLED: "cancelled",
+    MessageState.REPLACED: "replaced",
 }
 
 
@@ -56,8 +57,9 @@ class GroupCounts:
     acked: int = 0
     expired: int = 0
     dead: int = 0
-    deleted: int = 0
+    cancelled: int = 0
     delivered: int = 0
+    replaced: int = 0
     sums: GroupCounts | None = None
     """Sums that every change here is added to as well; not state (see `Series`)."""
 
@@ -209,7 +211,7 @@ class Group:
         if self.floor:
             purged = self.purged_of(sent_position, entries)
             if some(purged):
-                entries["state"][purged] = MessageState.DELETED
+                entries["state"][purged] = MessageState.CANCELLED
                 entries["cause"][purged] = Cause.PURGE
                 entries["time"][purged] = self.purged_ms
 

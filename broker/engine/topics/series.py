@@ -16,7 +16,8 @@ from delaylog.broker.engine.watch.lateness import Lateness
 
 GROUPS_PER_TOPIC: Final = 4
 """Series for groups, for each series of a topic."""
-_FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
+_SAVED: Final = ("living", "leased", "acked", "expired", "dead", "cancelled", "delivered")
+_FIELDS: Final = (*_SAVED, "replaced")
 
 
 class Series:
@@ -98,10 +99,10 @@ class Series:
 
     def snapshot(self) -> list[int]:
         """For a checkpoint."""
-        return [self.sent, *(getattr(self.counts, name) for name in _FIELDS)]
+        return [self.sent, *(getattr(self.counts, name) for name in _SAVED)]
 
-    def restore(self, saved: list[Any]) -> None:
+    def restore(self, saved: list[Any], replaced: int) -> None:
         """Restore sums; topics and groups that are part of them enter as `other`."""
-        self.sent = saved[0]
-        for name, value in zip(_FIELDS, saved[1:], strict=True):
+        self.sent, self.counts.replaced = saved[0], replaced
+        for name, value in zip(_SAVED, saved[1:], strict=True):
             setattr(self.counts, name, value)

@@ -25,7 +25,7 @@ SLICE_TOPICS: Final = 8
 BLOCK_BYTES: Final = 1 << 18
 """Blocks of this size are handed to the writer: it copies one at a time."""
 _SETTINGS_MIN: Final = 64
-_COUNT_FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "deleted", "delivered")
+_COUNT_FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "cancelled", "delivered")
 _PACKER: Final = msgpack.Packer()
 
 
@@ -154,6 +154,7 @@ def _saved_group(group: Group) -> dict[str, Any]:
         **GROUP.pack(group),
         "gate": NO_KEYS if group.made_gate is None else group.gate.snapshot(),
         "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
+        "replaced": group.counts.replaced,
         "hours": group.hours.pack(),
         "guests": group.guests.pack(),
         "other": group.counts.sums is not None,

@@ -33,7 +33,7 @@ _MOVED_ROWS: Final = 128
 """Rows that messages moved to, read in one slice: each takes a read of its own."""
 _MOVED: Final = int(MessageState.MOVED)
 _FINAL: Final = np.array(
-    [int(MessageState.ACKED), int(MessageState.EXPIRED), int(MessageState.DELETED)], np.uint8
+    [int(MessageState.ACKED), int(MessageState.EXPIRED), int(MessageState.CANCELLED)], np.uint8
 )
 
 

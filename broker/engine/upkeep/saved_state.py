@@ -53,6 +53,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "topics": packing.topics,
         "settings": packing.settings,
         "series": state.series.snapshot(),
+        "replaced": state.series.counts.replaced,
         "hours": {
             hour: [getattr(counts, name) for name in HOUR_FIELDS]
             for hour, counts in state.hours.counts.near.items()
@@ -123,6 +124,7 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
     """Fill a new group from a checkpoint."""
     GROUP.fill(group, saved)
     group.counts = GroupCounts(*saved["counts"])
+    group.counts.replaced = saved.get("replaced", 0)
     if any(saved["gate"].values()):
         group.gate.restore(saved["gate"])
     group.hours = CountColumns.unpack(saved["hours"])
@@ -139,7 +141,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     _NUMBERS.fill(state, saved)
     state.tick = Tick(*saved["tick"])
     if "series" in saved:
-        state.series.restore(saved["series"])
+        state.series.restore(saved["series"], saved.get("replaced", 0))
     known_settings = [TopicSettings.from_dict(each) for each in saved.get("settings", ())]
     for item in saved["topics"]:
         settings = item["settings"]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
-from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.model import Topic, shown_kinds
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.ids.id_hash import UNKEYED, IdHash
@@ -82,7 +82,7 @@ class RowFilter:
         self.living_only = states <= _LIVING
         fresh = bool(states & {MessageState.WAITING, MessageState.READY})
         kept = group.purged_ms + topic.settings.ended_keep_ms >= now_ms
-        purged = bool(group.floor) and MessageState.DELETED in states and kept
+        purged = bool(group.floor) and MessageState.CANCELLED in states and kept
         self.unhandled = fresh or purged
         """Whether rows without a stored state can match: a purge stores none either."""
         self.due_from, self.due_to = query.due_from, query.due_to
@@ -94,6 +94,9 @@ class RowFilter:
         """Whether few rows can be expected to match."""
         self._wanted = np.zeros(_STORED_STATES, np.bool_)
         self._wanted[[int(state) for state in states]] = True
+        self._wanted_stored = self._wanted.copy()
+        if MessageState.REPLACED in states:
+            self._wanted_stored[int(MessageState.CANCELLED)] = True
 
     @property
     def tag_bits(self) -> int:
@@ -117,7 +120,7 @@ class RowFilter:
     def stored(self, entries: StateArray) -> Mask:
         """Which state entries can match, before their rows are read."""
         kept = entries["state"]
-        mask: Mask = self._wanted[kept] | (self.unhandled & (kept == 0))
+        mask: Mask = self._wanted_stored[kept] | (self.unhandled & (kept == 0))
         return mask
 
     def states(
@@ -133,7 +136,7 @@ class RowFilter:
         """
         self.group.show_purged(sent_position, entries)
         self._topic.show_expired(expires, entries, self._now_ms)
-        kept = entries["state"].astype(np.int64)
+        kept = shown_kinds(entries).astype(np.int64)
         fresh = np.where(due <= self._now_ms, int(MessageState.READY), int(MessageState.WAITING))
         shown: Int64Array = np.where(kept == 0, fresh, kept)
         mask: Mask = self._wanted[shown]

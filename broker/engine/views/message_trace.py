@@ -18,7 +18,7 @@ import numpy as np
 from delaylog.broker.engine.late.evidence import Decision, Evidence
 from delaylog.broker.engine.late.explaining import Wait
 from delaylog.broker.engine.late.timeline import SPAN_MIN_MS
-from delaylog.broker.engine.model import FoundMessage, Topic, cause_name
+from delaylog.broker.engine.model import FoundMessage, Topic, cause_name, shown_kind
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.views.moved_rows import MovedRow, moved_row
@@ -71,7 +71,8 @@ EVENTS: Final = (
     "acked",
     "expired",
     "dead",
-    "deleted",
+    "cancelled",
+    "replaced",
 )
 """All events; `due` is one to come."""
 
@@ -158,8 +159,9 @@ class Traces:
                 kept = self._state.hours.rows(origins)[0]
                 row = kept if int(kept["origin"]) == found.origin else row
         trace = Trace(found, int(row["sent_at"]), int(row["sent_position"]))
-        trace.steps.append({"event": "sent", "at_ms": trace.sent_at_ms})
         trace.due_ms = int(row["deliver_at"])
+        sent = {"event": "sent", "at_ms": trace.sent_at_ms, "due_ms": trace.due_ms}
+        trace.steps.append(sent)
         # A message that moved before the log begins is found by its newest row.
         for ref in (found.origin, found.ref):
             trace.refs.add(ref)
@@ -298,7 +300,7 @@ class Traces:
             trace.add(_MOVES.get(cause, "moved"), at_ms, **told)
             trace.due_ms = at_ms
         else:
-            trace.add(MessageState(state).name.lower(), at_ms, **told)
+            trace.add(shown_kind(state, cause).name.lower(), at_ms, **told)
             trace.due_ms = None
 
     def _follow(

@@ -23,6 +23,7 @@ from delaylog.broker.host.metrics.minutes import (
     UntakenGroup,
     write_row,
 )
+from delaylog.broker.host.metrics.topic_samples import ENDED
 
 if TYPE_CHECKING:
     from delaylog.broker.engine.model import Topic
@@ -261,7 +262,7 @@ def _readings(node: Node) -> _Readings:
 
 
 def _of(counts: GroupCounts) -> tuple[int, int, int]:
-    ended = counts.acked + counts.expired + counts.dead + counts.deleted
+    ended = sum(getattr(counts, kind) for kind in ENDED)
     return counts.delivered, ended, counts.dead
 
 

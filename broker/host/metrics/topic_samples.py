@@ -21,7 +21,7 @@ from delaylog.broker.host.metrics.families import families, family
 
 OTHER: Final = ("", "other")
 """Labels of the sums. A namespace is never empty, so no topic has these labels."""
-ENDED: Final = ("acked", "expired", "dead", "deleted")
+ENDED: Final = ("acked", "expired", "dead", "cancelled", "replaced")
 _GAUGES: Final = ("living_messages", "ready_messages", "leased_messages")
 _SLICE: Final = 512
 """The effort of a slice, between two looks at the clock."""

@@ -22,7 +22,7 @@ def status_of(found: FoundMessage) -> int:
     """camellia's state number; a message that was handed out stays "consuming" until it ends."""
     if found.state <= MessageState.READY and int(found.entry["attempts"]):
         return CONSUMING
-    return int(found.state)
+    return int(MessageState.CANCELLED if found.state is MessageState.REPLACED else found.state)
 
 
 def is_shown(topic: Topic, found: FoundMessage, now_ms: int) -> bool:
@@ -55,7 +55,7 @@ def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Fo
 def finish(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> None:
     """ack=true: the message becomes acked, whatever its state was, if camellia still knows it."""
     found = _find(state, topic, msg_id, now_ms)
-    if found is None or found.state is MessageState.ACKED:
+    if found is None or found.state in (MessageState.ACKED, MessageState.REPLACED):
         return
     topic.default.acked_rate.look(now_ms, topic.default.counts.acked)
     if found.state < MessageState.ACKED:
@@ -71,9 +71,9 @@ def delete(state: EngineState, topic: Topic, msg_id: str, now_ms: int, *, releas
         return False
     if found.state < MessageState.ACKED:
         cause = Cause.FORGOTTEN if release else Cause.CANCEL
-        end_found(state, topic, just(found, topic.default), MessageState.DELETED, cause, now_ms)
+        end_found(state, topic, just(found, topic.default), MessageState.CANCELLED, cause, now_ms)
         return True
-    if release:
+    if release and found.state is not MessageState.REPLACED:
         change_ended(state, topic, just(found, topic.default), now_ms, cause=Cause.FORGOTTEN)
     return False
 

@@ -74,7 +74,7 @@ _LEASED: Final[dict[str, Schema]] = {
     "lease_until_ms": INT,
 }
 _COUNTS: Final = object_of(
-    **each(COUNT, "waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+    **each(COUNT, "waiting", "ready", "leased", "acked", "expired", "dead", "cancelled", "replaced")
 )
 _NODE: Final[dict[str, Schema]] = {"node": COUNT, **each(TEXT, "name", "http")}
 _EPOCH: Final = object_of(**each(COUNT, "counter", "node"))

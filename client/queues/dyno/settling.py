@@ -22,7 +22,7 @@ from delaylog.client.queues.dyno.shards import (
 )
 from delaylog.client.shards.settling import Verb
 
-ENDED = frozenset({"acked", "expired", "dead", "deleted"})
+ENDED = frozenset({"acked", "expired", "dead", "cancelled", "replaced"})
 """States in which a message is no longer in the queue."""
 
 FORCED_BATCH = 1_000

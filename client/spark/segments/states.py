@@ -98,7 +98,9 @@ def group_rows(
         entries["time"][below] = table.purged_ms[topics[below]]
     fresh = np.where(due <= folder.as_of_ms, CODES["ready"], CODES["waiting"])
     state: Int64Array = np.where(kept == STATE_NONE, fresh, _SHOWN[kept])
-    by_purge = (kept == MessageState.DELETED) & (entries["cause"] == Cause.PURGE)
+    replaced = (kept == MessageState.CANCELLED) & (entries["cause"] == Cause.REPLACED)
+    state[replaced] = CODES["replaced"]
+    by_purge = (kept == MessageState.CANCELLED) & (entries["cause"] == Cause.PURGE)
     state[below | by_purge] = CODES["purged"]
     keep = np.ones(len(at), np.bool_)
     if not moved:

@@ -258,7 +258,7 @@ def test_topics_cancel_and_reschedule(broker: Any, topic: str) -> None:
     late = delaylog("cancel", topic, "a", *url)
     assert (late.returncode, late.stdout) == (1, b"a\ttoo_late\tcancelled\n")
     late = delaylog("cancel", topic, "a", "--json", *url)
-    assert json.loads(late.stdout) == {"id": "a", "result": "too_late", "state": "deleted"}
+    assert json.loads(late.stdout) == {"id": "a", "result": "too_late", "state": "cancelled"}
     unknown = delaylog("cancel", topic, "nobody", "--json", *url)
     assert json.loads(unknown.stdout) == {"id": "nobody", "result": "unknown"}
     (moved,) = rows(delaylog("reschedule", topic, "c", "--delay", 0, "--json", *url))

@@ -77,7 +77,7 @@ def test_show(broker: Any, topic: str, run: Any) -> None:
     assert [line.split()[1] for line in steps] == ["sent", "cancelled"]
     assert "cause=cancel" in steps[1]
     (line,) = run("show", topic, "m0000", "--life", "--json").stdout.splitlines()
-    assert [step["event"] for step in json.loads(line)["life"]] == ["sent", "deleted"]
+    assert [step["event"] for step in json.loads(line)["life"]] == ["sent", "cancelled"]
 
 
 def test_bodies_in_lines(broker: Any, topic: str, run: Any) -> None:

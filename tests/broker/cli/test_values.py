@@ -14,8 +14,6 @@ from delaylog.broker.cli.values import (
     parse_span,
     parse_time,
     span_text,
-    state_text,
-    states_of,
     time_text,
     value_text,
 )
@@ -105,11 +103,6 @@ def test_hints_at_what_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
         parse_time("25:00", NOW_MS)
 
 
-def test_a_cancelled_message_is_called_so() -> None:
-    assert (state_text("deleted"), state_text("waiting")) == ("cancelled", "waiting")
-    assert states_of("waiting,cancelled") == "waiting,deleted"
-
-
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
@@ -119,7 +112,7 @@ def test_a_cancelled_message_is_called_so() -> None:
         *(("ttl_ms", -1, "never"), ("accepted_ms", -2_000, "-2s"), ("due_to", 1, time_text(1))),
         *(("oldest_due_ms", None, "-"), ("paused", True, "yes"), ("tags", ["a", "b"], "a,b")),
         ("backoff", {"first_ms": 1_000, "factor": 2.0}, "first=1s,factor=2.0"),
-        *(("state", "deleted", "cancelled"), ("counts", {"deleted": 1}, "cancelled=1")),
+        ("counts", {"cancelled": 1}, "cancelled=1"),
         ("deliver_at_ms", 2**62, f"{2**62}ms"),
     ],
 )

@@ -31,7 +31,7 @@ async def test_calls_are_awaited(tmp_path: Path) -> None:
         assert (await broker.cancel("t", "b")).result == "done"
         found = [each.state async for each in broker.browse("t", state=["waiting"])]
         assert found == ["waiting"]
-        assert (await broker.stats("t")).counts.deleted == 1
+        assert (await broker.stats("t")).counts.cancelled == 1
         assert [each.topic for each in await broker.topics()] == ["t"]
         with pytest.raises(errors.NotFound):
             await broker.get("t", "nobody")

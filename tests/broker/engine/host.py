@@ -481,5 +481,6 @@ class Host:
         found, counts = self.recount(), self.topic.default.counts
         assert counts.leased == found["LEASED"]
         assert counts.living == found["LEASED"] + found["NONE"]
-        for name in ("acked", "expired", "dead", "deleted"):
+        for name in ("acked", "expired", "dead"):
             assert getattr(counts, name) == found[name.upper()], name
+        assert counts.cancelled + counts.replaced == found["CANCELLED"]

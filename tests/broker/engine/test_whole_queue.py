@@ -79,7 +79,7 @@ class QueueMachine(Deliveries):
             lambda found: control.cancel(self.state, self.host.topic, found, self.now, force=force),
         )
         for group, view in self.judge(result, message, lambda _, view: view.state <= last):
-            group.end(view, S.DELETED)
+            group.end(view, S.CANCELLED)
 
     @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), delay=DELAYS, priority=st.sampled_from([None, None, None, 3]))
@@ -132,12 +132,12 @@ class QueueMachine(Deliveries):
             self.model.replay(view, now + delay, now)
 
     @precondition(lambda self: self.model.messages and "default" in self.model.groups)
-    @rule(data=st.data(), kind=st.sampled_from([S.ACKED, S.DELETED]), hide=st.booleans())
+    @rule(data=st.data(), kind=st.sampled_from([S.ACKED, S.CANCELLED]), hide=st.booleans())
     def end_by_force(self, data: st.DataObject, kind: S, hide: bool) -> None:
         """End a message whatever it is; one that has ended takes another ended state."""
         message, name = self.draw(data, S.LEASED, S.DEAD)
         group = self.model.groups["default"]
-        if message in group.views:
+        if message in group.views and group.views[message].state is not S.REPLACED:
             self.host.end_by_force(name, kind, hide=hide)
             group.end(group.views[message], kind)
 
@@ -367,7 +367,7 @@ class QueueMachine(Deliveries):
             alive = group.alive()
             assert real.counts.living == len(alive) == sum(real.hours.values())
             assert real.counts.leased == sum(view.state is S.LEASED for view in alive)
-            for kind in (S.ACKED, S.EXPIRED, S.DEAD, S.DELETED):
+            for kind in (S.ACKED, S.EXPIRED, S.DEAD, S.CANCELLED, S.REPLACED):
                 assert getattr(real.counts, kind.name.lower()) == group.ended.get(kind, 0), kind
             if not topic.paused and (topic.number, real.number) not in self.state.marks.newly_ready:
                 for only in group.asleep:
@@ -379,7 +379,7 @@ class QueueMachine(Deliveries):
         The keep time has passed, and the clock is past the hour after that one. Where hours are
         compacted any message that has ended may be gone, but for dead ones.
         """
-        if self.world.compacts and view.state in (S.ACKED, S.EXPIRED, S.DELETED):
+        if self.world.compacts and view.state in (S.ACKED, S.EXPIRED, S.CANCELLED, S.REPLACED):
             return True
         settings = self.host.topic.settings
         keep = settings.dead_keep_ms if view.state is S.DEAD else settings.ended_keep_ms

@@ -275,7 +275,7 @@ class ShapeRun:
             entry = self._entries[name]
             for group in self._groups:
                 found = await client.get(entry.topic, name, group=group or None)
-                wanted = ("deleted" if entry.cancelled else "waiting", entry.due_ms)
+                wanted = ("cancelled" if entry.cancelled else "waiting", entry.due_ms)
                 got = (found["state"], found["deliver_at_ms"])
                 self._expect(got == wanted, f"{name} {entry} is {got} in group {group!r}")
                 body = found["body"].encode()
@@ -290,7 +290,7 @@ class ShapeRun:
         wanted: dict[str, Counter[str]] = {}
         for entry in self._entries.values():
             counts = wanted.setdefault(entry.topic, Counter())
-            ended = "deleted" if entry.cancelled else "acked"
+            ended = "cancelled" if entry.cancelled else "acked"
             counts["waiting" if self._is_far(entry) and not entry.cancelled else ended] += 1
         topics = self._random.sample(sorted(wanted), min(len(wanted), self._size.lookups))
 

@@ -68,7 +68,7 @@ def test_every_legal_id(broker: Any, topic: str, text: str) -> None:
     }
     assert broker.call("PATCH", place, {"delay_ms": 7_200_000}).json["result"] == "done"
     assert broker.call("DELETE", place).json["result"] == "done"
-    assert broker.call("GET", place).json["state"] == "deleted"
+    assert broker.call("GET", place).json["state"] == "cancelled"
 
 
 def test_what_changes_of_one_message_answer(broker: Any, topic: str, assert_problem: Any) -> None:
@@ -88,9 +88,9 @@ def test_what_changes_of_one_message_answer(broker: Any, topic: str, assert_prob
         assert assert_problem(answer, 409, "too_late")["state"] == "leased"
         for place in (f"{path}/b", f"{path}/~0000000000000001", "/v1/topics/none/messages/b"):
             assert_problem(broker.call(method, place, body), 404, "unknown")
-    assert broker.call("DELETE", f"{path}/a?force=true").json["state"] == "deleted"
+    assert broker.call("DELETE", f"{path}/a?force=true").json["state"] == "cancelled"
     ended = broker.call("GET", f"{path}/a?read=leader").json
-    assert (ended["state"], ended["cause"]) == ("deleted", "cancel")
+    assert (ended["state"], ended["cause"]) == ("cancelled", "cancel")
     assert ended["ended_at_ms"] >= ended["sent_at_ms"]
 
 
@@ -110,7 +110,7 @@ def test_changes_of_many_answer_each(broker: Any, topic: str) -> None:
     answer = broker.post(f"{path}/messages%3Acancel", {"ids": ["now"], "force": True})
     assert answer == {"results": [done]}
     counts = broker.counts(topic)
-    assert (counts["waiting"], counts["deleted"], counts["leased"]) == (2, 2, 0)
+    assert (counts["waiting"], counts["cancelled"], counts["leased"]) == (2, 2, 0)
 
 
 @pytest.mark.parametrize("by", ["refs", "ids"])
@@ -142,7 +142,7 @@ def test_changes_of_thousands_in_bulk(broker: Any, topic: str, by: str) -> None:
         assert message["deliver_at_ms"] == 2_000_000_000_000 + number
     ended = broker.bulk(f"{path}/messages:cancel", which(0, n - 1, 0)).packed
     assert ended["result"] == bytes(n), "one that is named twice is changed once"
-    assert broker.counts(topic)["deleted"] == n - 1
+    assert broker.counts(topic)["cancelled"] == n - 1
     again = broker.bulk(f"{path}/messages:cancel", which(0, n, None)).packed
     assert again["result"] == b"\x01" * (n - 1) + b"\0\x02"
 
@@ -204,7 +204,7 @@ def test_stats(broker: Any, topic: str) -> None:
             "acked": 0,
             "expired": 0,
             "dead": 0,
-            "deleted": 1,
+            "cancelled": 1,
         },
     }
     broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})

@@ -231,4 +231,4 @@ def test_what_was_done_is_told_by_a_group_where_it_was(broker: Any, topic: str) 
     assert (moved["result"], moved["state"], moved["groups"]) == ("done", "waiting", ["default"])
     assert moved["deliver_at_ms"] > mine["deliver_at_ms"] + 50_000
     ended = broker.call("DELETE", f"{url}/messages/m").json
-    assert (ended["result"], ended["state"], ended["groups"]) == ("done", "deleted", ["default"])
+    assert (ended["result"], ended["state"], ended["groups"]) == ("done", "cancelled", ["default"])

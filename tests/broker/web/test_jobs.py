@@ -247,10 +247,10 @@ def test_dead_letters_are_deleted_by_a_filter_that_says_so(
     job = finished(broker, begin(broker, topic, "cancel", wanted))
     assert (job["matched"], job["done"]) == (2, 2)
     counts = broker.counts(topic)
-    assert (counts["dead"], counts["deleted"]) == (0, 2)
+    assert (counts["dead"], counts["cancelled"]) == (0, 2)
     message = broker.call("GET", f"{path}/b").json
-    assert (message["state"], message["cause"], message["attempts"]) == ("deleted", "cancel", 1)
-    late = {"result": "too_late", "state": "deleted"}
+    assert (message["state"], message["cause"], message["attempts"]) == ("cancelled", "cancel", 1)
+    late = {"result": "too_late", "state": "cancelled"}
     assert broker.post(f"{path}:replay", {"ids": ["b"]}) == {"results": [late]}
 
 
@@ -365,5 +365,5 @@ def test_a_job_survives_a_kill(start_broker: Any) -> None:
     job = finished(broker, broker.call("GET", f"/v1/jobs/{job['job']}").json)
     assert (job["state"], job["matched"], job["done"]) == ("done", 2_000, 2_000)
     counts = broker.counts("t")
-    assert (counts["waiting"], counts["deleted"]) == (0, 2_000)
+    assert (counts["waiting"], counts["cancelled"]) == (0, 2_000)
     assert broker.stop() == 0

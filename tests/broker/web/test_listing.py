@@ -12,7 +12,7 @@ from tests.waiting import await_that
 
 HOUR_MS = 3_600_000
 LATER = {"body": "x", "delay_ms": HOUR_MS}
-STATES = ("waiting", "ready", "leased", "acked", "expired", "dead", "deleted")
+STATES = ("waiting", "ready", "leased", "acked", "expired", "dead", "cancelled")
 
 
 def get(broker: Any, path: str, **query: Any) -> Any:
@@ -102,7 +102,7 @@ def test_filters_and_pages(broker: Any, topic: str) -> None:
         "waiting": 19,
         "ready": 1,
         "leased": 2,
-        "deleted": 1,
+        "cancelled": 1,
     }
     assert ids(broker.all_pages(path, state="leased,ready")) == ["n0", "n1", "n2"]
     waiting = [message for message in everything if message["state"] == "waiting"]

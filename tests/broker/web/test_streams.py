@@ -158,14 +158,14 @@ async def test_every_verb_settles(broker: Any, topic: str) -> None:
         while (await stream.until("settled"))["settled"] < 5:
             pass
         counts = broker.counts(topic)
-        assert counts | {"deleted": 0} == {
+        assert counts | {"cancelled": 0} == {
             "waiting": 1,
             "ready": 1,
             "leased": 1,
             "acked": 1,
             "expired": 0,
             "dead": 1,
-            "deleted": 0,
+            "cancelled": 0,
         }
         (dead,) = broker.call("GET", f"/v1/topics/{topic}/dead").json["messages"]
         assert dead["reason"] == "bad"

@@ -121,7 +121,7 @@ def test_revoke_ends_a_task_that_waits_in_the_broker(shared: Shared) -> None:
     jobs, bench, client = shared
     sent = jobs.run.apply_async(("revoked",), countdown=AHEAD_S)
     jobs.app.control.revoke([sent.id, "nothing", "no\nid"])
-    await_that(lambda: client.get("celery", sent.id).state == "deleted", bench.log)
+    await_that(lambda: client.get("celery", sent.id).state == "cancelled", bench.log)
     (answer,) = jobs.app.control.terminate(sent.id, reply=True, timeout=5, limit=1)
     assert [list(each) for each in answer.values()] == [["ok"]]
 
@@ -182,7 +182,7 @@ def test_cancel_task_ends_it_in_the_broker(shared: Shared) -> None:
     jobs, bench, client = shared
     sent = jobs.run.apply_async(("cancelled",), countdown=AHEAD_S)
     assert cancel_task(jobs.app, sent.id).result == "done"
-    assert client.get("celery", sent.id).state == "deleted"
+    assert client.get("celery", sent.id).state == "cancelled"
     with pytest.raises(NotFound):
         cancel_task(jobs.app, "nothing")
     ended = jobs.run.delay("ended")
@@ -200,7 +200,7 @@ def test_a_cancelled_task_of_the_result_backend_rpc_stays_pending(
     app = Celery("rpc", broker=url, backend="rpc://")
     sent = app.send_task("rpc.task", countdown=AHEAD_S)
     assert cancel_task(app, sent.id).result == "done"
-    assert (sent.state, client.get("celery", sent.id).state) == ("PENDING", "deleted")
+    assert (sent.state, client.get("celery", sent.id).state) == ("PENDING", "cancelled")
     assert "which the result backend cannot say" in caplog.text
     app.close()
 
@@ -261,7 +261,7 @@ def test_a_task_that_was_revoked_does_not_run_after_a_restart(
         await_that(lambda: client.get("celery", had.id).state == "leased", bench.log)
         waits = jobs.run.apply_async(("revoked-in-broker",), countdown=8)
         jobs.app.control.revoke([had.id, waits.id])
-        await_that(lambda: client.get("celery", waits.id).state == "deleted", bench.log)
+        await_that(lambda: client.get("celery", waits.id).state == "cancelled", bench.log)
     assert client.get("celery", had.id).state in ("ready", "acked")
     jobs.run.apply_async(("after",), countdown=8)
     with worker(bench, "--statedb", "revoked"):

@@ -11,7 +11,15 @@ from tests.scenes.faces.face import Refused, Seen, Sent, Taken
 from tests.scenes.faces.http import HttpFace
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-STATES = {1: "waiting", 2: "ready", 3: "leased", 4: "acked", 5: "expired", 6: "dead", 7: "deleted"}
+STATES = {
+    1: "waiting",
+    2: "ready",
+    3: "leased",
+    4: "acked",
+    5: "expired",
+    6: "dead",
+    7: "cancelled",
+}
 CODES = {400: "bad_request", 404: "unknown", 500: "not done"}
 SENT = {"id": "msgId", "delay_ms": "delayMillis", "ttl_ms": "ttlMillis", "max_retry": "maxRetry"}
 ASKED = {"lease_ms": "ackTimeoutMillis", "wait_ms": "longPollingTimeoutMillis"}

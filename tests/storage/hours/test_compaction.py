@@ -234,7 +234,7 @@ def test_a_hundred_replacements_leave_little_behind(tmp_path: Path, rounds: int)
     store.recover({}, 1 << 62)
     model, per_round = Model(), 2_000
     done = np.zeros(1, STATE_ENTRY)
-    done["state"] = MessageState.DELETED
+    done["state"] = MessageState.CANCELLED
     for number in range(rounds):
         add(store, model, per_round, size=100)
         if number:

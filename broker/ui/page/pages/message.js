@@ -60,10 +60,12 @@ const both = (ms) => ms == null ? undefined : html`<${Time} ms=${ms} full />`;
 
 function facts(message, { ns, topic, group, mayRead }) {
   const { headers, backoff } = message;
+  // A retry or a change has a later due time.
+  const first = message.life?.[0]?.due_ms ?? message.deliver_at_ms;
   return [
     ["Due", both(message.deliver_at_ms)],
     ["Sent", both(message.sent_at_ms)],
-    ["Delay", length(Number(message.deliver_at_ms) - Number(message.sent_at_ms))],
+    ["Delay", length(Number(first) - Number(message.sent_at_ms))],
     ["Leased until", message.lease_until_ms && both(message.lease_until_ms)],
     ["Consumer", message.consumer || undefined],
     ["Ended", message.ended_at_ms && both(message.ended_at_ms)],

@@ -7,7 +7,7 @@ import { Time } from "./values.js";
 /** The mark of each step. What has none is a dot. */
 const MARKS = {
   sent: "+", ready: "▶", leased: "⇄", lease_extended: "⇥", nacked: "↩", lease_expired: "⌛",
-  rescheduled: "↷", replayed: "↻", acked: "✓", expired: "⌛", dead: "✕", deleted: "⌫", due: "◷",
+  rescheduled: "↷", replayed: "↻", acked: "✓", expired: "⌛", dead: "✕", cancelled: "⌫", replaced: "⇆", due: "◷",
 };
 const HELD = new Set(["leased", "lease_extended", "begun"]);
 const BAD = new Set(["nacked", "lease_expired", "expired", "dead"]);

@@ -37,7 +37,7 @@ export function Time({ ms, distance, full }) {
 
 /** The mark of each state, so that none is told by its colour alone. */
 export const MARKS = {
-  waiting: "◷", ready: "▶", leased: "⇄", acked: "✓", expired: "⌛", dead: "✕", deleted: "⌫",
+  waiting: "◷", ready: "▶", leased: "⇄", acked: "✓", expired: "⌛", dead: "✕", cancelled: "⌫", replaced: "⇆",
 };
 export const STATES = Object.keys(MARKS);
 

@@ -88,7 +88,7 @@ def test_cancelled_is_never_delivered(host, make, restarted: bool) -> None:
     if restarted:
         host.restart()
     assert host.cancel(["m"]) == [DONE]
-    assert host.state_of("m") is S.DELETED
+    assert host.state_of("m") is S.CANCELLED
     assert host.cancel(["m"]) == [TOO_LATE]
     host.advance(LATER)
     assert host.receive() == []
@@ -156,7 +156,7 @@ def test_a_repeated_id_acts_once(host) -> None:
     assert host.reschedule(["m", "n", "m"], host.now_ms + 1_000) == [DONE] * 3
     assert host.topic.default.counts.living == 2
     assert host.cancel(["m", "m"]) == [DONE, DONE]
-    assert host.topic.default.counts.deleted == 1
+    assert host.topic.default.counts.cancelled == 1
     host.advance(2_000)
     assert host.bodies() == [b"1"]
     host.check_counts()
@@ -201,5 +201,5 @@ def test_ids_of_every_kind_in_one_call(host) -> None:
     found = host.find(names)
     assert [item is not None for item in found] == [name in good for name in names]
     assert host.cancel(names) == [DONE if name in good else UNKNOWN for name in names]
-    assert host.topic.default.counts.deleted == 6
+    assert host.topic.default.counts.cancelled == 6
     host.check_counts()

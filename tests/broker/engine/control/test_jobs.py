@@ -109,7 +109,7 @@ def test_filters(varied) -> None:
         assert (job.matched, job.done, job.too_late) == (len(expected), len(expected), 0), wanted
         assert job.scanned >= 120 or wanted.names_texts
         gone |= expected
-        assert names(host, S.DELETED) == gone
+        assert names(host, S.CANCELLED) == gone
     assert names(host, S.WAITING) == every - gone
     host.check_counts()
 
@@ -321,7 +321,7 @@ def test_what_moves_meanwhile_is_met_once(host) -> None:
         if host.engine.jobs.due(host.now_ms):
             host.work_on_jobs()
     assert (job.matched, job.done) == (300, 300)
-    assert {host.state_of(name) for name in ids} == {S.DELETED}
+    assert {host.state_of(name) for name in ids} == {S.CANCELLED}
     host.check_counts()
 
 

@@ -130,9 +130,9 @@ def test_a_deleted_dead_letter_goes_with_its_hour(mortal, restarted: bool) -> No
     mortal.turn()
     if restarted:
         mortal.restart()
-    assert mortal.state_of("m") is S.DELETED
+    assert mortal.state_of("m") is S.CANCELLED
     counts = mortal.topic.default.counts
-    assert (counts.dead, counts.deleted, counts.living) == (0, 1, 0)
+    assert (counts.dead, counts.cancelled, counts.living) == (0, 1, 0)
     assert mortal.replay(["m"]) == [TOO_LATE]
     assert mortal.cancel(["m"], force=True) == [TOO_LATE]
     mortal.check_counts()

@@ -117,7 +117,7 @@ def test_a_call_is_filled_behind_ended_messages(host) -> None:
     host.cancel([ids[0], ids[2], ids[3]])
     assert host.bodies(4) == [b"1", b"4", b"5", b"6"]
     assert host.bodies(9) == [b"7", b"8", b"9"]
-    assert host.state_of(ids[0]) is MessageState.DELETED
+    assert host.state_of(ids[0]) is MessageState.CANCELLED
 
 
 @pytest.mark.parametrize("how", ["alive", "replayed", "saved"])

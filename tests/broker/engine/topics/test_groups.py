@@ -86,16 +86,16 @@ def test_a_purge_ends_what_waits_and_what_is_ready(host: Any) -> None:
     sent = host.send(20, delay=[0] * 5 + [5_000] * 5 + [2 * HOUR_MS] * 10)
     assert host.purge() == 20
     assert host.bodies() == []
-    assert host.state_of(host.ids_of(sent)[0]) is MessageState.DELETED
+    assert host.state_of(host.ids_of(sent)[0]) is MessageState.CANCELLED
     host.send([b"new"], delay=5_000)
     host.advance(5_000)
     assert host.bodies(lease=3 * HOUR_MS) == [b"new"]
     host.advance(2 * HOUR_MS)
     assert host.bodies() == []
-    assert host.topic.default.counts.deleted == 20
+    assert host.topic.default.counts.cancelled == 20
     assert host.topic.default.counts.living == 1
     host.restart()
-    assert host.topic.default.counts.deleted == 20
+    assert host.topic.default.counts.cancelled == 20
     host.advance(2 * HOUR_MS)
     assert host.bodies() == [b"new"]
 

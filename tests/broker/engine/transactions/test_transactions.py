@@ -177,7 +177,7 @@ def test_purge_between(host: Any) -> None:
     host.advance(2 * HOUR)
     assert host.bodies() == [b"later"]
     counts = host.topic.default.counts
-    assert (counts.living, counts.deleted) == (1, 60)
+    assert (counts.living, counts.cancelled) == (1, 60)
 
 
 def test_purge_of_one_group(host: Any) -> None:

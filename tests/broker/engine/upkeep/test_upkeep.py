@@ -217,10 +217,10 @@ def test_an_hour_that_is_changed_while_it_is_removed_stays(host) -> None:
     host.checkpoint(2)
     removal = upkeep.drop_hours(host.now_ms)
     next(removal)
-    host.end_by_force(name, MessageState.DELETED, hide=True)
+    host.end_by_force(name, MessageState.CANCELLED, hide=True)
     host.engine.run_inline(removal)
     host.restart()
-    assert host.state_of(name) is MessageState.DELETED
+    assert host.state_of(name) is MessageState.CANCELLED
     host.checkpoint(4)
     assert host.state_of(name) is None
 

@@ -152,7 +152,7 @@ def test_the_rows_tell_what_the_log_does_not_hold(host: Any) -> None:
     assert [event for event, _ in told(waits)] == ["sent", "due"]
     host.cancel([names[3]])
     (gone,) = lives(host, [names[3]])
-    assert [event for event, _ in told(gone)] == ["sent", "deleted"]
+    assert [event for event, _ in told(gone)] == ["sent", "cancelled"]
 
 
 def test_time_that_is_used_up_leaves_the_rows_word(

@@ -330,7 +330,7 @@ def test_ended_messages_are_listed_while_they_are_kept(host: Any) -> None:
     host.ack([first])
     host.nack([second])
     host.cancel([third.any_id], force=True)
-    ended = {MessageState.ACKED, MessageState.DEAD, MessageState.DELETED}
+    ended = {MessageState.ACKED, MessageState.DEAD, MessageState.CANCELLED}
     query = ListQuery(frozenset(ended))
     assert ids_of(listed(host, query)) == [m.any_id for m in (first, second, third)]
     host.advance(2_000)
@@ -513,7 +513,7 @@ def test_a_purge_is_listed_while_deleted_messages_are(host: Any) -> None:
     host.purge("default", force=False)
     host.turn()
     after = host.ids_of(host.send(1, delay=HOUR_MS))
-    deleted = ListQuery(frozenset([MessageState.DELETED]), limit=3)
+    deleted = ListQuery(frozenset([MessageState.CANCELLED]), limit=3)
     waiting = ListQuery(frozenset([MessageState.WAITING]))
     for scan_rows_max in (0, 1 << 20):
         found = listed(host, deleted, scan_rows_max=scan_rows_max)

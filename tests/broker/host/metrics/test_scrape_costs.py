@@ -48,7 +48,7 @@ def test_a_slice_is_bounded_in_groups_of_one_topic() -> None:
     topic = SimpleNamespace(number=1, groups={str(number): Group() for number in range(GROUPS)})
     series = SimpleNamespace(topics={}, lateness={}, sent=0, other_lateness=Lateness())
     counts = dict.fromkeys(("living", "leased", "delivered", "acked", "expired", "dead"), 0)
-    series.counts = SimpleNamespace(**counts, deleted=0)
+    series.counts = SimpleNamespace(**counts, cancelled=0, replaced=0)
     state: Any = SimpleNamespace(series=series, by_number={1: topic})
     steps = [0, *(reads for _ in TopicSamples().read(state, 0))]
     assert reads == GROUPS

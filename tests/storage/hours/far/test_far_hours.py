@@ -249,12 +249,12 @@ def test_rows_that_nobody_needs_are_dropped() -> None:
     far_frames(store, model)
     dead = [ref for ref in model.refs if (ref & 0xFFFFFFFF) % 3 == 1]
     entries = np.zeros(1, STATE_ENTRY)
-    entries["state"] = MessageState.DELETED
+    entries["state"] = MessageState.CANCELLED
     store.put_states(np.array(dead, np.int64), entries)
 
     def keep(keys: Any, _rows: Any) -> Any:
         yield None
-        return store.far.states.get(keys, 1)["state"] != MessageState.DELETED
+        return store.far.states.get(keys, 1)["state"] != MessageState.CANCELLED
 
     before = store.far.rows.rows
     run(store.far.merges.work(store.counts, keep))
