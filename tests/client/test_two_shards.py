@@ -141,8 +141,8 @@ async def test_ids_are_found_at_any_shard(make: Any, two_brokers: Any, topic: st
         with pytest.raises(ValueError, match="shard="):
             await client.get(topic, ref_id)
         assert (await client.get(topic, ref_id, shard=two_brokers[1])).body == b"y"
-        assert (await client.cancel(topic, "own0")).state == "deleted"
-        assert (await client.cancel(topic, "own1")).state == "deleted"
+        assert (await client.cancel(topic, "own0")).state == "cancelled"
+        assert (await client.cancel(topic, "own1")).state == "cancelled"
         with pytest.raises(NotFound):
             await client.get(topic, "nobody")
         with pytest.raises(TooLate):

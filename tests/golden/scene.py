@@ -33,6 +33,8 @@ DAY = 24 * HOUR
 GROUPS = ("audit", "mail")
 STEPS_MS = (0, 5_000, 60_000, HOUR, 5 * HOUR, 2 * DAY, 40 * DAY, 400 * DAY)
 """When `view` looks for messages that have become ready, from the moment it opens the folder."""
+_STATES = {"CANCELLED": "DELETED", "REPLACED": "DELETED"}
+"""States in the words of release 0.1.0, which counted both as one."""
 
 
 def texts(name: str, values: list[bytes]) -> dict[str, Any]:
@@ -230,7 +232,12 @@ def _states(host: Any) -> dict[str, Any]:
     ids = _ids()
     found = host.find(ids)
     return {
-        name: one and [one.state.name, int(one.row["deliver_at"]), int(one.entry["attempts"])]
+        name: one
+        and [
+            _STATES.get(one.state.name, one.state.name),
+            int(one.row["deliver_at"]),
+            int(one.entry["attempts"]),
+        ]
         for name, one in zip(ids, found, strict=True)
     }
 

@@ -29,6 +29,19 @@ def test_a_cancel_that_is_not_done_says_why(face: Face) -> None:
     assert (face.cancel("b"), face.cancel("nobody")) == ("cancelled", "unknown")
 
 
+@needs("cancel", "merge", "list")
+def test_replaced_messages_are_not_cancelled_ones(face: Face) -> None:
+    """A debounced message is sent again and again: nobody cancels it."""
+    for body in ("one", "two", "three"):
+        face.send(body, id="cart", merge="replace", delay_ms=60_000)
+    face.send("other", id="other", delay_ms=60_000)
+    face.cancel("other")
+    assert face.counts() == {"waiting": 1, "cancelled": 1, "replaced": 2}
+    assert face.listed(state=["cancelled"]) == {"other": "cancelled"}
+    assert face.listed(state=["replaced"]) == {"cart": "replaced"}
+    assert face.listed(state=["waiting"]) == {"cart": "waiting"}
+
+
 @needs("cancel", "force", "results")
 def test_force_ends_a_lease(face: Face) -> None:
     face.send("x", id="a")

@@ -99,3 +99,48 @@ def test_another_time_is_too_late_or_about_nobody(face: Face) -> None:
     face.receive()
     assert face.reschedule("a", delay_ms=5) == "leased"
     assert face.reschedule("nobody", delay_ms=5) == "unknown"
+
+
+def test_an_expired_message_frees_its_id_and_its_place(face: Face) -> None:
+    """Nobody receives meanwhile."""
+    face.configure(quota={"pending": 1})
+    face.send("old", id="a", ttl_ms=30)
+    face.await_counts(expired=1)
+    seen = face.get("a")
+    assert seen is not None
+    assert seen.state == "expired"
+    assert face.send("new", id="a").result in ("created", None)
+    assert face.await_message().text == "new"
+    assert face.counts() == {"leased": 1, "expired": 1}
+
+
+@needs("clock", "merge", "peek", "list")
+@pytest.mark.parametrize("merge", ["keep", "replace", "reject"])
+def test_an_expired_message_is_gone_to_the_millisecond(face: Face, merge: str) -> None:
+    for group in ("one", "other"):
+        face.put_group(group)
+    face.send("old", id="a", ttl_ms=1_000)
+    face.ack(face.receive(group="one"))
+    face.advance(999)
+    assert face.counts("other") == {"ready": 1}
+    assert face.peek(group="other") == ["a"]
+    face.pause(on=True)
+    face.advance(1)
+    assert face.counts("other") == face.counts() == {"expired": 1}
+    assert face.peek(group="other") == []
+    assert face.listed(state=["ready"]) == {}
+    assert face.send("new", id="a", merge=merge).result in ("created", None)
+    face.pause(on=False)
+    for group in ("one", "other", "default"):
+        assert [each.text for each in face.receive(max=9, group=group)] == ["new"]
+
+
+@needs("clock")
+def test_a_retry_beyond_the_ttl_is_a_dead_letter_when_the_ttl_is_over(face: Face) -> None:
+    face.configure(backoff={"first_ms": 60_000, "jitter": 0})
+    face.send("x", id="a", ttl_ms=1_000)
+    face.nack(face.receive())
+    face.advance(999)
+    assert face.counts() == {"waiting": 1}
+    face.advance(1)
+    assert face.counts() == {"dead": 1}

@@ -32,6 +32,8 @@ from delaylog.storage.files.run_file import RunFile
 from delaylog.storage.layout import Int64Array
 
 HEAD_REFS_MAX: Final = 131_072
+JOIN_REFS_MAX: Final = 64
+"""Small pushes are joined up to this size, since an array has an overhead of 136 bytes."""
 MERGE_RUNS: Final = 16
 """Neighbouring runs of similar size that are merged into one: a file is rewritten only
 log16(entries / 65,536) times, and fewer than 16 runs of a size exist."""
@@ -120,9 +122,12 @@ class OrderedQueue:
                 self._urgent_parts.append(entries if urgent == count else entries[:, below])
                 self._urgent_count += urgent
                 entries = entries[:, ~below]
-        if entries.shape[1]:
-            self._pending.append(entries)
-            self._pending_count += entries.shape[1]
+        if size := entries.shape[1]:
+            if self._pending and self._pending[-1].shape[1] + size <= JOIN_REFS_MAX:
+                self._pending[-1] = join([self._pending[-1], entries])
+            else:
+                self._pending.append(entries)
+            self._pending_count += size
         if self._urgent_count > self._urgent_max:
             self._fold_urgent()
         self._spill_wait -= min(count, self._spill_wait)

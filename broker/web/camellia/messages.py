@@ -47,6 +47,11 @@ def find_shown(state: EngineState, topic: Topic, msg_id: str, now_ms: int) -> Fo
     found = _find(state, topic, msg_id, now_ms)
     if found is None:
         return None
+    if found.state is MessageState.LEASED and int(found.row["expires_at"]) <= now_ms:
+        # For camellia a ttl ends a message under lease, too.
+        end_found(state, topic, just(found, topic.default), MessageState.DEAD, Cause.TTL, now_ms)
+        found = _find(state, topic, msg_id, now_ms)
+        assert found is not None, "an ended message is kept for a while"
     if found.state >= MessageState.ACKED:
         state.activity(topic).found_ended += 1
     return found

@@ -29,8 +29,7 @@ _COLORS: Final = {
     "expired": "#fdae6b",
     "dead": "#de2d26",
     "cancelled": "#bdbdbd",
-    "replaced": "#cccccc",
-    "purged": "#d9d9d9",
+    "replaced": "#d9d9d9",
     "moved": "#efedf5",
     "damaged": "#000000",
 }

@@ -100,8 +100,7 @@ def group_rows(
     state: Int64Array = np.where(kept == STATE_NONE, fresh, _SHOWN[kept])
     replaced = (kept == MessageState.CANCELLED) & (entries["cause"] == Cause.REPLACED)
     state[replaced] = CODES["replaced"]
-    by_purge = (kept == MessageState.CANCELLED) & (entries["cause"] == Cause.PURGE)
-    state[below | by_purge] = CODES["purged"]
+    state[below] = CODES["cancelled"]
     keep = np.ones(len(at), np.bool_)
     if not moved:
         # A message that moved after the checkpoint must be shown in its first row, otherwise it
@@ -122,6 +121,7 @@ def times_of(found: GroupRows) -> tuple[Int64Array, npt.NDArray[np.bool_], npt.N
     """(times of the entries, which of them are lease ends, which are message ends)."""
     stored = found.entries["state"].astype(np.int64)
     ended = (stored >= STATE_ENDED_FIRST) & (stored != _MOVED)
-    ended |= found.state == CODES["purged"]
+    # A purge stores no states.
+    ended |= found.state == CODES["cancelled"]
     leased = stored == MessageState.LEASED
     return found.entries["time"].astype(np.int64), leased, ended

@@ -25,7 +25,6 @@ STATES: Final = (
     "cancelled",
     "replaced",
     "moved",
-    "purged",
     "damaged",
 )
 """The values of the column `state`; the code of a state is its index."""

@@ -86,7 +86,7 @@ for _ in range(2):
         for group in (None, "g1", "g2", "g3"):
             chosen = {"group": group} if group else {}
             states = [each.state for each in broker.browse("t", **chosen)]
-            assert states == ["deleted"] * hours, (group, states[:3])
+            assert states == ["cancelled"] * hours, (group, states[:3])
         assert descriptors() < 200
 """,
     )

@@ -47,7 +47,7 @@ def test_a_restart_in_the_middle_forgets_nothing(open_embedded: Any, tmp_path: P
     again = open_embedded(folder, clock=ManualClock(0))
     assert again.clock.now_ms() == now
     states = {each.id: each.state for each in again.browse("t")}
-    assert states == {"waits": "waiting", "leased": "leased", "dies": "dead", "gone": "deleted"}
+    assert states == {"waits": "waiting", "leased": "leased", "dies": "dead", "gone": "cancelled"}
     assert again.ack(taken["leased"]) == ["done"]
     again.clock.advance(ms=5_000)
     assert [message.id for message in again.receive("t", max=9)] == ["waits"]

@@ -205,6 +205,7 @@ def test_stats(broker: Any, topic: str) -> None:
             "expired": 0,
             "dead": 0,
             "cancelled": 1,
+            "replaced": 0,
         },
     }
     broker.post(f"{path}/ack", {"receipts": [got["receipt"]]})

@@ -8,11 +8,12 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from delaylog.storage.calls import shapes
 from tests.waiting import await_that
 
 HOUR_MS = 3_600_000
 LATER = {"body": "x", "delay_ms": HOUR_MS}
-STATES = ("waiting", "ready", "leased", "acked", "expired", "dead", "cancelled")
+STATES = shapes.STATE.words
 
 
 def get(broker: Any, path: str, **query: Any) -> Any:

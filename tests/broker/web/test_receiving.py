@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from delaylog.storage.calls.shapes import STATE
 from tests.waiting import await_that
 
 BULK = "application/vnd.delaylog.batch"
 WAIT = {"wait_ms": 20_000}
-EMPTY = {"waiting": 0, "ready": 0, "leased": 0, "acked": 0, "expired": 0, "dead": 0, "cancelled": 0}
+EMPTY = dict.fromkeys(STATE.words, 0)
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ async def test_every_verb_settles(broker: Any, topic: str) -> None:
         while (await stream.until("settled"))["settled"] < 5:
             pass
         counts = broker.counts(topic)
-        assert counts | {"cancelled": 0} == {
+        assert counts | {"cancelled": 0, "replaced": 0} == {
             "waiting": 1,
             "ready": 1,
             "leased": 1,
@@ -166,6 +166,7 @@ async def test_every_verb_settles(broker: Any, topic: str) -> None:
             "expired": 0,
             "dead": 1,
             "cancelled": 0,
+            "replaced": 0,
         }
         (dead,) = broker.call("GET", f"/v1/topics/{topic}/dead").json["messages"]
         assert dead["reason"] == "bad"

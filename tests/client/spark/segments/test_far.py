@@ -65,7 +65,7 @@ def test_far_rows_are_in_the_table_with_their_states(host: Host) -> None:
         assert row["state"] == shown.state.name.lower(), name
         due_ms = int(row["deliver_at"].timestamp() * 1000)
         assert row["hour"].timestamp() * 1000 == due_ms // HOUR * HOUR, name
-    assert {found[name]["state"] for name in ("m1", "m6", "m7")} == {"deleted"}
+    assert {found[name]["state"] for name in ("m1", "m6", "m7")} == {"cancelled"}
     assert found["m39"]["value"] == b"39"
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_run_is_an_error_or_skipped(host: Host, where: str) -> None:
     assert states["damaged"] > 0
     whole = [row["id"] for row in found if row["state"] != "damaged"]
     assert len(whole) == len(set(whole)) < len(ids)
-    assert rows(host.folder, state="deleted", onCorrupt="skip") is not None
+    assert rows(host.folder, state="cancelled", onCorrupt="skip") is not None
 
 
 def test_a_run_that_was_replaced_meanwhile_is_an_error_that_says_so(host: Host) -> None:

@@ -54,7 +54,7 @@ def test_every_state_is_called_as_the_broker_calls_it(host: Host) -> None:
     state = column(found, "state")
     for name in [*ids, "waiting"]:
         assert state[name] == host.state_of(name).name.lower(), name
-    assert set(state.values()) == {"acked", "dead", "leased", "ready", "waiting", "deleted"}
+    assert set(state.values()) == {"acked", "dead", "leased", "ready", "waiting", "cancelled"}
     assert column(found, "cause")["dead"] == "retries"
     assert column(found, "attempts")["dead"] == 2
     assert column(found, "lateness_ms")["acked"] == 500
@@ -83,15 +83,15 @@ def test_what_a_purge_ended_is_shown_as_ended(host: Host) -> None:
     assert column(found, "state") == {
         "a": "acked",
         "b": "leased",
-        "c": "purged",
-        "d": "purged",
+        "c": "cancelled",
+        "d": "cancelled",
         "later": "waiting",
     }
     assert column(found, "ended_at")["d"] == moment(purged_ms)
     assert column(found, "cause")["d"] == "purge"
     topics.purge(host.engine.state, host.topic, [host.topic.default], host.now_ms, force=True)
     host.checkpoint()
-    assert column(rows(host.folder, includeText="true"), "state")["b"] == "purged"
+    assert column(rows(host.folder, includeText="true"), "state")["b"] == "cancelled"
 
 
 def test_each_group_has_its_own_rows(host: Host) -> None:

@@ -20,14 +20,14 @@ from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
-from delaylog.storage.layout import Cause, ref_to_id
+from delaylog.storage.layout import ref_to_id
 from tests.broker.engine.host import HOUR, Host, Message
 from tests.broker.engine.staging import Transactions
 from tests.client.spark.segments.folder_table import rows
 
 DELAYS = (0, 0, 5, 900, 70_000, HOUR - 1, HOUR, 3 * HOUR)
 STEPS = (1, 900, 31_000, 600_000, HOUR, 2 * HOUR)
-ENDED = {"acked", "expired", "dead", "deleted", "purged"}
+ENDED = {"acked", "expired", "dead", "cancelled", "replaced"}
 
 
 class Run:
@@ -187,9 +187,8 @@ class Run:
                 row, entry = one.row, one.entry
                 origin = int(row["origin"])
                 assert origin not in out, "a list shows a message once"
-                purged = one.state.name == "DELETED" and int(entry["cause"]) == Cause.PURGE
                 out[ref_to_id(origin)] = (
-                    "purged" if purged else one.state.name.lower(),
+                    one.state.name.lower(),
                     int(entry["attempts"]),
                     int(row["deliver_at"]),
                     int(row["priority"]),
