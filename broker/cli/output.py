@@ -19,7 +19,7 @@ _COLOURS: Final = {
     **dict.fromkeys(("ready", "done", "created", "sound", "ok", "yes"), "green"),
     **dict.fromkeys(("leased", "running", "kept", "too_late", "warn"), "yellow"),
     **dict.fromkeys(("dead", "rejected", "failed", "unknown", "fail", "gone"), "red"),
-    **dict.fromkeys(("acked", "cancelled", "expired", "-"), "dim"),
+    **dict.fromkeys(("acked", "cancelled", "replaced", "expired", "-"), "dim"),
 }
 """Colours of words that say how something is."""
 _NAME_WIDTH: Final = 16
