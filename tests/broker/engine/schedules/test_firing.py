@@ -131,6 +131,16 @@ def test_buffer_one_fires_once_as_soon_as_the_last_message_ends(host: ScheduleHo
     assert host.one("b").progress.skipped == 4
 
 
+def test_buffer_one_fires_when_the_last_message_expires(host: ScheduleHost) -> None:
+    """Nobody receives: the instant that waits fires at the end of the ttl, not at the next one."""
+    host.put("b", cron="*/10 * * * *", overlap="buffer_one", ttl_ms=15 * MINUTE)
+    host.advance(24 * MINUTE)
+    waiting = host.one("b").progress.buffered_ms
+    assert waiting
+    host.advance(MINUTE)
+    assert host.take() == [f"b@{waiting}"]
+
+
 def test_a_buffered_firing_survives_a_restart(host: ScheduleHost) -> None:
     """Its message ends while no leader looks; the next leader looks at its start."""
     host.put("b", cron="0 * * * *", overlap="buffer_one")

@@ -167,6 +167,24 @@ def test_time_that_is_used_up_leaves_the_rows_word(
     assert [event for event, _ in told(life)] == ["sent", "ready", "acked"]
 
 
+def test_the_first_step_keeps_the_first_due_time(host: Any) -> None:
+    """A retry and a change have later ones."""
+    due_ms = host.now_ms + 1_000
+    retried, changed = host.ids_of(host.send(2, delay=1_000))
+    host.reschedule([changed], due_ms + 9_000)
+    host.advance(1_000)
+    host.nack(host.receive(), 5_000)
+    assert [life.steps[0]["due_ms"] for life in lives(host, [retried, changed])] == [due_ms] * 2
+
+
+def test_replaced_is_another_end_than_cancelled(host: Any) -> None:
+    sent = [host.send([body], ids=["a"], merge="replace", delay=60_000) for body in (b"1", b"2")]
+    host.cancel(["a"])
+    (first,), (last,) = map(host.ids_of, sent)
+    ends = [life.steps[-1]["event"] for life in lives(host, [first, last])]
+    assert ends == ["replaced", "cancelled"]
+
+
 def test_each_group_has_its_own_line(host: Any) -> None:
     """What one group did is not told of another; a purge is told from its floor."""
     host.put_group("a")
