@@ -1,8 +1,8 @@
 """An oracle for lines of AWS, Quartz and Spring, and the writer of their instants.
 
-It asks of each day and each second of it whether the line has it, by the documents of the dialect:
-it writes no line of ours and has no parser of ours. Slow, and plain. What it wrote was read and
-checked by hand.
+It asks of each day and each second of it whether the line has it: it writes no line of ours and has
+no parser of ours. Slow, and plain. None of the three schedulers was run: the rules are those of
+their documents, and a sample of the instants was compared with a calendar by hand.
 
     .venv/bin/python -m tests.broker.schedules.dialects.oracle   # writes corpus.txt
 """

@@ -1,7 +1,7 @@
 """Lines of other schedulers: a conversion has the same instants as the line has there.
 
-The references: an oracle of AWS, Quartz and Spring whose instants were checked by hand, croniter,
-python-dateutil, and what systemd itself said.
+The references: an oracle of AWS, Quartz and Spring, croniter, python-dateutil, and what systemd
+itself said.
 """
 
 from __future__ import annotations
