@@ -73,8 +73,11 @@ class Transport(virtual.Transport):
     def establish_connection(self) -> Any:
         """Connect. Raises NotReached, and Unauthorized for a wrong token."""
         self.sdk = make_client(self.client, self.scheme)
+        broker = self.sdk.broker()
+        # kombu repeats a connection itself.
+        broker.at_once = True
         try:
-            self.sdk.broker().clock()
+            broker.clock()
         except BaseException:
             self.sdk.close()
             raise
