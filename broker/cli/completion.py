@@ -7,14 +7,13 @@ with the line that is typed in DELAYLOG_LINE. It answers within two seconds, or 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import shlex
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from delaylog.broker.cli.arguments import add_broker
 from delaylog.broker.cli.failing import UsageError
 from delaylog.broker.cli.parser import add_examples, make_parser
 
@@ -91,6 +90,12 @@ def _names(kind: str, line: str) -> list[str]:
         from zoneinfo import available_timezones
 
         return sorted(available_timezones())
+    # Loaded before the time limit begins. A script needs neither.
+    import asyncio
+
+    from delaylog.broker.cli import connection
+    from delaylog.broker.cli.arguments import add_broker
+
     # The last word may be incomplete, also in its quotes.
     before, _, begun = line.rpartition(" ")
     words = shlex.split(before)
@@ -100,13 +105,18 @@ def _names(kind: str, line: str) -> list[str]:
     if args.token == "-":
         return []
     place = [each for each in others if not each.startswith("-")][1:]
-    return asyncio.run(asyncio.wait_for(_ask(args, kind, place, begun), NAMES_S))
+    asked = _ask(connection.call, args, kind, place, begun)
+    return asyncio.run(asyncio.wait_for(asked, NAMES_S))
 
 
-async def _ask(args: argparse.Namespace, kind: str, place: list[str], begun: str) -> list[str]:
+async def _ask(
+    call: Callable[..., Awaitable[dict[str, Any]]],
+    args: argparse.Namespace,
+    kind: str,
+    place: list[str],
+    begun: str,
+) -> list[str]:
     """`place`: the verb, perhaps an action, and the words behind; `begun`: what is typed."""
-    from delaylog.broker.cli.connection import call
-
     args.verb, args.json = "completion", True
     if kind == "topics":
         answer = await call(args, "listTopics", prefix=begun)

@@ -301,7 +301,10 @@ def test_all_states_have_a_word(broker: Any, topic: str, assert_problem: Any) ->
     assert {each["id"] for each in every} == {"a", "b"}
     for wrong in ("all,dead", "ALL", "any"):
         refused = broker.call("GET", f"{path}?state={wrong}")
-        assert "must be all, or one or more of" in assert_problem(refused, 400)["detail"]
+        assert (
+            "must be all, or one or more of"
+            in assert_problem(refused, 400, "bad_request")["detail"]
+        )
 
 
 def refuse(broker: Any, topic: str, reasons: dict[str, str]) -> None:
