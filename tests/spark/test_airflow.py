@@ -107,6 +107,6 @@ def test_the_hooks_of_dbt_send_the_rows_of_a_model_once(
                 hook = hook.replace(text, value)
             spark.sql(hook)
     assert broker.ids("reminders") == ["rent-a"]
-    assert list(broker.transactions)[0] == f"reminders-{DAY}"
+    assert next(iter(broker.transactions)) == f"reminders-{DAY}"
     for view in ("tenants", "model", "reminders_out"):
         spark.catalog.dropTempView(view)
