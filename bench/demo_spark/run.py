@@ -4,7 +4,8 @@
                                    [--picture FILE]
 
 Every flight of 2013 becomes a reminder by the job `backfill`: one transaction, loaded twice, and
-the second time adds nothing. Two consumers receive and acknowledge them all, each at its time. Then
+the second time adds nothing. A rehearsal with some of them tells how much time the load needs
+before the first one is due. Two consumers receive and acknowledge them all, each at its time. Then
 the job `audit` reads the data folder of the running broker. The exit status is 0 only if what was
 in the parquet, what was received and what the files say are the same, each once and none early. A
 picture shows the load to come and the lateness.
@@ -42,9 +43,8 @@ YEAR_MS = DAYS * 86_400_000
 DRAIN_S = 120.0
 CHECKPOINT_S = 60.0
 LEAD_S_MIN = 45.0
-LEAD_FACTOR = 2.0
-"""The lead is for the load, which takes less than twice the start of the session and its first job,
-on a slow machine and on a fast one."""
+REHEARSAL = 4
+"""The rehearsal loads one in so many flights, so its time, times this, is longer than the load."""
 VALUE = "to_json(struct(carrier, flight, tailnum, origin, dest, month, day, hour, minute))"
 
 
@@ -61,11 +61,9 @@ async def play(options: argparse.Namespace, folder: Path) -> bool:
     async with ChildBroker(folder / "data") as broker:
         say(f"broker    {broker.url}")
         words = job_words("audit", str(folder / "data"), str(folder / "audit"))
-        begun = time.monotonic()
         with open_session(words) as spark:
             say("spark     " + str(spark.version))
-            spark.read.parquet(str(flights)).count()
-            lead_s = options.lead_s or lead_of(time.monotonic() - begun)
+            lead_s = options.lead_s or lead_of(_rehearse(spark, broker.url, flights))
             say(f"lead      {lead_s:.0f} s until the first flight is due")
             year = Year(int((time.time() + lead_s) * 1000), int(options.span_s * 1000))
             arrivals, forecast = _load_and_consume(spark, year, broker.url, flights, count)
@@ -117,9 +115,23 @@ def _load_and_consume(
         return consuming.result(), forecast
 
 
-def lead_of(started_s: float) -> float:
-    """The lead on a machine where the session and its first job took so long."""
-    return max(LEAD_S_MIN, LEAD_FACTOR * started_s)
+def _rehearse(spark: Any, url: str, flights: Path) -> float:
+    """Load some flights into a topic that is dropped; returns the seconds. Nothing comes due."""
+    words = job_words(
+        *("backfill", str(flights), "--endpoint", url, "--topic", "rehearsal"),
+        *("--sink-option", "wait=published", "--id", "flight_id", "--value", VALUE),
+        *("--delay-ms", str(YEAR_MS), "--where", f"crc32(flight_id) % {REHEARSAL} = 0"),
+    )
+    done = backfill.run(spark, words)
+    say(f"rehearsal {done['rows']:,} rows in {done['seconds']:g} s")
+    with PlainClient(url) as client:
+        client.drop_topic("rehearsal", force=True)
+    return float(done["seconds"])
+
+
+def lead_of(rehearsed_s: float) -> float:
+    """The time until the first flight is due: longer than the load will take."""
+    return max(LEAD_S_MIN, REHEARSAL * rehearsed_s)
 
 
 async def _checkpointed(data: Path) -> None:

@@ -189,8 +189,8 @@ class BrokerHttp:
                     raise refused
                 raise UnreachableError(
                     f"{method} {path}: no answer for {now_s - began_s:.0f} s, in {tries} tries, "
-                    f"the last by {why}; is the broker there (option endpoint), or are retryForMs and "
-                    "requestTimeoutMs too low?"
+                    f"the last by {why}; is the broker there (option endpoint), or are retryForMs "
+                    "and requestTimeoutMs too low?"
                 )
             if not warned and now_s - began_s >= TELL_AFTER_S:
                 warned = True

@@ -1,7 +1,7 @@
-"""The home shard of each row, as a column: the broker to which a client of several brokers sends it.
+"""The home shard of each row, as a column: to which of several brokers a client sends it.
 
-The rules are those of `delaylog.client.ByKey` and `BySlot`: with them `Client(a, b)` finds by its id
-what Spark has sent. A load goes to one broker, so a DataFrame for N shards is N loads.
+The rules are those of `delaylog.client.ByKey` and `BySlot`: with them `Client(a, b)` finds a
+message of Spark by its id. A load goes to one broker, so a DataFrame for N shards is N loads.
 """
 
 from __future__ import annotations
