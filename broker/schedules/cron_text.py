@@ -64,7 +64,7 @@ def check_cron(text: str, zone: str = "UTC", zones: Zones = PACKAGED) -> None:
     problem = _problem_of(text)
     if problem:
         known = readings(text, zone, zones)
-        if known and problem.startswith("it has"):
+        if known and (problem.startswith("it has") or re.search("[@(=]", text)):
             # Its fields are those of another dialect.
             problem = ""
         raise wrong(text, "; ".join(each for each in (problem, known) if each))

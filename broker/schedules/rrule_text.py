@@ -44,7 +44,10 @@ _NUMBERS: Final = {
 _SIGNED: Final = ("BYMONTHDAY", "BYYEARDAY", "BYSETPOS")
 _KNOWN: Final = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_NUMBERS)
 _ELSEWHERE: Final = {
-    "BYWEEKNO": "put a schedule for each week, with BYMONTH and BYMONTHDAY",
+    "BYWEEKNO": (
+        "of the weeks 2 to 51, a Monday is BYDAY=MO with the seven BYYEARDAY from 7 x week - 9 on "
+        "(BYWEEKNO=20: 131 to 137), a Tuesday is BYDAY=TU with those from 7 x week - 8 on, and on"
+    ),
     "BYEASTER": "it is no part of RFC 5545: send a message for each year with deliver_at_ms",
     "RSCALE": "rules are of the Gregorian calendar",
     "SKIP": "rules are of the Gregorian calendar; a date that a month does not have is left out",

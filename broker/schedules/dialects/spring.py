@@ -5,6 +5,7 @@ Both days must match (documentation of CronExpression), steps of weekdays count 
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from delaylog.broker.schedules.dialects import vixie
@@ -22,13 +23,13 @@ class _Weekday(Field):
 
     __slots__ = ()
 
-    def ours(self, text: str) -> str:
-        """The field in our terms."""
-        sunday_first = [
-            f"7,1-{each[2:]}" if each.startswith("0-") else each.replace("0", "7", each == "0")
-            for each in text.split(",")
-        ]
-        return Field.ours(self, ",".join(sunday_first))
+    def term_values(self, term: str) -> list[int]:
+        """A range that begins on Sunday counts from it: 0-6/2 is SUN, TUE, THU and SAT."""
+        whole_week = re.sub(r"^(0|[07]-7)(?=/)|^[07]-7$", "0-6", term)
+        return Field.term_values(self, whole_week)
+
+    def _value(self, text: str, term: str) -> int:
+        return Field._value(self, "7" if text == "0" else text, term)
 
 
 _WEEKDAY: Final = _Weekday(

@@ -35,9 +35,11 @@ _TERM: Final = re.compile(r"(\*|[0-9]+)(?:\.\.([0-9]+))?(?:/([0-9]+))?", re.ASCI
 def is_line(text: str) -> bool:
     """Whether a text is a calendar event."""
     words = text.split()
-    dated = any(_DATE.fullmatch(word) and "*" in word for word in words)
+    # Fields of cron have dashes, too.
+    dated = any(_DATE.fullmatch(word) and ("*" in word or len(words) == 1) for word in words)
     timed = any(re.fullmatch(r"[0-9*,./]+:[0-9*,./]+(:[0-9*,./]+)?", word) for word in words)
-    return text.strip().lower() in _SHORTHANDS or dated or timed or ".." in text
+    short = bool(words) and len(words) < 3 and words[0].lower() in _SHORTHANDS
+    return short or dated or timed or ".." in text
 
 
 def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:

@@ -32,15 +32,28 @@ _ZONE: Final = re.compile(
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)", re.ASCII)
 _UNITS_MS: Final = {"h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _FIELD: Final = re.compile(r"[0-9*/,?#LW-]+|[A-Z]{3}([-,/#][A-Z0-9]+)*L?", re.IGNORECASE | re.ASCII)
+_WEEKDAY_WORD: Final = re.compile(
+    r"(SUN|MON|TUES?|WED(NES)?|THU(RS?)?|FRI|SAT(UR)?)(DAY)?S?([-,#].*)?", re.IGNORECASE
+)
+_OTHER_CALL: Final = re.compile(r"\s*(cron|rate|at)\s*\(", re.IGNORECASE)
 
 
 def is_line(text: str) -> bool:
     """Whether a text may be of a crontab; five and six fields are ours, with mistakes perhaps."""
+    if _OTHER_CALL.match(text):
+        return False
     fields = text.split()
-    tail = fields[5:]
-    command = len(fields) > 5 and not all(_FIELD.fullmatch(each) for each in tail)
     plain = len(fields) == 5 or (len(fields) == 6 and not _has_question(fields))
-    return text.lstrip().startswith("@") or bool(_ZONE.match(text)) or plain or command
+    marked = text.lstrip().startswith("@") or bool(_ZONE.match(text))
+    return marked or plain or _has_command(fields)
+
+
+def _has_command(fields: list[str]) -> bool:
+    """Whether a command is behind five fields: a long name of a weekday, MONDAY, is none."""
+    tail = fields[5:]
+    if not tail or all(_FIELD.fullmatch(each) for each in tail):
+        return False
+    return not _WEEKDAY_WORD.fullmatch(tail[0])
 
 
 def is_plain(text: str) -> bool:
@@ -67,8 +80,7 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
     if text.startswith("@"):
         return _nickname(text)
     fields = text.upper().split()
-    command = len(fields) > 5 and not all(_FIELD.fullmatch(each) for each in fields[5:])
-    if command:
+    if _has_command(fields):
         fields = fields[:5]
     year = ""
     if len(fields) == 6 and YEAR.fullmatch(fields[5]):

@@ -61,11 +61,16 @@ from delaylog.storage.errors import MemberError
         ("0 7 1-7,*/100 * MON", "write cron '0 7 1-7,1 * MON'"),
         ("H 4 * * *", "H is a random time: choose one, or use jitter_ms"),
         ("0~30 4 * * *", "0~30 is a random time"),
-        ("CRON_TZ=Asia/Tokyo 0 4 * * *", "write cron '0 4 * * *', zone 'Asia/Tokyo'"),
+        ("CRON_TZ=Asia/Tokyo 0 4 * * *", "valid: as a line of crontab, write cron '0 4 * * *', "
+         "zone 'Asia/Tokyo'"),
         ("TZ=GMT+5 0 4 * * *", "write Etc/GMT-5 for 5 h ahead of UTC"),
         ("0 6 * * 1-5 /bin/report --all", "write cron '0 6 * * MON-FRI'"),
         ("30 2 * * 7 root run-parts /etc", "write cron '30 2 * * SUN'"),
-        ("cron(0 9 ? * 2-6 *)", "AWS EventBridge (Sunday is 1), write cron '0 9 * * MON-FRI'"),
+        ("cron(0 9 ? * 2-6 *)", "valid: as a line of AWS EventBridge (Sunday is 1), write cron "
+         "'0 9 * * MON-FRI'"),
+        ("weekly UTC", "as a line of systemd, write cron '0 0 * * MON'"),
+        ("10-15", "as a line of systemd, write cron '0 0 15 10 *'"),
+        ("0 3 * * 7 mongodump --out x", "as a line of crontab, write cron '0 3 * * SUN'"),
         ("rate(5 minutes)", "write interval_ms 300000"),
         ("rate(5 weeks)", "a rate is a number and minutes, hours or days"),
         ("0 9 ? * 2-6 *", "it has 2 readings, write the one that is meant: AWS EventBridge (Sunday "
@@ -98,6 +103,14 @@ def test_an_error_names_the_value_and_the_way_out(text: str, words: str) -> None
     assert error.value.field == "cron"
     assert str(error.value).startswith(f"cron {text!r} is not valid: ")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["MONDAY", "tues", "Thurs", "Wednesdays", "monday-friday"])
+def test_a_long_name_of_a_weekday_is_no_command(word: str) -> None:
+    """Six fields with the second first are no line of five with a command behind them."""
+    with pytest.raises(MemberError, match="day of week must lie") as error:
+        check_cron(f"0 0 9 * * {word}")
+    assert "crontab" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["0 0 30 2 *", "0 0 31 4,6 *"])

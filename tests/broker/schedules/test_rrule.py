@@ -141,7 +141,7 @@ def test_a_search_may_begin_anywhere(text: str, start: datetime, days: int) -> N
         ("FREQ=DAILY\nEXRULE:FREQ=WEEKLY", "EXRULE is not supported"),
         ("RRULE:FREQ=DAILY\nRRULE:FREQ=WEEKLY", "it has 2 rules: put a schedule for each"),
         ("FREQ=DAILY;RSCALE=CHINESE", "rules are of the Gregorian calendar"),
-        ("FREQ=DAILY;BYWEEKNO=3", "BYWEEKNO is not supported"),
+        ("FREQ=DAILY;BYWEEKNO=3", "BYWEEKNO is not supported: of the weeks 2 to 51, a Monday"),
         ("FREQ=DAILY;INTERVAL=0", "INTERVAL must lie from 1 to 366, not 0"),
         ("FREQ=YEARLY;INTERVAL=41", "INTERVAL must lie from 1 to 40"),
         ("FREQ=DAILY;INTERVAL=x", "whole numbers"),

@@ -225,6 +225,15 @@ def test_what_has_no_equivalent_is_refused_by_name(dialect: str, line: str, word
     assert f"is not converted from {TABLE[dialect].title}" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("days", "wanted"),
+    [("0/2", "SUN,TUE,THU,SAT"), ("0-7/3", "SUN,WED,SAT"), ("7-7", "SUN-SAT"), ("0-2", "SUN-TUE")],
+)
+def test_a_range_of_spring_from_sunday_counts_from_it(days: str, wanted: str) -> None:
+    """Spring keeps such a Sunday as 0 (BitsCronField), in front of Monday."""
+    assert converted("spring", f"0 0 9 ? * {days}") == {"cron": f"0 9 * * {wanted}"}
+
+
 def test_a_zone_goes_with_the_line() -> None:
     """AWS fires nothing at a time that the clocks skip; other lines name their zone themselves."""
     berlin, wanted = "Europe/Berlin", {"cron": "30 2 * * *"}
