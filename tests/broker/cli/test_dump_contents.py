@@ -122,7 +122,7 @@ def test_runs_of_far_hours(start_broker: Any, tmp_path: Path) -> None:
     assert [line["body"] for line in rows[1:]] == ["pay a", "pay b", "pay c"]
     assert [line["row"] for line in rows[1:]] == [1, 1, 1]
     (state,) = states[1:]
-    assert (state["hour"], state["state"]) == (rows[2]["hour"], "DELETED")
+    assert (state["hour"], state["state"]) == (rows[2]["hour"], "CANCELLED")
     (line,) = dump(max(broker.data_dir.glob("checkpoint-*")))
     assert len(line["far"]["hours"]["counts"]) == 3
     assert line["hours"] == {}
