@@ -53,6 +53,8 @@ class Called:
     rows: str = ""
     """The member of the answer that is a list; each item is printed as a row."""
     columns: tuple[str, ...] = ()
+    spare: tuple[str, ...] = ()
+    """Columns that a narrow terminal leaves out first."""
     helps: tuple[tuple[str, str], ...] = ()
     """Help of options that differs from the documentation of their members."""
     readers: tuple[tuple[str, Callable[[str], Any]], ...] = ()
@@ -124,6 +126,7 @@ CALLED: Final[dict[str, Called | dict[str, Called]]] = {
             ("target list reminders", "target list"),
             rows="targets",
             columns=("group", "state", "url", "reason", "failing_since_ms"),
+            spare=("namespace",),
             everywhere="listAllTargets",
         ),
         "show": Called("getTarget", "show a push target", ("target show reminders mail",)),
@@ -318,7 +321,7 @@ async def carry_out(called: Called, args: argparse.Namespace) -> int:
             print(answer["explain"], file=sys.stderr)
         if answer.get("converted") and not args.json:
             print(as_options(answer["converted"]), file=sys.stderr)
-        print_rows(args, answer[called.rows], columns)
+        print_rows(args, answer[called.rows], columns, spare=called.spare)
     elif called.text is not None:
         say(args, place | answer, called.text(place | answer))
     elif args.json:
@@ -342,7 +345,11 @@ def as_options(members: Mapping[str, Any]) -> str:
 
 
 def print_rows(
-    args: argparse.Namespace, rows: Sequence[dict[str, Any]], columns: Sequence[str]
+    args: argparse.Namespace,
+    rows: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    *,
+    spare: Sequence[str] = (),
 ) -> None:
     """Print items of an answer: JSON lines, or a table. A column may also name a count."""
     if args.json:
@@ -358,7 +365,7 @@ def print_rows(
         if not each.endswith("_ms") and any(type(row.get(each)) in (int, float) for row in flat)
     ]
     cells = [[value_text(each, row.get(each)) for each in columns] for row in flat]
-    print_table([plain_name(each) for each in columns], cells, numbers=numbers)
+    print_table([plain_name(each) for each in columns], cells, numbers=numbers, spare=spare)
 
 
 def clock_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,8 +22,8 @@ TEXTS: Final = frozenset(
     }
 )
 """Columns whose cells may be cut: their beginning says enough to look further."""
-WHOLE: Final = frozenset({"id", "receipt"})
-"""Columns that are always there, as is the first one, which names the row."""
+WHOLE: Final = frozenset({"id", "receipt", "topic", "group", "schedule"})
+"""Columns that are always there: they name the row, as the first one does if it is no namespace."""
 _MS: Final = re.compile(r"(T\d\d:\d\d:\d\d)\.\d{3}(?=Z|[+-]\d\d:\d\d)")
 
 
@@ -66,7 +66,7 @@ def fit(
     if _total(widths) > width:
         cells = [[_MS.sub(r"\1", cell) for cell in row] for row in cells]
         widths = [natural(at) for at in shown]
-    kept = {0, *(at for at in shown if columns[at] in WHOLE)}
+    kept = {at for at in shown if columns[at] in WHOLE or (at == 0 and columns[0] != "namespace")}
     first = [columns.index(name) for name in spare if name in columns]
     order = [*first, *(at for at in reversed(shown) if at not in first)]
     for at in order:

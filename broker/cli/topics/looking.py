@@ -92,7 +92,7 @@ async def stats_command(args: argparse.Namespace) -> int:
     columns: tuple[str, ...] = ("topic", *COUNTS)
     if args.topic is not None:
         columns += ("oldest_due_ms", "bounded_by", "sent", "delivered")
-    print_rows(args, rows, columns)
+    print_rows(args, rows, columns, spare=("replaced", "cancelled", "acked"))
     if args.topic is not None and not rows[0]["sent"]:
         await say_if_absent(args)
     return DONE

@@ -85,6 +85,7 @@ ACTIONS: Final[Mapping[str, Called]] = {
         ("schedule list reminders", "schedule list reminders --limit 1000 --json", "schedule list"),
         rows="schedules",
         columns=_LISTED,
+        spare=("namespace", "note", "n", "zone", "rrule", "interval"),
         everywhere="listAllSchedules",
     ),
     "pause": Called(
@@ -125,6 +126,7 @@ ACTIONS: Final[Mapping[str, Called]] = {
         helps=(("from_ms", "from this time on (default: now)"), ("until_ms", "before this time")),
         rows="firings",
         columns=_FIRINGS,
+        spare=("due",),
     ),
     "try": Called(
         "trySchedule",
@@ -135,6 +137,7 @@ ACTIONS: Final[Mapping[str, Called]] = {
         ),
         rows="firings",
         columns=_FIRINGS,
+        spare=("due",),
         helps=_HELPS,
         readers=_READERS,
     ),

@@ -42,6 +42,14 @@ def test_then_columns_go_those_that_can_be_spared_first() -> None:
     assert table.left_out == ["state", "attempts", "tags"]
 
 
+def test_a_schedule_of_all_topics_keeps_its_name() -> None:
+    """The names of a row are more than its first column, which may be the namespace."""
+    columns = ("namespace", "topic", "schedule", "state", "cron", "next")
+    rows = [["default", "t" * 30, "s" * 40, "running", "0 9 * * 1-5", TIME]] * 2
+    assert fit(columns, rows, 80).columns == ["topic", "schedule"]
+    assert fit(columns, rows, 100, ("namespace",)).columns == list(columns[1:5])
+
+
 def test_a_wide_character_takes_two_columns() -> None:
     table = fit(("id", "reason"), [["a", "日本語" * 20]], 24, measure=lambda text: 2 * len(text))
     assert table.widths == [4, 24 - 4 - GAP]
