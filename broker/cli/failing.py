@@ -84,6 +84,8 @@ _HINTS: Final = (
     ("NotFound", "no transaction", "`delaylog transactions list` lists them"),
     ("NotFound", "no principal", "`delaylog token list` lists them"),
     ("NotReady", "lead", "try again soon; `delaylog cluster doctor` says what the cluster lacks"),
+    # The text says who ends a hold.
+    ("NotReady", "is held", ""),
     ("NotReady", "", "try again soon; the broker's log says what it does"),
     (
         "TooLarge",

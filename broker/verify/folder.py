@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.calls.access.first_admin import FILE as FIRST_ADMIN
 from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
 from delaylog.broker.cluster.members.folder_owner import META, node_of
@@ -130,7 +131,8 @@ def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[s
     """
     path = f"{folder}/ids"
     if not fs.exists(f"{path}/{INDEX}"):
-        if after:
+        # A backup has none.
+        if after and not fs.exists(f"{folder}/{MANIFEST}"):
             report.note("ids", 0, "missing; a start rebuilds it")
         return
     try:

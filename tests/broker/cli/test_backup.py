@@ -67,12 +67,17 @@ def report(*words: object) -> dict[str, Any]:
     return members
 
 
-def damage(folder: Path) -> list[Any]:
-    """What `delaylog verify` finds wrong, without a process for it."""
+def verified(folder: Path) -> Report:
+    """What `delaylog verify` says, without a process for it."""
     found = Report()
     for _ in verify_folder(OsFileSystem(), str(folder), found):
         pass
-    return found.damage
+    return found
+
+
+def damage(folder: Path) -> list[Any]:
+    """What `delaylog verify` finds wrong."""
+    return verified(folder).damage
 
 
 class Load:
@@ -364,6 +369,18 @@ def test_two_backups_to_one_place(large: Any, tmp_path: Path) -> None:
     statuses = sorted(process.returncode for process in pair)
     assert statuses == [0, 2], told
     assert damage(tmp_path / "b") == []
+
+
+def test_verify_has_nothing_to_say_about_a_good_backup(
+    start_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A backup has neither an index of ids nor an audit log."""
+    broker = start_broker()
+    broker.call("POST", "/v1/topics/t/messages", {"body": "x", "id": "a", "delay_ms": 9_000_000})
+    assert broker.stop() == 0
+    report("backup", broker.data_dir, tmp_path / "b")
+    found = verified(tmp_path / "b")
+    assert (found.damage, found.notes) == ([], [])
 
 
 def test_a_backup_that_may_only_be_read(large: Any, tmp_path: Path) -> None:

@@ -60,6 +60,12 @@ def test_errors_that_users_meet_say_what_to_do(error: Exception, hint: str, caps
     assert hint not in json.loads(capsys.readouterr().err)["error"]["message"]
 
 
+def test_a_held_broker_is_not_to_be_asked_again_soon(capsys: Shown) -> None:
+    """Its own text says who ends the hold, which no waiting does."""
+    fail(refusal(503, "held", "this broker is held: it delivers nothing"), as_json=False)
+    assert "try again" not in capsys.readouterr().err
+
+
 def test_an_error_of_the_system_has_no_number(capsys: Shown) -> None:
     fail(FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), as_json=False)
     assert capsys.readouterr().err == "delaylog: x: No such file or directory\n"
