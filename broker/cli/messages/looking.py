@@ -258,4 +258,4 @@ def _step(step: dict[str, Any]) -> str:
         if key not in ("event", "at_ms") and value is not None
     )
     at = time_text(step["at_ms"]) if step["at_ms"] else "?"
-    return plain_text(f"{at:<26}{step['event']:<16}{rest}".rstrip())
+    return plain_text(f"{at:<30}{step['event']:<16}{rest}".rstrip())

@@ -169,6 +169,8 @@ def test_times_are_local_on_a_terminal(broker: Any, topic: str, start: Any, zone
     local = local.replace("+00:00", "Z")
     for words in (("list", topic), ("show", topic, "m"), ("stats", topic)):
         assert local in " ".join(start(*words, zone=zone).lines()), words
+    life = start("show", topic, "m", "--life", zone=zone).lines()
+    assert any(line.split()[1:2] == ["sent"] for line in life)
     again = start("list", topic, "--due-from", local, "--due-to", f"{local}", zone=zone)
     assert "m " not in " ".join(again.lines())
     piped = run_warm("list", topic, "--url", broker.url).stdout.decode()
