@@ -169,7 +169,7 @@ def _properties(text: str) -> list[tuple[str, str, str]]:
     out: list[tuple[str, str, str]] = []
     inside: list[str] = []
     events = 0
-    for line in _BREAK.split(_FOLD.sub("", text.replace("\\n", "\n"))):
+    for line in _lines(text):
         match = _PROPERTY.fullmatch(line.strip())
         name = "" if match is None else match[1].upper()
         value = "".join((line if match is None else match[3]).split())
@@ -184,6 +184,15 @@ def _properties(text: str) -> list[tuple[str, str, str]]:
     if events > 1:
         raise wrong(f"it has {events} events: put a schedule for each")
     return out
+
+
+def _lines(text: str) -> list[str]:
+    r"""The lines of a text, unfolded. One that was pasted as a single line is split at each \n and
+    before each property; in lines of their own these may be words of a description.
+    """
+    if "\n" in text.strip():
+        return re.split(r"[\r\n]+", _FOLD.sub("", text))
+    return _BREAK.split(text.replace("\\n", "\n"))
 
 
 def _named(parts: Sequence[str]) -> dict[str, str]:

@@ -192,6 +192,23 @@ def test_lines_of_icalendar_are_those_of_dateutil(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        r"DESCRIPTION:Agenda\n\nDial in 123\; code=5",
+        r"DESCRIPTION:moved from\nDTSTART: Monday",
+        r"DESCRIPTION:no RDATE: and\nEXRULE:none",
+        "SUMMARY:no RRULE:FREQ=WEEKLY",
+        r"LOCATION:Room\nFloor=3",
+        "DESCRIPTION:a text\n  DURATION: 30 minutes",
+    ],
+)
+def test_the_texts_of_an_event_are_no_parts_of_its_rule(line: str) -> None:
+    """What a person writes into an invitation, with its line breaks as RFC 5545 escapes them."""
+    event = "BEGIN:VEVENT\nDTSTART:20270101T090000Z\nRRULE:FREQ=DAILY\n{}\nEND:VEVENT\n"
+    assert converted("ics", event.format(line)) == converted("ics", event.format("UID:1"))
+
+
+@pytest.mark.parametrize(
     ("dialect", "line", "words"),
     [
         ("aws", "0 9 1 * 2 *", "one of the day of month and the day of week must be '?'"),
