@@ -250,6 +250,10 @@ class Held(NotReady):
     """The broker is held and delivers nothing, until an operator releases it. Nothing was done."""
 
 
+AWAY: Final = (NotReached, AnswerLost, NotReady)
+"""Failures of a broker that does not answer, or not yet: it may be back soon."""
+
+
 class DiskFull(ApiError, OSError):
     """The broker's disk is full: sends are refused, deliveries and acks still work.
 

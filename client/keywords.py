@@ -18,6 +18,13 @@ class TimeLimit(TypedDict, total=False):
     timeout_s: float | None
 
 
+class SettleLimits(TimeLimit, total=False):
+    """How long settling may take."""
+
+    wait: bool
+    """Embedded brokers only: whether to wait for the disk. Clients refuse it."""
+
+
 class DueKeywords(TypedDict, total=False):
     """When a message is due: at most one of the four."""
 

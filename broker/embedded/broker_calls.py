@@ -11,12 +11,10 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar, Unpack, cast
 
 from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
-from delaylog.broker.embedded.hot import ToSettle
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.client._sync.link import Link
@@ -25,14 +23,14 @@ from delaylog.client._sync.surface import QueueClient
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import BulkSendKeywords
 from delaylog.client.errors import ClientError
-from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords, TimeLimit
+from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.shards.receiving import HowMuch, Wanted
+from delaylog.client.shards.settling import ToSettle, Verb
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
 from delaylog.client.wire.bulk import Texts
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.client.wire.durations import delay_of, duration_ms, lease_of
 
 T = TypeVar("T")
 
@@ -148,76 +146,8 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
     def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
         """Lease ready messages, or wait for some."""
 
-    def ack(
-        self, messages: ToSettle, *, wait: bool = True, **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """End the messages; return a result for each."""
-        return self._run(self._calls.settle("ack", messages, wait=wait, **limits))
-
-    def nack(
-        self,
-        messages: ToSettle,
-        *,
-        delay: timedelta | None = None,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        wait: bool = True,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Return the messages, due again after a delay; None = after the topic's backoff."""
-        back_ms = delay_of(delay, delay_ms)
-        return self._run(
-            self._calls.settle(
-                "nack", messages, delay_ms=back_ms, reason=reason, wait=wait, **limits
-            )
-        )
-
-    def reject(
-        self,
-        messages: ToSettle,
-        *,
-        reason: str | None = None,
-        wait: bool = True,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Make the messages dead letters now, whatever retries are left."""
-        return self._run(self._calls.settle("reject", messages, reason=reason, wait=wait, **limits))
-
-    def release(
-        self, messages: ToSettle, *, wait: bool = True, **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """Return the messages as if they had not been received."""
-        return self._run(self._calls.settle("extend", messages, lease_ms=0, wait=wait, **limits))
-
-    def extend(
-        self,
-        messages: ToSettle,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        wait: bool = True,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Extend the leases to this time from now; one of the two is required."""
-        wanted_ms = lease_of(lease, lease_ms)
-        return self._run(
-            self._calls.settle("extend", messages, lease_ms=wanted_ms, wait=wait, **limits)
-        )
-
-    def begin(
-        self,
-        messages: ToSettle,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        wait: bool = True,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Count attempts from now on at messages that were received with `begin`."""
-        wanted_ms = duration_ms("lease", lease, lease_ms)
-        return self._run(
-            self._calls.settle("begin", messages, lease_ms=wanted_ms, wait=wait, **limits)
-        )
+    def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> list[Settled]:
+        return self._run(self._calls.settle(verb, messages, **times))
 
 
 class Direct:

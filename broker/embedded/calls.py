@@ -27,7 +27,7 @@ from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.sending.row import Row, check_several, checked_row, row_of
 from delaylog.client.shards.receiving import HowMuch, Wanted
-from delaylog.client.shards.settling import Verb
+from delaylog.client.shards.settling import ToSettle, Verb, shares_of
 from delaylog.client.wire.bulk import Texts, encode_send, or_now
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.durations import limit_of, split_limit
@@ -154,7 +154,7 @@ class EmbeddedCalls:
     def settle(
         self,
         verb: Verb,
-        messages: hot.ToSettle,
+        messages: ToSettle,
         *,
         delay_ms: int | None = None,
         lease_ms: int | None = None,
@@ -164,7 +164,7 @@ class EmbeddedCalls:
     ) -> Steps[list[Settled]]:
         """Ack, nack, reject, extend or begin messages."""
         limit_of(verb, limits)
-        wanted, parts = Settling(verb, delay_ms, lease_ms, reason or ""), hot.shares_of(messages)
+        wanted, parts = Settling(verb, delay_ms, lease_ms, reason or ""), shares_of(messages)
         # A `begin` is as durable as the lease that it changes.
         wait = wait and verb != "begin"
         return hot.settle(self.node, self.namespace, wanted, parts, wait=wait)

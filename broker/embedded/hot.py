@@ -6,9 +6,8 @@ engine). The caller's columns are passed on to the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -27,10 +26,9 @@ from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.host.waiters import TopicKey
-from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Sent, Settled
 from delaylog.client.sending.row import Row, is_relative, merge_of
-from delaylog.client.shards.settling import Share, joined, listed, shares
+from delaylog.client.shards.settling import Share, joined
 from delaylog.client.wire.bulk_answers import ReceivedBatch, SendAnswer, received
 from delaylog.client.wire.checks import check_topic
 from delaylog.client.wire.columns import all_of, column_of
@@ -137,18 +135,6 @@ async def receive_batch(node: EmbeddedNode, key: TopicKey, call: ReceiveCall) ->
 
 
 # --------------------------------------------------------------------------- settle
-
-
-ToSettle: TypeAlias = LeasedMessage | Iterable[LeasedMessage] | MessageBatch
-"""Messages to settle: a message, messages of any receives, or the batch of one receive."""
-
-
-def shares_of(messages: ToSettle) -> list[Share]:
-    """Group messages by the batch that they were received in. Raises TypeError."""
-    if not isinstance(messages, MessageBatch):
-        return shares(listed(messages))
-    rows = range(messages.columns.n)
-    return [Share(messages, rows, rows, by_message=False)] if rows else []
 
 
 async def settle(

@@ -18,8 +18,6 @@ from delaylog.broker.history.sources import Latenesses
 Instants = Callable[[Mapping[str, Any]], After]
 """From the members of a timing to its instants. Raises ValueError for a wrong timing."""
 
-"""Instants of an outage that is no longer than this, and their jitter, fire under each policy."""
-
 
 class UnknownTiming(ValueError):
     """The history has schedules, but the checker got no function for their instants."""

@@ -63,7 +63,7 @@ def first_after_outage(
         first = next_instant(timing, end_ms - catch_up.window_ms - 1, zones)
     if first is None or first >= end_ms:
         return None
-    return first if catch_up.policy == "all" else _newest(timing, first, end_ms - 1, zones)
+    return first if catch_up.policy == "all" else newest_from(timing, first, end_ms - 1, zones)
 
 
 def count_instants(timing: Timing, first_ms: int, until_ms: int, zones: Zones = PACKAGED) -> int:
@@ -89,25 +89,20 @@ def count_instants(timing: Timing, first_ms: int, until_ms: int, zones: Zones = 
     return count
 
 
-def newest_before(timing: Timing, known_ms: int, end_ms: int, zones: Zones = PACKAGED) -> int:
-    """The newest instant before `end_ms`; `known_ms` is an earlier one."""
-    return _newest(timing, known_ms, end_ms - 1, zones)
-
-
 def newest_instant(timing: Timing, upto_ms: int, zones: Zones = PACKAGED) -> int:
     """The newest instant up to a time; 0 if there is none."""
     back_ms = 1
     while back_ms < upto_ms - (timing.start_ms or 0):
         found = next_instant(timing, upto_ms - back_ms, zones)
         if found is not None and found <= upto_ms:
-            return _newest(timing, found, upto_ms, zones)
+            return newest_from(timing, found, upto_ms, zones)
         back_ms *= 2
     found = next_instant(timing, 0, zones)
-    return 0 if found is None or found > upto_ms else _newest(timing, found, upto_ms, zones)
+    return 0 if found is None or found > upto_ms else newest_from(timing, found, upto_ms, zones)
 
 
-def _newest(timing: Timing, known_ms: int, upto_ms: int, zones: Zones) -> int:
-    """The newest instant up to a time, from an earlier instant."""
+def newest_from(timing: Timing, known_ms: int, upto_ms: int, zones: Zones) -> int:
+    """The newest instant up to a time, at or after an earlier one, which is known."""
     newest, high = known_ms, upto_ms
     # Invariant: `newest` is an instant, and none is after `high`. The first guess looks one
     # period back from the end, which finds the newest of a regular timing; then the range is

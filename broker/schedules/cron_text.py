@@ -8,47 +8,27 @@ they are.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
+from delaylog.broker.schedules.dialects.fields import DAY, MONTH, OUR_WEEKDAY, TIMES, Field
 from delaylog.broker.schedules.dialects.table import readings
 from delaylog.broker.schedules.zones import PACKAGED, Zones
 from delaylog.storage.errors import MemberError
 
-
-class _Field(NamedTuple):
-    name: str
-    first: int
-    last: int
-    words: tuple[str, ...] = ()
-    """Names of the values, from `first` on."""
-    step_ms: int = 0
-    """What a step of one is as an interval; 0: it is none."""
-    also: str = ""
-
-
-_MONTHS: Final = (
-    "JAN",
-    "FEB",
-    "MAR",
-    "APR",
-    "MAY",
-    "JUN",
-    "JUL",
-    "AUG",
-    "SEP",
-    "OCT",
-    "NOV",
-    "DEC",
-)
-_WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_FIELDS: Final = (
-    _Field("second", 0, 59, step_ms=1_000),
-    _Field("minute", 0, 59, step_ms=60_000),
-    _Field("hour", 0, 23, step_ms=3_600_000),
-    _Field("day of month", 1, 31, step_ms=86_400_000, also=", L or LW"),
-    _Field("month", 1, 12, _MONTHS, also=", or JAN to DEC"),
-    _Field("day of week", 0, 7, _WEEKDAYS, also=" (0 and 7 are Sunday), or SUN to SAT"),
-)
+_FIELDS: Final = (*TIMES, DAY, MONTH, OUR_WEEKDAY)
+_ALSO: Final = {
+    "day of month": ", L or LW",
+    "month": ", or JAN to DEC",
+    "day of week": " (0 and 7 are Sunday), or SUN to SAT",
+}
+"""What a field may have that is no number."""
+_STEPS_MS: Final = {
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day of month": 86_400_000,
+}
+"""What a step of one is as an interval."""
 NEAR_DAY: Final = re.compile(r"L-([1-9]|[12][0-9]|30)(W?)|([1-9]|[12][0-9]|3[01])W", re.ASCII)
 """Days from the end of a month, and weekdays that are nearest to a day."""
 _WHOLE: Final = (
@@ -88,7 +68,7 @@ def wrong(text: str, problem: str) -> MemberError:
     return MemberError(f"cron {what}", field="cron", what=what)
 
 
-def _problem(field: _Field, term: str, *, alone: bool) -> str:
+def _problem(field: Field, term: str, *, alone: bool) -> str:
     """What is wrong with one term of a field; empty: nothing. `alone`: it is the only one."""
     if "?" in term:
         return "has no '?'"
@@ -120,24 +100,25 @@ def _problem(field: _Field, term: str, *, alone: bool) -> str:
     return problem
 
 
-def _step_problem(field: _Field, step: str, *, alone: bool) -> str:
+def _step_problem(field: Field, step: str, *, alone: bool) -> str:
     most = field.last - field.first
     if re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and 1 <= int(step) <= most:
         return ""
     problem = f"must have a step from 1 to {most}, not {step!r}"
-    if alone and re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and int(step) > most and field.step_ms:
+    step_ms = _STEPS_MS.get(field.name)
+    if alone and re.fullmatch(r"[0-9]{1,9}", step, re.ASCII) and int(step) > most and step_ms:
         problem += f" (steps begin again with each range; {int(step)} {field.name.split()[0]}s of "
-        problem += f"elapsed time are interval_ms {int(step) * field.step_ms})"
+        problem += f"elapsed time are interval_ms {int(step) * step_ms})"
     return problem
 
 
-def _value_problem(field: _Field, value: str) -> str:
-    if value in field.words:
+def _value_problem(field: Field, value: str) -> str:
+    if value in field.names:
         return ""
     if re.fullmatch(r"[0-9]{1,9}", value, re.ASCII) and field.first <= int(value) <= field.last:
         return ""
-    return f"must lie from {field.first} to {field.last}{field.also}, not {value!r}"
+    return f"must lie from {field.first} to {field.last}{_ALSO.get(field.name, '')}, not {value!r}"
 
 
-def _number(field: _Field, value: str) -> int:
-    return field.words.index(value) + field.first if value in field.words else int(value)
+def _number(field: Field, value: str) -> int:
+    return field.names.index(value) + field.first if value in field.names else int(value)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from delaylog.broker.schedules.rarity import DAYS_MAX, too_rare
-from delaylog.broker.schedules.rrule_below_day import has_day, has_yearday, next_below_day
+from delaylog.broker.schedules.rrule_below_day import next_below_day
 from delaylog.broker.schedules.rrule_text import MONTHS_ALL, UNITS_S, Rule, parsed_rrule
 
 YEARS_MAX: Final = 50
@@ -126,9 +126,7 @@ class Recurrence:
 
     def _at_positions(self, dates: tuple[date, ...]) -> Iterator[datetime]:
         each = len(self.times)
-        size = len(dates) * each
-        places = {p - 1 if p > 0 else size + p for p in self.rule.positions}
-        for place in sorted(p for p in places if 0 <= p < size):
+        for place in self.rule.places(len(dates) * each):
             yield datetime.combine(dates[place // each], self.times[place % each])
 
     def _period_at(self, day: date) -> int:
@@ -176,12 +174,7 @@ def _dates(rule: Rule, start: date, first: date) -> tuple[date, ...]:
         every = rule.days or rule.weekdays or rule.yeardays
         months = rule.months or (MONTHS_ALL if every else (start.month,))
         days = (day for month in months for day in _days_of_month(first.year, month))
-    if rule.months:
-        days = (day for day in days if day.month in rule.months)
-    if rule.days:
-        days = (day for day in days if has_day(rule, day))
-    if rule.yeardays:
-        days = (day for day in days if has_yearday(rule, day))
+    days = (day for day in days if rule.has_date(day))
     if rule.weekdays:
         days = (day for day in days if _has_weekday(rule, day))
     elif rule.yeardays:
@@ -195,12 +188,8 @@ def _dates(rule: Rule, start: date, first: date) -> tuple[date, ...]:
 
 def _dates_of_day(rule: Rule, _: date, day: date) -> tuple[date, ...]:
     """The same of a day. A search may look at thousands, so it is not cached."""
-    legal = (
-        (not rule.months or day.month in rule.months)
-        and (not rule.days or has_day(rule, day))
-        and (not rule.weekdays or (0, day.weekday()) in rule.weekdays)
-    )
-    return (day,) if legal else ()
+    legal = not rule.weekdays or (0, day.weekday()) in rule.weekdays
+    return (day,) if legal and rule.has_date(day) else ()
 
 
 @lru_cache(maxsize=4_096)

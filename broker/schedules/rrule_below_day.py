@@ -8,9 +8,9 @@ minutes that a limit leaves out.
 from __future__ import annotations
 
 from bisect import bisect_right
-from calendar import isleap, monthrange
+from calendar import monthrange
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from delaylog.broker.schedules.rarity import too_rare
@@ -50,29 +50,12 @@ def next_below_day(
     return None
 
 
-def has_day(rule: Rule, day: date) -> bool:
-    """Whether BYMONTHDAY has the day."""
-    if day.day in rule.days or rule.days[0] > 0:
-        return day.day in rule.days
-    return day.day - monthrange(day.year, day.month)[1] - 1 in rule.days
-
-
-def has_yearday(rule: Rule, day: date) -> bool:
-    """Whether BYYEARDAY has the day."""
-    at = day.timetuple().tm_yday
-    return at in rule.yeardays or at - (366 if isleap(day.year) else 365) - 1 in rule.yeardays
-
-
 def _left_out_until(rule: Rule, period: datetime, unit_s: int) -> datetime | None:
     """The next time that a limit may let pass, if it does not let this period pass."""
     day = day_of(period)
     if rule.months and day.month not in rule.months:
         return day.replace(day=1) + timedelta(days=monthrange(day.year, day.month)[1])
-    if (
-        (rule.days and not has_day(rule, day))
-        or (rule.yeardays and not has_yearday(rule, day))
-        or (rule.weekdays and (0, day.weekday()) not in rule.weekdays)
-    ):
+    if not rule.has_date(day) or (rule.weekdays and (0, day.weekday()) not in rule.weekdays):
         return day + _DAY
     if rule.hours and period.hour not in rule.hours:
         return _following(rule.hours, period.hour, day, 3_600, _DAY)
@@ -98,11 +81,7 @@ def _times(rule: Rule, start: datetime, period: datetime, unit_s: int) -> list[d
     minutes = (rule.minutes or (start.minute,)) if unit_s == 3_600 else (period.minute,)
     seconds = (rule.seconds or (start.second,)) if unit_s > 1 else (period.second,)
     times = [period.replace(minute=m, second=s) for m in minutes for s in seconds]
-    if not rule.positions:
-        return times
-    size = len(times)
-    places = {p - 1 if p > 0 else size + p for p in rule.positions}
-    return [times[place] for place in sorted(p for p in places if 0 <= p < size)]
+    return [times[place] for place in rule.places(len(times))] if rule.positions else times
 
 
 def _first_after(times: Sequence[datetime], wall: datetime) -> datetime | None:

@@ -7,8 +7,9 @@ A part that the rules of RFC 5545 forbid beside a frequency is an error here, ne
 from __future__ import annotations
 
 import re
+from calendar import isleap, monthrange
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -102,6 +103,25 @@ class Rule:
     def last_s(self) -> int | None:
         """The instant of UNTIL, if it is one."""
         return self.until.instant_s if self.until is not None and self.until.utc else None
+
+    def has_date(self, day: date) -> bool:
+        """Whether BYMONTH, BYMONTHDAY and BYYEARDAY have a day."""
+        if self.months and day.month not in self.months:
+            return False
+        if self.days and day.day not in self.days:
+            from_end = day.day - monthrange(day.year, day.month)[1] - 1
+            if from_end not in self.days:
+                return False
+        if self.yeardays:
+            at = day.timetuple().tm_yday
+            from_end = at - (366 if isleap(day.year) else 365) - 1
+            return at in self.yeardays or from_end in self.yeardays
+        return True
+
+    def places(self, size: int) -> list[int]:
+        """The places of BYSETPOS among `size` times or dates, ascending."""
+        places = {each - 1 if each > 0 else size + each for each in self.positions}
+        return sorted(each for each in places if 0 <= each < size)
 
     def leaves_out(self, wall: datetime) -> bool:
         """Whether EXDATE names the wall time, or its day."""

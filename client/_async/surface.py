@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from datetime import timedelta
 from types import TracebackType
 from typing import Self, Unpack
 
 from delaylog.client._async.control_calls import AsyncControlCalls
 from delaylog.client._async.message import AsyncMessage
+from delaylog.client._async.settle_calls import AsyncSettleCalls
 from delaylog.client._async.subscribing import AsyncSubscribing
 from delaylog.client._async.tasking import AsyncTasking
 from delaylog.client._async.timing import AsyncTiming
@@ -24,16 +24,15 @@ from delaylog.client.keywords import (
     ManySendKeywords,
     OneSendKeywords,
     ReceiveKeywords,
-    TimeLimit,
 )
-from delaylog.client.message import LeasedMessage
-from delaylog.client.models import NewMessage, Sent, Settled
+from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.queueing import AsyncQueueing
 from delaylog.client.wire.bulk import Texts
 from delaylog.client.wire.bulk_answers import SendAnswer
 
 
 class AsyncQueueClient(
+    AsyncSettleCalls,
     AsyncControlCalls,
     AsyncTopicCalls,
     AsyncSubscribing,
@@ -90,59 +89,3 @@ class AsyncQueueClient(
     @abstractmethod
     async def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[AsyncMessage]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
-
-    @abstractmethod
-    async def ack(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """Acknowledge messages."""
-
-    @abstractmethod
-    async def nack(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        delay: timedelta | None = None,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Have messages redelivered after a delay, or after the backoff."""
-
-    @abstractmethod
-    async def reject(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Make messages dead letters now."""
-
-    @abstractmethod
-    async def release(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """Return messages as if they had not been received."""
-
-    @abstractmethod
-    async def extend(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Extend leases to this time from now."""
-
-    @abstractmethod
-    async def begin(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Count attempts from now on at messages that were received with `begin`."""

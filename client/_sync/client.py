@@ -12,11 +12,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
-from typing import NoReturn, Self, TypeVar, Unpack
+from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 from delaylog.client._sync.concurrency import INTERRUPTS, sleep
 from delaylog.client._sync.deliveries import Polls
@@ -32,8 +32,7 @@ from delaylog.client.calls.places import Places
 from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.errors import ClientError, NotReached, in_time
 from delaylog.client.hooks import Hooks, as_one, overridden
-from delaylog.client.keywords import ReceiveKeywords, SettleTimes, TimeLimit
-from delaylog.client.message import LeasedMessage
+from delaylog.client.keywords import ReceiveKeywords, SettleTimes
 from delaylog.client.models import Settled
 from delaylog.client.options import (
     ClientOptions,
@@ -45,12 +44,12 @@ from delaylog.client.sending.many import split_send_limit
 from delaylog.client.sending.outbox import INTERRUPTED_S, Outbox
 from delaylog.client.sending.producers import Producers
 from delaylog.client.shards.receiving import Wanted
-from delaylog.client.shards.settling import Share, Verb, joined, listed, shares
+from delaylog.client.shards.settling import Share, ToSettle, Verb, joined, shares_of
 from delaylog.client.shards.sharding import ByKey, Shard, Sharding, Topology
 from delaylog.client.wire.bulk import Texts, encode_send, or_now
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.checks import check_keywords, check_text
-from delaylog.client.wire.durations import delay_of, duration_ms, lease_of, seconds_of
+from delaylog.client.wire.durations import seconds_of
 from delaylog.client.wire.endpoints import URL, default_endpoints, endpoints_from
 from delaylog.client.wire.exchanging import SHORTEST_S
 from delaylog.client.wire.leader_route import LeaderRoute
@@ -272,90 +271,16 @@ class Client(SendCalls, QueueClient):
 
         return deliveries(super()._deliveries(topic, members), self._links, topic, members)
 
-    def ack(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """Acknowledge messages, so that they are not delivered again. Returns a result for each.
-
-        If an answer is lost, the call is retried: on a cluster until the time limit, otherwise
-        once. If it still fails, its error is raised, or SettleFailed if only some of several calls
-        failed.
-        """
-        return self._settle("ack", messages, **limits)
-
-    def nack(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        delay: timedelta | None = None,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`.
-
-        The broker stores the reason (up to 1,024 bytes) with each attempt.
-        """
-        back_ms = delay_of(delay, delay_ms)
-        return self._settle("nack", messages, delay_ms=back_ms, reason=reason, **limits)
-
-    def reject(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Make messages dead letters now, whatever retries are left. Errors as for `ack`."""
-        return self._settle("reject", messages, reason=reason, **limits)
-
-    def release(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """Return messages as if they had not been received: ready at once, no attempt is counted.
-
-        Errors as for `ack`.
-        """
-        return self._settle("extend", messages, lease_ms=0, **limits)
-
-    def extend(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Extend leases to this time from now; one of the two is required. Errors as for `ack`."""
-        wanted_ms = lease_of(lease, lease_ms)
-        return self._settle("extend", messages, lease_ms=wanted_ms, **limits)
-
-    def begin(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Count attempts from now on at messages that were received with `begin`.
-
-        If the lease of such a message ends before, its attempt does not count. The call extends
-        the leases to this time from now (None: the topic's). Errors as for `ack`.
-        """
-        wanted_ms = duration_ms("lease", lease, lease_ms)
-        return self._settle("begin", messages, lease_ms=wanted_ms, **limits)
-
     def _settle(
         self,
         verb: Verb,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        **times: Unpack[SettleTimes],
+        messages: ToSettle,
+        **times: Any,
     ) -> list[Settled]:
         check_keywords(verb, times, SettleTimes)
-        found = listed(messages)
+        found = shares_of(messages)
         said: list[tuple[Share, Sequence[Settled] | ClientError]] = []
-        for share in shares(found):
+        for share in found:
             link = self._links[self._topology.at(share.batch.shard)]
             try:
                 results = link.settle(verb, share, **times)
@@ -365,4 +290,4 @@ class Client(SendCalls, QueueClient):
                 said.append((share, results))
                 if verb != "begin" and not times.get("lease_ms"):
                     share.ended(results)
-        return joined(len(found), said)
+        return joined(sum(len(share.rows) for share in found), said)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from datetime import timedelta
 from types import TracebackType
 from typing import Self, Unpack
 
 from delaylog.client._sync.control_calls import ControlCalls
 from delaylog.client._sync.message import Message
+from delaylog.client._sync.settle_calls import SettleCalls
 from delaylog.client._sync.subscribing import Subscribing
 from delaylog.client._sync.tasking import Tasking
 from delaylog.client._sync.timing import Timing
@@ -26,16 +26,15 @@ from delaylog.client.keywords import (
     ManySendKeywords,
     OneSendKeywords,
     ReceiveKeywords,
-    TimeLimit,
 )
-from delaylog.client.message import LeasedMessage
-from delaylog.client.models import NewMessage, Sent, Settled
+from delaylog.client.models import NewMessage, Sent
 from delaylog.client.sending.queueing import Queueing
 from delaylog.client.wire.bulk import Texts
 from delaylog.client.wire.bulk_answers import SendAnswer
 
 
 class QueueClient(
+    SettleCalls,
     ControlCalls,
     TopicCalls,
     Subscribing,
@@ -92,59 +91,3 @@ class QueueClient(
     @abstractmethod
     def receive(self, topic: str, **asked: Unpack[ReceiveKeywords]) -> list[Message]:
         """Lease up to `max` ready messages, waiting up to `wait_ms` for the first."""
-
-    @abstractmethod
-    def ack(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """Acknowledge messages."""
-
-    @abstractmethod
-    def nack(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        delay: timedelta | None = None,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Have messages redelivered after a delay, or after the backoff."""
-
-    @abstractmethod
-    def reject(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Make messages dead letters now."""
-
-    @abstractmethod
-    def release(
-        self, messages: LeasedMessage | Iterable[LeasedMessage], **limits: Unpack[TimeLimit]
-    ) -> list[Settled]:
-        """Return messages as if they had not been received."""
-
-    @abstractmethod
-    def extend(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Extend leases to this time from now."""
-
-    @abstractmethod
-    def begin(
-        self,
-        messages: LeasedMessage | Iterable[LeasedMessage],
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[Settled]:
-        """Count attempts from now on at messages that were received with `begin`."""

@@ -19,7 +19,7 @@ from celery.exceptions import Reject
 from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
-from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
+from delaylog.client.errors import AWAY, ClientError
 from delaylog.client.job_systems.kombu_channel import Channel
 
 log = logging.getLogger("delaylog.job_systems")
@@ -33,7 +33,7 @@ def on_failure(self: Any, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
     channel = self.message.channel
     if isinstance(raised, Reject) and not raised.requeue and isinstance(channel, Channel):
         error = raised.reason
-        if isinstance(error, OperationalError | NotReached | AnswerLost | NotReady):
+        if isinstance(error, (OperationalError, *AWAY)):
             raised.requeue = not self.acknowledged
         elif isinstance(error, ClientError):
             _give_up(self, channel, error)

@@ -26,7 +26,7 @@ except ImportError as error:
 
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import AnswerLost, NotFound, NotReached, NotReady
+from delaylog.client.errors import AWAY, NotFound
 from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
 from delaylog.client.job_systems.tasks import (
     cancel_task,
@@ -309,7 +309,7 @@ def as_dramatiq() -> Iterator[None]:
     """Raise ConnectionClosed, which dramatiq knows, when the broker does not answer."""
     try:
         yield
-    except (NotReached, AnswerLost, NotReady) as error:
+    except AWAY as error:
         raise ConnectionClosed(error) from error
 
 

@@ -20,7 +20,7 @@ except ImportError as error:
     raise absent(error, "delaylog.client.job_systems.kombu_transport", "celery") from None
 
 from delaylog.client._sync.client import Client
-from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached, NotReady
+from delaylog.client.errors import AWAY, ApiError, ClientError
 from delaylog.client.job_systems.kombu_bindings import Bindings
 from delaylog.client.job_systems.kombu_channel import Channel
 from delaylog.client.job_systems.kombu_intake import WAIT_MS, Arrival, Inbox, Intake
@@ -51,7 +51,7 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
-    connection_errors = (*virtual.Transport.connection_errors, NotReached, AnswerLost, NotReady)
+    connection_errors = (*virtual.Transport.connection_errors, *AWAY)
     recoverable_connection_errors = connection_errors
     channel_errors = (*virtual.Transport.channel_errors, ApiError)
     # A refusal stays one when it is repeated.

@@ -23,7 +23,7 @@ except ImportError as error:
 
 from delaylog.client._sync.client import Client
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
+from delaylog.client.errors import AWAY, ClientError
 from delaylog.client.job_systems.leases import LEASE_MS, LeaseKeeper
 from delaylog.client.job_systems.tasks import (
     cancel_task,
@@ -117,7 +117,7 @@ class DelaylogBroker(AsyncBroker):
 
     def _keep(self, task_id: str, error: Exception) -> None:
         """Do not lose a task of this worker whose retry was not stored."""
-        no_answer = isinstance(error, NotReached | AnswerLost | NotReady)
+        no_answer = isinstance(error, AWAY)
         if (held := self._running.pop(id_tag(task_id), None)) is not None:
             if no_answer:
                 self._keeper.leave(held)

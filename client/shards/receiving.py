@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar
 
-from delaylog.client.errors import AnswerLost, ClientError, NotReached, NotReady
+from delaylog.client.errors import AWAY, ClientError
 from delaylog.client.keywords import PeekKeywords, ReceiveKeywords, TagsMode
 from delaylog.client.wire.checks import (
     INT64_MAX,
@@ -242,7 +242,7 @@ def is_never_valid(max: object, wait_ms: object) -> bool:
 
 def is_shard_failure(error: BaseException) -> bool:
     """Whether the error concerns only the shard, not the call itself."""
-    return isinstance(error, NotReached | AnswerLost | NotReady)
+    return isinstance(error, AWAY)
 
 
 def verdict(errors: Sequence[ClientError], shards: int) -> ClientError | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from delaylog.client.errors import ClientError, SettleFailed
 from delaylog.client.message import LeasedMessage, MessageBatch
@@ -17,6 +17,8 @@ from delaylog.client.models import Settled
 from delaylog.client.wire.columns import IntArray
 
 Verb = Literal["ack", "nack", "reject", "extend", "begin"]
+ToSettle: TypeAlias = LeasedMessage | Iterable[LeasedMessage] | MessageBatch
+"""A message, messages of any receives, or the batch of one receive."""
 
 
 @dataclass(slots=True)
@@ -82,6 +84,14 @@ def listed(messages: LeasedMessage | Iterable[LeasedMessage]) -> list[LeasedMess
                 f"messages are settled, not {type(message).__name__}; settle_ids takes ids"
             )
     return found
+
+
+def shares_of(messages: ToSettle) -> list[Share]:
+    """Group messages by lease, as `shares` does. TypeError for anything else."""
+    if not isinstance(messages, MessageBatch):
+        return shares(listed(messages))
+    rows = range(messages.columns.n)
+    return [Share(messages, rows, rows, by_message=False)] if rows else []
 
 
 def shares(messages: Sequence[LeasedMessage]) -> list[Share]:

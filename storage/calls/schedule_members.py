@@ -88,5 +88,15 @@ RULE_MEMBERS: Final = (
     Int("catch_up_window_ms", "How late an instant may fire after an outage.", 0, PERIOD_MS_MAX),
     Choice("overlap", "What a firing does while the last one's message is open.", OVERLAPS),
 )
-TIMING: Final = Shape("Timing", *TIMING_MEMBERS, doc="the timing of a schedule")
+TIMING: Final = Shape(
+    "Timing",
+    *(
+        Int(each.name, each.doc, each.low, each.high) if isinstance(each, TimeMs) else each
+        for each in TIMING_MEMBERS
+    ),
+    doc="the timing of a schedule",
+)
+"""A timing that a broker has made or stored. Calls check the units of times, but a broker's clock,
+the DTSTART of a rule, and a schedule of an older release may be before 1973.
+"""
 RULES: Final = Shape("Rules", *RULE_MEMBERS, doc="the rules of a schedule")

@@ -210,7 +210,7 @@ ACCEPT_CLOCK: Final = Shape(
     rules={"required": ["accept"], "properties": {"accept": {"const": True}}},
 )
 NOTE_MAX: Final = 1_000
-"""Characters of a note."""
+"""Bytes of a note."""
 HOLD_NOTE: Final = Text("note", "Why the broker is held.", NOTE_MAX)
 HOLD: Final = Shape("Hold", HOLD_NOTE)
 RELEASE_ARCHIVE: Final = Shape(

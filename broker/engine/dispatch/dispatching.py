@@ -190,8 +190,7 @@ class Dispatcher:
     def _push(self, number: int, refs: Int64Array, due_ms: Int64Array) -> None:
         topic = self._state.by_number.get(number)
         if topic is not None:
-            self._watch(topic, refs, None)
-            self._push_to(topic, topic.default, refs)
+            self._push_to(topic, topic.default, refs, self._watch(topic, refs, None))
             self._note_released(topic, due_ms)
 
     def _note_released(self, topic: Topic, due_ms: Int64Array) -> None:
@@ -204,13 +203,18 @@ class Dispatcher:
                 return
         self._state.series.lateness_of(topic).ready.note_late(due_ms, now_ms)
 
-    def _watch(self, topic: Topic, refs: Int64Array, rows: RowArray | None) -> None:
+    def _watch(self, topic: Topic, refs: Int64Array, rows: RowArray | None) -> RowArray | None:
+        """Watch messages that may expire; returns their rows if they are known by now."""
         if topic.number in self._state.marks.timed and len(refs):
             rows = self._state.hours.rows(refs) if rows is None else rows
             self._state.expiries.add(topic.expiry_owner, refs, rows)
+        return rows
 
-    def _push_to(self, topic: Topic, group: Group, refs: Int64Array) -> None:
-        rows = None if group.ready.order is None else self._state.hours.rows(refs)
+    def _push_to(
+        self, topic: Topic, group: Group, refs: Int64Array, rows: RowArray | None = None
+    ) -> None:
+        if rows is None and group.ready.order is not None:
+            rows = self._state.hours.rows(refs)
         group.ready.push(refs, rows)
         self._state.marks.newly_ready.add((topic.number, group.number))
 

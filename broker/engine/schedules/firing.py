@@ -27,7 +27,7 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.schedules.catch_up import (
     count_instants,
     first_after_outage,
-    newest_before,
+    newest_from,
 )
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.overlap import Action, decide_overlap
@@ -210,7 +210,7 @@ class ScheduleRunner:
         if rules.jitter_ms and rules.catch_up != "all":
             # The newest may be due after the outage: then it was not missed.
             newest = progress.copy()
-            wait_for(one, newest, newest_before(timing, first_ms, end_ms, zones), zones)
+            wait_for(one, newest, newest_from(timing, first_ms, end_ms - 1, zones), zones)
             if newest.due_ms >= end_ms:
                 end_ms = newest.next_ms
         kept = first_after_outage(timing, first_ms, end_ms, rules.after_outage, zones)

@@ -80,6 +80,10 @@ class GroupCounts:
         self.add(_ENDED_NAMES[after], n)
 
 
+SAVED_COUNTS: Final = ("living", "leased", "acked", "expired", "dead", "cancelled", "delivered")
+"""Counts that a checkpoint stores as a list, in this order; `replaced` came later, and is apart."""
+
+
 @dataclass(slots=True)
 class Group:
     """A group of consumers that compete; its number is never used again in its topic."""

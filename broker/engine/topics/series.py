@@ -11,13 +11,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from delaylog.broker.engine.model import Topic
-from delaylog.broker.engine.topics.groups import Group, GroupCounts
+from delaylog.broker.engine.topics.groups import SAVED_COUNTS, Group, GroupCounts
 from delaylog.broker.engine.watch.lateness import Lateness
 
 GROUPS_PER_TOPIC: Final = 4
 """Series for groups, for each series of a topic."""
-_SAVED: Final = ("living", "leased", "acked", "expired", "dead", "cancelled", "delivered")
-_FIELDS: Final = (*_SAVED, "replaced")
+_FIELDS: Final = (*SAVED_COUNTS, "replaced")
 
 
 class Series:
@@ -99,10 +98,10 @@ class Series:
 
     def snapshot(self) -> list[int]:
         """For a checkpoint."""
-        return [self.sent, *(getattr(self.counts, name) for name in _SAVED)]
+        return [self.sent, *(getattr(self.counts, name) for name in SAVED_COUNTS)]
 
     def restore(self, saved: list[Any], replaced: int) -> None:
         """Restore sums; topics and groups that are part of them enter as `other`."""
         self.sent, self.counts.replaced = saved[0], replaced
-        for name, value in zip(_SAVED, saved[1:], strict=True):
+        for name, value in zip(SAVED_COUNTS, saved[1:], strict=True):
             setattr(self.counts, name, value)

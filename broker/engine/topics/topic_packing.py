@@ -15,7 +15,7 @@ import msgpack
 
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.ready.key_gate import NO_KEYS
-from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.topics.groups import SAVED_COUNTS, Group
 from delaylog.broker.engine.topics.series import Series
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.storage.columns.packing import PackedList
@@ -25,7 +25,6 @@ SLICE_TOPICS: Final = 8
 BLOCK_BYTES: Final = 1 << 18
 """Blocks of this size are handed to the writer: it copies one at a time."""
 _SETTINGS_MIN: Final = 64
-_COUNT_FIELDS: Final = ("living", "leased", "acked", "expired", "dead", "cancelled", "delivered")
 _PACKER: Final = msgpack.Packer()
 
 
@@ -153,7 +152,7 @@ def _saved_group(group: Group) -> dict[str, Any]:
         "name": group.name,
         **GROUP.pack(group),
         "gate": NO_KEYS if group.made_gate is None else group.gate.snapshot(),
-        "counts": [getattr(group.counts, name) for name in _COUNT_FIELDS],
+        "counts": [getattr(group.counts, name) for name in SAVED_COUNTS],
         "replaced": group.counts.replaced,
         "hours": group.hours.pack(),
         "guests": group.guests.pack(),

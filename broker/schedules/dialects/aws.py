@@ -10,22 +10,14 @@ import re
 from datetime import datetime
 from typing import Any, Final
 
-from delaylog.broker.schedules.dialects.fields import (
-    MONTH,
-    WEEKDAYS,
-    Field,
-    RefusedError,
-)
-from delaylog.broker.schedules.dialects.lines import YEAR, Line, fields_of, times_of, years
+from delaylog.broker.schedules.dialects.fields import JAVA_WEEKDAY, Field, RefusedError
+from delaylog.broker.schedules.dialects.lines import YEAR, fields_of, members_of
 from delaylog.broker.schedules.wall_clock import WallClock
 from delaylog.broker.schedules.zones import Zones
 
 WHAT: Final = "minutes, hours, day of month, month, day of week and year"
 _CALL: Final = re.compile(r"(cron|rate|at)\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 _DAY: Final = Field("day of month", 1, 31, special=frozenset({"L", "nW"}))
-_WEEKDAY: Final = Field(
-    "day of week", 1, 7, WEEKDAYS, 1, special=frozenset({"L", "nL", "n#k"}), sunday=1
-)
 _UNITS_MS: Final = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
 
@@ -45,16 +37,11 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
         return _rate(inside)
     if kind == "at":
         return _at(inside, zone, zones)
-    minute, hour, day, month, weekday, year = fields_of(inside, (6,), WHAT)
+    fields = fields_of(inside, (6,), WHAT)
+    minute, hour, day, _, weekday, _ = fields
     if "?" not in (day, weekday) and "*" not in (day, weekday):
         raise RefusedError("one of the day of month and the day of week must be '?'")
-    line = Line(
-        times_of("0", minute, hour),
-        _DAY.ours(day),
-        MONTH.ours(month),
-        _WEEKDAY.ours(weekday),
-    )
-    members = line.members() | years(year, zone, zones)
+    members = members_of(["0", *fields], _DAY, JAVA_WEEKDAY, zone, zones)
     elapsed = minute.startswith("*") or hour.startswith("*")
     return members if zone == "UTC" or elapsed else {**members, "gap": "skip"}
 

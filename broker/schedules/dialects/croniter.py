@@ -10,20 +10,17 @@ from typing import Any, Final
 
 from delaylog.broker.schedules.dialects import vixie
 from delaylog.broker.schedules.dialects.fields import (
+    CRON_WEEKDAY,
     MONTH,
     TIMES,
-    WEEKDAYS,
     Field,
     RefusedError,
 )
-from delaylog.broker.schedules.dialects.lines import Line, fields_of, times_of, years
+from delaylog.broker.schedules.dialects.lines import fields_of, members_of
 from delaylog.broker.schedules.zones import Zones
 
 WHAT: Final = "minute, hour, day of month, month, day of week, second and year"
 _DAY: Final = Field("day of month", 1, 31, special=frozenset({"L"}))
-_WEEKDAY: Final = Field(
-    "day of week", 0, 7, WEEKDAYS, 0, special=frozenset({"nL", "n#k"}), sunday=0
-)
 _LAST: Final = re.compile(r"L([0-7])", re.ASCII)
 
 
@@ -40,8 +37,8 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
     fields = fields_of(text, (5, 6, 7), WHAT)
     if any(re.search(r"(^|,)[RH](\(|$|/)", each) for each in fields):
         raise RefusedError("R and H are random times: choose one, or use jitter_ms")
-    minute, hour, day, month, weekday = fields[:5]
-    for field, text in zip((*TIMES[1:], _DAY, MONTH, _WEEKDAY), fields, strict=False):
+    *times, weekday = fields[:5]
+    for field, text in zip((*TIMES[1:], _DAY, MONTH, CRON_WEEKDAY), fields, strict=False):
         for term in text.split(","):
             body, slash, _ = term.partition("/")
             if slash and "-" in body and (values := field.term_values(body)) != sorted(values):
@@ -50,10 +47,6 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
                 )
     # L5 is the last Friday.
     ours = [f"{m[1]}L" if (m := _LAST.fullmatch(each)) else each for each in weekday.split(",")]
-    line = Line(
-        times_of(fields[5] if len(fields) > 5 else "0", minute, hour),
-        _DAY.ours(day),
-        MONTH.ours(month),
-        _WEEKDAY.ours(",".join(ours)),
-    )
-    return line.members() | years(fields[6] if len(fields) == 7 else "", zone, zones)
+    second, *year = fields[5:] or ["0"]
+    line = [second, *times, ",".join(ours), *year]
+    return members_of(line, _DAY, CRON_WEEKDAY, zone, zones)

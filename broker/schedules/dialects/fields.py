@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -170,3 +170,9 @@ DAY: Final = Field("day of month", 1, 31)
 MONTH: Final = Field("month", 1, 12, MONTHS)
 OUR_WEEKDAY: Final = Field("day of week", 0, 7, WEEKDAYS, 0, sunday=0)
 """As in ours, to read what `ours` has written."""
+CRON_WEEKDAY: Final = replace(OUR_WEEKDAY, special=frozenset({"nL", "n#k"}))
+JAVA_WEEKDAY: Final = Field(
+    "day of week", 1, 7, WEEKDAYS, 1, special=frozenset({"L", "nL", "n#k"}), sunday=1
+)
+"""Of Quartz, and of AWS, which has taken it over."""
+MONDAY_FIRST: Final = (*WEEKDAYS[1:], WEEKDAYS[0])

@@ -17,13 +17,13 @@ from delaylog.broker.schedules.dialects.fields import (
     MONTH,
     OUR_WEEKDAY,
     TIMES,
+    WEEKDAYS,
     Field,
     RefusedError,
 )
 from delaylog.broker.schedules.wall_clock import WallClock
 from delaylog.broker.schedules.zones import Zones
 
-_RULE_DAYS: Final = ("SU", "MO", "TU", "WE", "TH", "FR", "SA")
 _TIMES_MAX: Final = 1_440
 YEAR: Final = re.compile(r"(19|20)[0-9]{2}([-,/].*)?", re.ASCII)
 """A field that can only be one of years."""
@@ -78,7 +78,7 @@ class Line:
         count = len(seconds) * len(minutes) * len(hours)
         frequency = "DAILY" if count <= _TIMES_MAX else "MINUTELY"
         days = [str(_from_end(term)) for term in _day_terms(self.day)]
-        weekdays = [_RULE_DAYS[number % 7] for number in _values(OUR_WEEKDAY, self.weekday)]
+        weekdays = [WEEKDAYS[number % 7][:2] for number in _values(OUR_WEEKDAY, self.weekday)]
         parts: dict[str, Sequence[object]] = {
             "BYMONTH": [] if self.month == "*" else _values(MONTH, self.month),
             "BYMONTHDAY": days,
@@ -115,10 +115,24 @@ def _from_end(term: str) -> int:
     return -1 - int(term[2:] or 0) if term.startswith("L") else int(term)
 
 
-def times_of(second: str, minute: str, hour: str) -> tuple[str, ...]:
-    """Three fields of times in our terms, in which all dialects agree."""
-    pairs = zip(TIMES, (second, minute, hour), strict=True)
-    return tuple(field.ours(text) for field, text in pairs)
+def members_of(
+    fields: Sequence[str],
+    day: Field,
+    weekday: Field,
+    zone: str,
+    zones: Zones,
+    *,
+    both: bool = False,
+) -> dict[str, Any]:
+    """The members that the fields of a line say, from the second to the day of week, and perhaps
+    the year behind. Dialects differ in their two fields of days only. Raises RefusedError.
+    """
+    declared = (*TIMES, day, MONTH, weekday)
+    *times, days, month, weekdays = (
+        field.ours(text) for field, text in zip(declared, fields, strict=False)
+    )
+    line = Line(tuple(times), days, month, weekdays, both)
+    return line.members() | years("".join(fields[6:]), zone, zones)
 
 
 def years(text: str, zone: str, zones: Zones, *, first: int = 1970) -> dict[str, int]:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.broker.schedules.dialects.fields import MONTH, WEEKDAYS, Field, RefusedError
-from delaylog.broker.schedules.dialects.lines import Line, fields_of, times_of, years
+from delaylog.broker.schedules.dialects.fields import JAVA_WEEKDAY, Field, RefusedError
+from delaylog.broker.schedules.dialects.lines import fields_of, members_of
 from delaylog.broker.schedules.zones import Zones
 
 WHAT: Final = "seconds, minutes, hours, day of month, month, day of week and, if given, year"
 _DAY: Final = Field("day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW", "L-nW"}))
-_WEEKDAY: Final = Field(
-    "day of week", 1, 7, WEEKDAYS, 1, special=frozenset({"L", "nL", "n#k"}), sunday=1
-)
 
 
 def is_line(text: str) -> bool:
@@ -36,6 +33,4 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
                 f"{number}W is not defined for shorter months: write LW for the last weekday, or "
                 "a day up to 28"
             )
-    times = times_of(fields[0], fields[1], fields[2])
-    line = Line(times, _DAY.ours(day), MONTH.ours(fields[4]), _WEEKDAY.ours(weekday))
-    return line.members() | years(fields[6] if len(fields) == 7 else "", zone, zones)
+    return members_of(fields, _DAY, JAVA_WEEKDAY, zone, zones)

@@ -9,13 +9,12 @@ import re
 from typing import Any, Final
 
 from delaylog.broker.schedules.dialects import vixie
-from delaylog.broker.schedules.dialects.fields import MONTH, Field
-from delaylog.broker.schedules.dialects.lines import Line, fields_of, times_of
+from delaylog.broker.schedules.dialects.fields import MONDAY_FIRST, Field
+from delaylog.broker.schedules.dialects.lines import fields_of, members_of
 from delaylog.broker.schedules.zones import Zones
 
 WHAT: Final = "second, minute, hour, day of month, month and day of week"
 _DAY: Final = Field("day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW"}))
-_NAMES: Final = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 
 class _Weekday(Field):
@@ -33,7 +32,7 @@ class _Weekday(Field):
 
 
 _WEEKDAY: Final = _Weekday(
-    "day of week", 1, 7, _NAMES, 1, special=frozenset({"nL", "n#k"}), sunday=7
+    "day of week", 1, 7, MONDAY_FIRST, 1, special=frozenset({"nL", "n#k"}), sunday=7
 )
 
 
@@ -47,7 +46,4 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
     """The members of a timing. Raises RefusedError."""
     if text.lstrip().startswith("@"):
         return vixie.convert(text, zone, zones)
-    fields = fields_of(text, (6,), WHAT)
-    times = times_of(fields[0], fields[1], fields[2])
-    days = _DAY.ours(fields[3]), MONTH.ours(fields[4]), _WEEKDAY.ours(fields[5])
-    return Line(times, *days, both=True).members()
+    return members_of(fields_of(text, (6,), WHAT), _DAY, _WEEKDAY, zone, zones, both=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from delaylog.broker.schedules.dialects.fields import Field, RefusedError
+from delaylog.broker.schedules.dialects.fields import MONDAY_FIRST, Field, RefusedError
 from delaylog.broker.schedules.dialects.lines import Line, years
 from delaylog.broker.schedules.zones import Zones
 
@@ -24,9 +24,8 @@ _SHORTHANDS: Final = {
     "quarterly": "*-01,04,07,10-01 00:00:00",
     "semiannually": "*-01,07-01 00:00:00",
 }
-_NAMES: Final = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _LONG: Final = (*("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"),)
-_WEEKDAY: Final = Field("day of week", 1, 7, _NAMES, 1, sunday=7)
+_WEEKDAY: Final = Field("day of week", 1, 7, MONDAY_FIRST, 1, sunday=7)
 _DATE: Final = re.compile(r"(?:([^-~]+)-)?([^-~]+)([-~])([^-~]+)")
 _TIME: Final = re.compile(r"([^:]+):([^:]+)(?::([^:]+))?")
 _TERM: Final = re.compile(r"(\*|[0-9]+)(?:\.\.([0-9]+))?(?:/([0-9]+))?", re.ASCII)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from delaylog.broker.schedules.dialects.fields import MONTH, WEEKDAYS, Field, RefusedError
-from delaylog.broker.schedules.dialects.lines import YEAR, Line, times_of, years
+from delaylog.broker.schedules.dialects.fields import CRON_WEEKDAY, Field, RefusedError
+from delaylog.broker.schedules.dialects.lines import YEAR, members_of
 from delaylog.broker.schedules.zones import Zones
 
 NICKNAMES: Final = {
@@ -23,9 +23,6 @@ NICKNAMES: Final = {
     "@HOURLY": "0 * * * *",
 }
 _DAY: Final = Field("day of month", 1, 31, special=frozenset({"L", "L-n", "LW", "nW", "L-nW"}))
-_WEEKDAY: Final = Field(
-    "day of week", 0, 7, WEEKDAYS, 0, special=frozenset({"nL", "n#k"}), sunday=0
-)
 _ZONE: Final = re.compile(
     r"\s*(?:CRON_)?TZ=(\"[^\"]*\"|'[^']*'|\S+)\s+(.*)", re.IGNORECASE | re.DOTALL
 )
@@ -82,10 +79,8 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
     fields = text.upper().split()
     if _has_command(fields):
         fields = fields[:5]
-    year = ""
-    if len(fields) == 6 and YEAR.fullmatch(fields[5]):
-        # Some crons have a year behind.
-        year = fields.pop()
+    # Some crons have a year behind.
+    year = [fields.pop()] if len(fields) == 6 and YEAR.fullmatch(fields[5]) else []
     if len(fields) not in (5, 6):
         raise RefusedError(f"it has {len(fields)} fields, not 5 or 6")
     for each in fields:
@@ -96,16 +91,9 @@ def convert(text: str, zone: str, zones: Zones) -> dict[str, Any]:
             "in crontabs weekdays count from 0 for Sunday, in AWS and Quartz from 1: write names, "
             "and * for ?"
         )
-    times = ["0", *fields[:2]] if len(fields) == 5 else fields[:3]
-    day, month, weekday = fields[-3:]
-    line = Line(
-        times_of(*times),
-        _DAY.ours(day),
-        MONTH.ours(month),
-        _WEEKDAY.ours(weekday),
-        both=day.startswith("*") or weekday.startswith("*"),
-    )
-    return line.members() | years(year, zone, zones)
+    line = fields if len(fields) == 6 else ["0", *fields]
+    both = line[3].startswith("*") or line[5].startswith("*")
+    return members_of([*line, *year], _DAY, CRON_WEEKDAY, zone, zones, both=both)
 
 
 def _nickname(text: str) -> dict[str, Any]:

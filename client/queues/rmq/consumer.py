@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import AnswerLost, NotReached, NotReady
+from delaylog.client.errors import AWAY
 from delaylog.client.models import Changed, Settled
 from delaylog.client.queues.rmq.delivery import RmqDeadLetter, RmqDelivery, RolledBack
 from delaylog.client.queues.rmq.identity import slot_in
@@ -111,7 +111,7 @@ class RmqConsumer:
             taken_at = time.monotonic()
             try:
                 deliveries = self.prepare(batch, wait_ms=wait_ms)
-            except (NotReached, AnswerLost, NotReady) as away:
+            except AWAY as away:
                 logger.warning("no messages of %s for now: %s", self.topic, away)
                 stopped.wait(pause_s)
                 pause_s = min(2 * pause_s, AWAY_S_MAX)
@@ -189,7 +189,7 @@ class RmqConsumer:
         """Settle a message. If the broker is unreachable, the lease expires instead."""
         try:
             return settle()
-        except (NotReached, AnswerLost, NotReady) as away:
+        except AWAY as away:
             logger.warning("a message of %s could not be settled: %s", self.topic, away)
             return None
 

@@ -86,3 +86,10 @@ def test_a_zone_that_the_release_lacks_is_said_everywhere(
         assert plain.pause_schedule("t", "a")["state"] == "paused"
         plain.drop_schedule("t", "a")
     assert len([each for each in caplog.records if "tzdata" in each.getMessage()]) == 1
+
+
+def test_an_interval_counts_from_the_put_by_any_clock(open_embedded: Any) -> None:
+    """Also by one that is before the first time that a caller may give."""
+    broker = open_embedded(clock=ManualClock(10_000), fsync="never")
+    put = broker.broker().put_schedule("t", "s", "tick", interval_ms=1_000)
+    assert put["start_ms"] == 10_000

@@ -212,8 +212,9 @@ def test_the_count_says_when_it_is_not_whole(
     schedules: ScheduleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = schedules
-    monkeypatch.setattr("delaylog.broker.engine.views.pending.INSTANTS_MAX", 10)
-    host.put("s", interval_ms=1_000, catch_up="all")
+    for module in ("engine.views.pending", "schedules.catch_up"):
+        monkeypatch.setattr(f"delaylog.broker.{module}.COUNTED_MAX", 10)
+    host.put("s", rrule="FREQ=SECONDLY", catch_up="all")
     hold(host)
     host.advance(HOUR)
     found = pending(host)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delaylog.broker.schedules.ical_text import members_of_text
 from delaylog.broker.schedules.timing import Timing, check_timing
 from delaylog.storage.errors import MemberError
+from delaylog.storage.messages.times import ANCHOR_MS_MIN
 
 START = {"start_ms": 10**12}
 
@@ -80,3 +82,12 @@ def test_a_timing_is_its_members_again() -> None:
     timing = check_timing(members)
     assert check_timing(timing.as_dict()) == timing
     assert timing.as_dict() == {**members, "gap": "next"}
+
+
+@pytest.mark.parametrize("text", ["DTSTART:19700101T090000Z", "DTSTART:19720229T000000"])
+def test_a_rule_may_count_from_the_first_years(text: str) -> None:
+    """Calls refuse seconds as `start_ms`; DTSTART has no unit to be mistaken."""
+    members = members_of_text({"rrule": f"{text}\nRRULE:FREQ=YEARLY"})
+    start_ms = check_timing(members).start_ms
+    assert start_ms is not None
+    assert 0 < start_ms < ANCHOR_MS_MIN
