@@ -68,8 +68,6 @@ SYSTEMS = {
 """Not arq: it ends when it polls while its server is away, also if that is redis-server."""
 NUMBERS = {name: number for number, name in enumerate(SYSTEMS, 1)}
 """Of the systems, in their jobs."""
-NUMBERS = {name: number for number, name in enumerate(SYSTEMS, 1)}
-"""Of the systems, in their jobs."""
 
 
 class Cluster(ThreeNodes):
