@@ -56,7 +56,7 @@ def _system(words: str, *, older: bool = False) -> System:
 
 SYSTEMS = {
     "celery": _system("celery -A celery_jobs worker --pool threads --concurrency 2 -l WARNING"),
-    "rq": _system("rq worker --config rq_settings"),
+    "rq": _system("rq worker --config rq_settings --verbose"),
     "dramatiq": _system("dramatiq dramatiq_jobs --processes 1 --threads 2"),
     "huey": _system("huey_consumer huey_jobs.huey --no-periodic"),
     "taskiq_list": _system("taskiq worker taskiq_jobs:listed --workers 1"),
@@ -144,7 +144,12 @@ class Place:
         return self._cluster.resp[self._cluster.leader()]
 
     def go_away(self, way: str) -> None:
-        """The server ends and is started again, or another node leads."""
+        """The server ends and is started again, or another node leads.
+
+        Not before RQ's worker waits for jobs: it ends if a connection is lost while it stores what
+        came of a job, unless redis-py repeats the command, which it does not with sentinels.
+        """
+        wait_for(self._rq_waits, "the next wait of RQ's worker")
         server, cluster = self._server, self._cluster
         if server is not None:
             if way == STOP:
@@ -179,6 +184,11 @@ class Place:
 
     def _left(self) -> list[str]:
         return [name for name, each in self._workers.items() if each.poll() is not None]
+
+    def _rq_waits(self) -> bool:
+        """Whether it has asked for jobs since it began the last one."""
+        log = (self._bench.folder / "rq.log").read_text()
+        return "dequeueing jobs on queues" in log.rpartition("rq_jobs.add(")[2]
 
     def _missing(self) -> list[str]:
         """The systems whose last job has not run."""
