@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
 from tests.redis.servers import (
@@ -68,6 +68,8 @@ SYSTEMS = {
 """Not arq: it ends when it polls while its server is away, also if that is redis-server."""
 NUMBERS = {name: number for number, name in enumerate(SYSTEMS, 1)}
 """Of the systems, in their jobs."""
+AGAIN_S = 10
+"""After this time a worker that has started is sent another job."""
 
 
 class Cluster(ThreeNodes):
@@ -118,15 +120,18 @@ class Place:
                 self._cluster.followers()
             for name in SYSTEMS:
                 self._start(name, opened)
-            # When SAQ starts it sweeps away what is popped and not yet marked as running.
-            with redis.Redis(port=self._port()) as client:
-                wait_for(lambda: client.keys("saq:*:sweep"), "the sweep")
             self._send()
+            again_s = time.monotonic() + AGAIN_S
 
             def ready() -> bool:
+                nonlocal again_s
                 # On a busy machine the leader may change while a worker starts.
                 for name in self._left():
                     self._start(name, opened)
+                # When SAQ starts it sweeps away what is popped and not yet marked as running.
+                if self._missing() and time.monotonic() > again_s:
+                    self._send()
+                    again_s = time.monotonic() + AGAIN_S
                 return not self._missing()
 
             await_that(ready, self._why, seconds=TIMEOUT_S)
@@ -136,12 +141,6 @@ class Place:
                 process.kill()
             for process in self._workers.values():
                 process.wait()
-
-    def _port(self) -> int:
-        if self._server is not None:
-            return self._server.port
-        assert self._cluster is not None
-        return self._cluster.resp[self._cluster.leader()]
 
     def go_away(self, way: str) -> None:
         """The server ends and is started again, or another node leads.
