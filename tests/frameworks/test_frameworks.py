@@ -84,8 +84,8 @@ def test_a_user_sees_the_reminders_that_are_to_come(site: Site, client: Client) 
         assert site.ask(method, f"/users/bob/reminders/{rent}", **fields)[0] == 404
         assert site.ask(method, f"{page}/unknown", **fields)[0] == 404
     assert site.ask("DELETE", f"{page}/{rent}")[0] == 204
-    assert site.ask("DELETE", f"{page}/{rent}") == (409, "too late: deleted")
-    assert site.ask("PATCH", f"{page}/{rent}", minutes=5) == (409, "too late: deleted")
+    assert site.ask("DELETE", f"{page}/{rent}") == (409, "too late: cancelled")
+    assert site.ask("PATCH", f"{page}/{rent}", minutes=5) == (409, "too late: cancelled")
     assert site.ask("GET", page) == (200, "<ul></ul>")
 
     assert site.broker.stop() == 0

@@ -23,8 +23,8 @@ PAGES: Final = (
     "docs/job-systems/move-celery.md",
     "docs/job-systems/redis-endpoint.md",
 )
-BY_SPARK: Final = "docs/SPARK_LAKEHOUSE.md"
-"""Its programs need PySpark, Delta and Iceberg: tests/spark runs them, and checks no types."""
+BY_SPARK: Final = ("docs/SPARK.md", "docs/SPARK_AIRFLOW.md", "docs/SPARK_LAKEHOUSE.md")
+"""Their programs need PySpark, Delta and Iceberg: tests/spark runs them, and checks no types."""
 UNTYPED: Final = {
     "arq/connections": "has an environment of its own: it needs redis-py 5",
     "huey": "has no types, and no package of stubs",
@@ -70,7 +70,7 @@ def test_all_python_of_the_documentation_is_checked_by_one_of_the_tests() -> Non
     others = (ROOT / "tests" / "docs" / "examples.py").read_text()
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     found = {str(page.relative_to(ROOT)) for page in pages if "\n```python" in page.read_text()}
-    assert {page for page in found if f'"{page}"' not in others} == {*PAGES, BY_SPARK}
+    assert {page for page in found if f'"{page}"' not in others} == {*PAGES, *BY_SPARK}
 
 
 @pytest.fixture(params=["Django", "other frameworks", "job systems"])

@@ -45,7 +45,7 @@ class FakeClient:
     def nack(self, message: FakeMessage) -> list[Settled]:
         return self._settled("nack", [message])
 
-    def reject(self, message: FakeMessage) -> list[Settled]:
+    def reject(self, message: FakeMessage, *, reason: str | None) -> list[Settled]:
         return self._settled("reject", [message])
 
     def release(self, messages: list[FakeMessage]) -> list[Settled]:
