@@ -187,7 +187,10 @@ def _route(labels: Mapping[str, Any], queue_name: str) -> tuple[str, SendKeyword
     if delay in labels:
         fields["delay_ms"] = whole_ms(_number(labels, delay) * 1_000)
     if PRIORITY_LABEL in labels:
-        fields["priority"] = int(_number(labels, PRIORITY_LABEL))
+        priority = _number(labels, PRIORITY_LABEL)
+        if not priority.is_integer():
+            raise ValueError(f"label {PRIORITY_LABEL} is a whole number, not {priority}")
+        fields["priority"] = int(priority)
     return labels.get("queue_name") or queue_name, fields
 
 

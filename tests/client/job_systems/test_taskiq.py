@@ -115,7 +115,12 @@ def test_a_task_whose_retry_is_refused_is_a_dead_letter_with_the_reason(
 
 @pytest.mark.parametrize(
     ("label", "value"),
-    [("delaylog_delay_s", "soon"), ("delaylog_delay_s", "nan"), ("delaylog_priority", "high")],
+    [
+        ("delaylog_delay_s", "soon"),
+        ("delaylog_delay_s", "nan"),
+        ("delaylog_priority", "high"),
+        ("delaylog_priority", "2.5"),
+    ],
 )
 def test_a_label_with_a_wrong_value_is_refused_by_name(
     app: tuple[Any, Bench], client: Client, label: str, value: str
