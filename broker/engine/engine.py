@@ -146,12 +146,11 @@ class Engine:
 
     def _recover(self, saved: tuple[dict[str, Any], int] | None, now_ms: int) -> None:
         state = self.state
-        start, told_ms = self._restore(saved)
+        start, saved_ms = self._restore(saved)
         newest = self.ticks.newest
         durable_end = max(start, newest.durable_end if newest else 0)
         frames = replay(state, start, durable_end, run=self.run_inline, working=self._setup.working)
-        if frames:
-            told_ms = state.leader_time_ms
+        told_ms = state.leader_time_ms if frames else saved_ms
         self._setup.progress(f"replayed {frames} frames from position {start}")
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
@@ -170,7 +169,8 @@ class Engine:
         self.look_after_order(now_ms)
         self.dispatcher.start(now_ms, done_second=newest.tick.second if newest else 0)
         self.schedules.start(now_ms)
-        self._down_ms = told_ms
+        # A restore has stamped its frame by the clock of its machine, which may be behind.
+        self._down_ms = max(told_ms, saved_ms)
         self.write_tick(now_ms)
 
     def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:

@@ -135,7 +135,7 @@ def test_a_restored_folder_is_held(open_embedded: Any, tmp_path: Path) -> None:
         with pytest.raises(Held, match="resume"):
             broker.receive("t", wait_ms=5_000)
         broker.send("t", "two")
-        broker.clock.advance(ms=10 * 3_600_000)
+        broker.clock.advance(ms=10 * 3_600_000 + 1)
         shown = broker.broker().held()
         assert (shown["due"], shown["firings"]) == (3, 1)
         assert broker.broker().release_hold()["result"] == "done"
