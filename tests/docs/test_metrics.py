@@ -27,8 +27,10 @@ NOT_METRICS: Final = (
     "delaylog_segments",
     "delaylog_broker",
     "delaylog_embedded",
+    "delaylog_delay_s",
+    "delaylog_priority",
 )
-"""Metrics of the SDK, and other names of that form."""
+"""Metrics of the SDK, labels of taskiq, and other names of that form."""
 
 
 def tables() -> str:
