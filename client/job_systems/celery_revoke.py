@@ -17,7 +17,7 @@ from celery.worker import control
 
 from delaylog.client.errors import ClientError, NotFound, TooLate
 from delaylog.client.job_systems.kombu_channel import Channel
-from delaylog.client.job_systems.tasks import cancel_task, id_of
+from delaylog.client.job_systems.tasks import cancel_task
 from delaylog.client.job_systems.topics import topic_of
 
 log = logging.getLogger("delaylog.job_systems")
@@ -44,9 +44,9 @@ def end_in_the_broker(state: Any, task_ids: Iterable[str]) -> None:
     channel = state.consumer.task_consumer.channel
     if not isinstance(channel, Channel):
         return
-    legal = [task_id for task_id in task_ids if id_of(task_id) is not None]
+    ids = [task_id for task_id in task_ids if isinstance(task_id, str)]
     for queue in list(state.app.amqp.queues.consume_from):
-        for task_id in legal:
+        for task_id in ids:
             try:
                 with suppress(NotFound, TooLate):
                     cancel_task(channel.sdk, topic_of(queue), task_id)

@@ -8,7 +8,8 @@ and is delivered after the task has been acked.
 
 A job system acks a task after it has sent the task's retry. If the broker refuses the retry, a copy
 of the task takes its place: the worker that receives the copy rejects it, with the reason. The
-worker runs the copy only after somebody has replayed it.
+worker runs the copy only after somebody has replayed it. While a quota or the disk leaves no room
+for the copy either, a thread sends it again.
 """
 
 from __future__ import annotations
@@ -16,20 +17,34 @@ from __future__ import annotations
 import logging
 import math
 import re
+import time
+from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
+from threading import Thread
 from typing import Final
 
 from delaylog.client._sync.message import Message
-from delaylog.client.errors import ApiError, NotFound, TooLate, api_error
+from delaylog.client.errors import (
+    ApiError,
+    ClientError,
+    NotFound,
+    NotReached,
+    NotReady,
+    TooLate,
+    api_error,
+)
 from delaylog.client.keywords import SendKeywords
 from delaylog.client.models import Changed
 from delaylog.client.surface import QueueClient
+from delaylog.client.wire.patience import CERTAIN
 from delaylog.storage.messages.message_fields import ID_BYTES_MAX, ID_PATTERN, TAG_BYTES_MAX
 
 log = logging.getLogger("delaylog.job_systems")
 REFUSED_HEADER: Final = "delaylog-refused-retry"
 """The header of a copy that becomes a dead letter; its value is the reason."""
+ROOM_PAUSE_S: Final = 1.0
+"""Between tries to send a copy for which there is no room."""
 _ID: Final = re.compile(ID_PATTERN)
 _NOT_BEGUN: Final = ("waiting", "ready")
 
@@ -74,14 +89,36 @@ def cancel_task(client: QueueClient, topic: str, task_id: str) -> Changed:
 def send_refused_copy(
     client: QueueClient, topic: str, body: str | bytes, fields: SendKeywords, error: Exception
 ) -> None:
-    """Send the copy of a task whose retry was refused. Raises ClientError."""
+    """Send the copy of a task whose retry was refused. Raises ClientError.
+
+    Where there is no room for it, this returns, so that the worker goes on and makes room.
+    """
     log.error(
         "a retry of a task in topic %s was refused, the task becomes a dead letter: %s",
         topic,
         error,
     )
     copy = SendKeywords(**{**fields, "headers": {REFUSED_HEADER: reason_of_refusal(error)}})
-    client.send(topic, body, **copy)
+    if not isinstance(error, CERTAIN):
+        with suppress(*CERTAIN):
+            client.send(topic, body, **copy)
+            return
+    waiting = (client, topic, body, copy)
+    Thread(target=_send_once_there_is_room, args=waiting, name="refused-retry", daemon=True).start()
+
+
+def _send_once_there_is_room(
+    client: QueueClient, topic: str, body: str | bytes, copy: SendKeywords
+) -> None:
+    while True:
+        try:
+            client.send(topic, body, **copy)
+            return
+        except (*CERTAIN, NotReached, NotReady):
+            time.sleep(ROOM_PAUSE_S)
+        except ClientError as error:
+            log.error("a task in topic %s is lost: its copy was not stored: %s", topic, error)
+            return
 
 
 def refusal_of(client: QueueClient, message: Message) -> str | None:

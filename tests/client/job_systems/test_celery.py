@@ -26,6 +26,7 @@ from delaylog.client import Client, NotFound, TooLate
 from delaylog.client.free_ports import free_port
 from delaylog.client.job_systems import register_kombu_transport
 from delaylog.client.job_systems.celery_control import cancel_task
+from delaylog.client.job_systems.tasks import id_tag
 from tests.broker.conftest import Broker
 from tests.client.job_systems.conftest import TIMEOUT_S, Bench, load_app, url_of
 from tests.waiting import await_that
@@ -163,6 +164,12 @@ def test_revoke_ends_a_task_that_waits_in_the_broker(shared: Shared) -> None:
     sent = jobs.run.apply_async(("revoked",), countdown=AHEAD_S)
     jobs.app.control.revoke([sent.id, "nothing", "no\nid"])
     await_that(lambda: client.get("celery", sent.id).state == "cancelled", bench.log)
+    # The id of a message cannot be like this, so its tag names the task.
+    odd = "~odd\nid"
+    jobs.run.apply_async(("odd",), task_id=odd, countdown=AHEAD_S)
+    (info,) = client.browse("celery", tag=id_tag(odd))
+    jobs.app.control.revoke(odd)
+    await_that(lambda: client.get("celery", info.id).state == "cancelled", bench.log)
     (answer,) = jobs.app.control.terminate(sent.id, reply=True, timeout=5, limit=1)
     assert [list(each) for each in answer.values()] == [["ok"]]
 

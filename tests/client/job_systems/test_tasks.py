@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from delaylog import Client, TooLate
-from delaylog.client import NotFound
+from delaylog.client import NotFound, QuotaExceeded
 from delaylog.client.job_systems.tasks import (
     cancel_task,
     id_of,
@@ -19,6 +19,8 @@ from delaylog.client.job_systems.tasks import (
     task_tag_of,
     whole_ms,
 )
+from delaylog.client.models import TopicSettings
+from tests.broker.conftest import Broker
 
 TOPIC = "celery"
 
@@ -86,3 +88,23 @@ def test_a_refused_copy_is_rejected_until_somebody_replays_it(client: Client) ->
     client.replay(TOPIC, [dead.id])
     (message,) = client.receive(TOPIC, wait_ms=5_000)
     assert refusal_of(client, message) is None
+
+
+@pytest.mark.parametrize("refused", [ValueError("too large"), None], ids=["size", "quota"])
+def test_a_refused_copy_waits_for_room(
+    broker: Broker, namespace: str, refused: Exception | None
+) -> None:
+    """A quota that refuses the retry of an acked task refuses its copy too."""
+    client = Client(broker.url, namespace=namespace, timeout_s=1)
+    client.put_topic(TOPIC, TopicSettings(quota={"pending": 1}))
+    blocker = client.send(TOPIC, "fills the queue", delay_ms=3_600_000)
+    if refused is None:
+        with pytest.raises(QuotaExceeded) as caught:
+            client.send(TOPIC, "retry")
+        refused = caught.value
+    send_refused_copy(client, TOPIC, "task", {}, refused)
+    client.cancel(TOPIC, blocker.id)
+    (message,) = client.receive(TOPIC, wait_ms=30_000)
+    assert message.text == "task"
+    assert refusal_of(client, message) == f"its retry was refused: {refused}"
+    client.close()
