@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -77,7 +78,7 @@ class DelaylogBroker(AsyncBroker):
         self._keeper = LeaseKeeper(self.sdk, lease_ms)
         self._created: set[str] = set()
         self._poll: asyncio.Future[list[Message]] | None = None
-        self._running: dict[str, Message] = {}
+        self._running: defaultdict[str, list[Message]] = defaultdict(list)
         """Received tasks that are not acked, by `task_tag_of`."""
 
     async def shutdown(self) -> None:
@@ -118,7 +119,13 @@ class DelaylogBroker(AsyncBroker):
     def _keep(self, task_id: str, error: Exception) -> None:
         """Do not lose a task of this worker whose retry was not stored."""
         no_answer = isinstance(error, AWAY)
-        if (held := self._running.pop(id_tag(task_id), None)) is not None:
+        task = id_tag(task_id)
+        if task in self._running:
+            # taskiq does not say which of several tasks of one id has failed: each failure keeps
+            # one of them.
+            held, *left = self._running.pop(task)
+            if left:
+                self._running[task] = left
             if no_answer:
                 self._keeper.leave(held)
             else:
@@ -140,14 +147,15 @@ class DelaylogBroker(AsyncBroker):
                 continue
             for message in found:
                 if (task := task_tag_of(message)) is not None:
-                    self._running[task] = message
+                    self._running[task].append(message)
                 yield AckableMessage(data=message.body, ack=partial(self._ack, message))
 
     async def _ack(self, message: Message) -> None:
         _acked.set(message)
-        task = task_tag_of(message)
-        if task is not None and self._running.get(task) is message:
-            del self._running[task]
+        task = task_tag_of(message) or ""
+        left = [each for each in self._running.pop(task, ()) if each is not message]
+        if left:
+            self._running[task] = left
         await asyncio.to_thread(self._keeper.ack, message)
 
     def _receive(self) -> list[Message]:
