@@ -29,6 +29,9 @@ DOTS_PATTERN: Final = r"^\.\.?$"
 CONTROL: Final = "[\\x00-\\x1f\\x7f]"
 SHOWN_BYTES_MAX: Final = 40
 """How much of a body an error shows."""
+PAST_MS: Final = 60_000
+"""How long before the load a row must have been due to count as past: Spark computes
+`current_timestamp()`, which means now, when it plans the query, before the load begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Columns:
         self._base_ms = base_ms
         assert base_ms is not None or options.delay_ms is None
         now_ms = time.time_ns() // 1_000_000 if base_ms is None else base_ms
-        self._now = pa.scalar(now_ms * 1_000, pa.int64())
+        self._past = pa.scalar((now_ms - PAST_MS) * 1_000, pa.int64())
 
     def wire(self, batch: Any) -> Any:
         """A record batch with the columns of the wire, and `topic` unless an option sets it."""
@@ -88,9 +91,9 @@ class Columns:
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def past(self, batch: Any) -> int:
-        """The number of rows of the wire that were due before the load began."""
+        """The number of rows of the wire that were due `PAST_MS` before the load began."""
         due = batch.column("deliver_at").cast(pa.int64())
-        return int(pc.sum(pc.less(due, self._now)).as_py() or 0)
+        return int(pc.sum(pc.less(due, self._past)).as_py() or 0)
 
     def refuse(self, batch: Any) -> None:
         """RowError for a row that the broker would take wrongly, or refuse without its number."""

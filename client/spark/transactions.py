@@ -60,7 +60,7 @@ class Staged(WriterCommitMessage):
     results: dict[str, int] = field(default_factory=dict)
     """With delivery=direct: rows by the broker's result."""
     past: int = 0
-    """Rows that were due before the load began."""
+    """Rows that were due over a minute before the load began."""
 
 
 class CommittedElsewhere(Exception):

@@ -33,7 +33,7 @@ class LoadResult:
     put_aside: int = 0
     """Rows that went to the dead-letter topic."""
     past: int = 0
-    """Rows that were due before the load began, so consumers receive them at once."""
+    """Rows that were due over a minute before the load began: consumers receive them at once."""
     bytes: int = 0
     """Bytes of request bodies."""
     repeated_calls: int = 0

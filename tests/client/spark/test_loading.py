@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_delaylog import loading
-from pyspark_delaylog.columns import Columns
+from pyspark_delaylog.columns import PAST_MS, Columns
 from pyspark_delaylog.errors import RefusedError, RowError
 from pyspark_delaylog.loading import Loading
 from tests.client.spark.batches import TIME, batch_of, ids_of
@@ -142,9 +142,11 @@ def test_times_of_another_unit_are_put_aside_without_asking_the_broker(
 
 
 def test_rows_that_were_due_before_the_load_are_counted(options_of: OptionsOf) -> None:
-    """By the broker's clock at the start; rows that only have a delay are not among them."""
+    """By over a minute, by the broker's clock at the start: neither rows that Spark stamped with
+    the current time while it planned the load, nor rows that only have a delay.
+    """
     start_ms = 1_770_000_000_000
-    times = [None, start_ms - 1, start_ms, start_ms + 1]
+    times = [None, start_ms - PAST_MS - 1, start_ms - PAST_MS, start_ms + 1]
     due = pa.array([None if ms is None else ms * 1_000 for ms in times], pa.int64()).cast(TIME)
     for delay_ms in (0, 5_000):
         options = options_of(delayMs=delay_ms)

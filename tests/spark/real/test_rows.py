@@ -56,7 +56,7 @@ REFUSED: dict[str, tuple[str, Any, Any, Any, str]] = {
     "a key too long": ("key", pa.string(), "k", "k" * 256, "255 bytes"),
     "an id too long": ("id", pa.string(), "i", "i" * 256, "255 bytes"),
     "a time over the horizon": ("deliver_at", US, 0, 2**52, "horizon"),
-    "a time of the year 100,000": ("deliver_at", US, 0, 31 * 10**17, "horizon"),
+    "a time of the year 100,000": ("deliver_at", US, 0, 31 * 10**17, "microseconds"),
     "a body too large": ("value", pa.string(), "b", "b" * (5 << 20), "4194304 bytes"),
     "a body larger than a request": ("value", pa.string(), "b", "b" * (70 << 20), "bytes"),
     "too many tags": ("tags", pa.list_(pa.string()), ["x"], ["x"] * 17, "tags"),
