@@ -59,7 +59,7 @@ TYPED_PROGRAM: Final = """
 from datetime import timedelta
 from typing import assert_type
 
-from delaylog.client import AsyncClient, Client, Message, Sent, Settled
+from delaylog.client import AsyncClient, AsyncMessage, Client, Message, Sent, Settled
 
 
 def once(url: str) -> list[str]:
@@ -76,7 +76,7 @@ async def often(url: str) -> None:
         assert_type(await client.send("reminders", b"again"), Sent)
 
         @client.consumer("reminders", concurrency=4)
-        async def handle(message: Message) -> None:
+        async def handle(message: AsyncMessage) -> None:
             print(message.body.decode())
 
         await client.run()
