@@ -317,6 +317,11 @@ class Engine:
         """Show rows below `position` to the wheel: the log is committed up to there."""
         self.dispatcher.commit(position, now_ms)
 
+    @property
+    def _may_judge_outage(self) -> bool:
+        """Whether an outage has ended that is not judged, and this engine may append."""
+        return self._down_ms is not None and self.state.may_append() and not self.state.retired
+
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
         state = self.state
@@ -328,7 +333,7 @@ class Engine:
             state.keyspace.next_expiry_ms(),
             state.claims.next_expiry_ms(),
             self.schedules.next_wake_ms(),
-            None if self._down_ms is None else 0,
+            0 if self._may_judge_outage else None,
             *state.marks.rate_limited.values(),
         )
         return min((wake for wake in wakes if wake is not None), default=None)
@@ -367,8 +372,9 @@ class Engine:
         """
         if self.state.failure is not None:
             raise self.state.failure
-        if self._down_ms is not None and self.state.may_append() and not self.state.retired:
+        if self._may_judge_outage:
             # Before anything of the outage is released.
+            assert self._down_ms is not None
             recall_missed(self.state, self._down_ms, now_ms)
             self._down_ms = None
         self.schedules.run_due(now_ms)
