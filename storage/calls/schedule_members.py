@@ -6,6 +6,7 @@ what a bound cannot say, such as the syntax of a cron expression.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,4 +100,13 @@ TIMING: Final = Shape(
 """A timing that a broker has made or stored. Calls check the units of times, but a broker's clock,
 the DTSTART of a rule, and a schedule of an older release may be before 1973.
 """
+
+
+def check_times(members: Mapping[str, Any]) -> None:
+    """Raise MemberError for a time of a timing in another unit than milliseconds."""
+    for each in TIMING_MEMBERS:
+        if isinstance(each, TimeMs) and members.get(each.name) is not None:
+            each.check(members[each.name])
+
+
 RULES: Final = Shape("Rules", *RULE_MEMBERS, doc="the rules of a schedule")

@@ -15,6 +15,7 @@ NO_PAGE: Final = {
     "getArchive",
     "getClaim",
     "getGroup",
+    "getHold",
     "getPrincipal",
     "getSchedule",
     "getTail",

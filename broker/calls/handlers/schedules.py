@@ -50,8 +50,9 @@ from delaylog.storage.calls.of_schedules import (
     TRY_SCHEDULE,
     UPDATE_SCHEDULE,
 )
-from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS
+from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS, check_times
 from delaylog.storage.messages.shape import Shape
+from delaylog.storage.messages.times import UNIX_MS_MIN
 
 PAGE_BYTES: Final = 4 << 20
 """A page of a list ends before its messages have more than this size, unless it is one message."""
@@ -243,6 +244,8 @@ async def _given(
     """(members that the engine checks, the body of the message)."""
     raw = shape.check(await ctx.members(ctx.node.engine.limits.json_values_max))
     members = {name: value for name, value in raw.items() if name not in _BODIES}
+    if ctx.node.clock.now_ms() >= UNIX_MS_MIN:
+        check_times(members)
     body = None
     if body_needed or any(name in raw for name in _BODIES):
         body = take_body(raw)

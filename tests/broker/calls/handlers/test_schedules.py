@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from delaylog.broker.calls.handlers.schedules import _preview
+from delaylog.broker.engine.schedules.commands import Instants
 from delaylog.broker.engine.schedules.schedule import Rules, Schedule, Spec
 from delaylog.broker.schedules.timing import Timing
 
@@ -22,6 +23,6 @@ async def test_a_preview_pauses_between_instants() -> None:
     topic: Any = SimpleNamespace(name="t", namespace="default")
     one = Schedule(1, 1, "s", Spec(Timing(cron="0 0 29 2 *"), Rules(), b""), None)
     one.progress.next_ms = 951_782_400_000
-    shown: Any = await _preview(ctx, topic, one, 50)
+    shown: Any = await _preview(ctx, topic, one, Instants(50))
     assert len(shown["firings"]) == 50
     assert pauses == 50

@@ -453,6 +453,7 @@ def test_a_backup_holds_what_is_staged(host: Any, tmp_path: Path) -> None:
     host.engine.close()
     host.folder = tmp_path / "again"
     host.open()
+    host.engine.release_hold(host.now_ms)
     assert calls(host).commit("open", host.now_ms, (5, 0, 1))
     publish(host)
     found = host.bodies()
