@@ -48,14 +48,15 @@ ELSEWHERE = {
     "stopJob": "change",
     **dict.fromkeys(("begin", "getTransaction", "stage", "commit", "abort"), "send"),
     **dict.fromkeys(("acceptClock", "getArchive", "releaseArchive"), "operate"),
+    **dict.fromkeys(("putHold", "releaseHold"), "operate"),
     **dict.fromkeys(("handOver", "changeMembers", "reload"), "operate"),
     **dict.fromkeys(("listPrincipals", "getPrincipal", "putPrincipal"), "admin"),
     **dict.fromkeys(("rotatePrincipal", "revokePrincipal"), "admin"),
     **dict.fromkeys(
-        ("getClock", "getCluster", "getSession", "openSession", "closeSession", "makeTicket"), "any"
+        ("getClock", "getCluster", "getHold", "getSession", "openSession", "closeSession"), "any"
     ),
     "metrics": "metrics",
-    **dict.fromkeys(("openapi", "live", "about"), "any"),
+    **dict.fromkeys(("makeTicket", "openapi", "live", "about"), "any"),
     **dict.fromkeys(("health", "readiness"), "nothing"),
 }
 """The same of calls about no topic."""

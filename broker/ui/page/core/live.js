@@ -1,5 +1,4 @@
-// Data that stays fresh: one stream of events reports changes of everything that is shown. It is open
-// only while somebody looks: a hidden tab, a paused dashboard and a closed page cost the broker nothing.
+// Data that stays fresh by one stream of events, which is open only while somebody looks.
 import { told } from "./api.js";
 import { parse } from "./json.js";
 import { useEffect, useRef, useState } from "./view.js";

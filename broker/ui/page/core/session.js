@@ -1,5 +1,4 @@
-// Who looks, and what they may do. The broker decides about each call; this only spares people
-// buttons that would be refused.
+// Who looks, and what they may do. The broker decides about each call.
 import { call, get, setCsrf } from "./api.js";
 import { createContext, useContext } from "./view.js";
 

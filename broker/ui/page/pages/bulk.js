@@ -1,5 +1,4 @@
-// Changes of all messages that match a filter: counted first, confirmed with the number, then done
-// by a job of the broker that shows its progress and can be stopped.
+// Changes of all messages that match a filter: counted, confirmed, then done by a job.
 import {
   Ask, Dialog, DueField, Failure, Field, get, go, html, link, number, parseTime, stamp, topicPath,
   useEffect, useRef, useState,

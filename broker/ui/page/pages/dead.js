@@ -1,5 +1,4 @@
-// Dead letters of a topic: by the kind or the reason of their last failure, replayed one by one, or all
-// at a rate. Reasons are of one kind if they differ in numbers; a kind is chosen by what they begin with.
+// Dead letters of a topic, by the kind or the text of their last failure.
 import {
   change, counted, get, html, Loaded, number, Pager, Table, Tag, timed, topicPath, useApp,
   useLive,
@@ -9,6 +8,7 @@ import { Replay } from "./message.js";
 import { fill, MessageTable } from "./messages.js";
 
 const LIMIT = 100;
+const choose = (cause = "", reason = "", begin = "") => ({ cause, reason, reason_prefix: begin });
 
 export function Dead({ names: { ns, topic }, query }) {
   const { session, show, follows } = useApp();
@@ -20,9 +20,9 @@ export function Dead({ names: { ns, topic }, query }) {
     [ns, topic, group, exact, prefix, cause]);
   // What a row of the table chooses; null: no filter can tell its letters from others.
   const choiceOf = ({ cause: how, texts, reason: text, reason_prefix: begin }) => {
-    if (!mayRead) return { cause: how, reason: "", reason_prefix: "" };
-    if (texts > 1) return begin && { cause: how, reason: "", reason_prefix: begin };
-    return { cause: how, reason: text ?? "", reason_prefix: exact && prefix };
+    if (!mayRead) return choose(how);
+    if (texts > 1) return begin && choose(how, "", begin);
+    return choose(how, text ?? "", exact && prefix);
   };
   const isChosen = (choice) => choice.cause === cause && choice.reason === reason && choice.reason_prefix === prefix;
   const failed = cause ? { cause, ...(mayRead && (reason ? { reason } : { reason_prefix: prefix })) } : {};
@@ -45,9 +45,8 @@ export function Dead({ names: { ns, topic }, query }) {
     const choice = choiceOf(each);
     if (!choice) return html`<span class="why">${said(each)}</span>`;
     const chosen = isChosen(choice);
-    const none = { cause: "", reason: "", reason_prefix: "" };
     return html`<button type="button" class="small why" aria-pressed=${chosen}
-      onClick=${() => change({ ...(chosen ? none : choice), cursor: "" })}>${said(each)}</button>`;
+      onClick=${() => change({ ...(chosen ? choose() : choice), cursor: "" })}>${said(each)}</button>`;
   };
   return html`${mayChange && html`<div class="bar"><button type="button" class="main" onClick=${() => all("replay")}>Replay ${which}…</button>
       <button type="button" class="danger" onClick=${() => all("cancel")}>Remove ${which}…</button></div>`}

@@ -1,4 +1,4 @@
-// Jobs, which change many messages: how far each is, and a button to stop it.
+// Jobs, which change many messages.
 import {
   Ask, counted, Facts, get, html, link, Loaded, number, Table, Tag, Time, timed, useApp, useLive,
   write,

@@ -1,4 +1,4 @@
-// One message: what it is, its life drawn as a line, its body when asked for, and what can be done.
+// One message.
 import {
   Ask, Copy, DueField, Facts, get, html, length, link, Loaded, number, parseTime, stamp, State, Tag,
   Time, topicPath, useApp, useLive, useRef, useState, write,

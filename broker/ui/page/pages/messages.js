@@ -1,5 +1,4 @@
-// The messages of a topic: by id, or by state, due time, tag and key. A page at a time, whatever the
-// number of messages; bodies are not read.
+// The messages of a topic, by id or filter, a page at a time; bodies are not read.
 import {
   change, counted, Failure, Field, get, go, html, link, Loaded, number, Pager, parseTime,
   State, STATES, Table, timed, topicPath, useApp, useLive, useState,

@@ -1,4 +1,4 @@
-// The nodes of a cluster: who leads, who lags, whose clock is off; hand over the leadership.
+// The nodes of a cluster.
 import {
   Ask, bytes, counted, Facts, get, html, Loaded, number, Table, Tag, timed, useApp, useLive,
 } from "../parts/all.js";

@@ -1,4 +1,4 @@
-// The broker at a glance: rates while somebody looks, what is overdue, the load to come, the disk.
+// The broker at a glance.
 import {
   bytes, counted, Facts, get, html, link, Loaded, noteNow, number, State, Table, Tag, timed,
   useApp, useEffect, useLive, useState,

@@ -1,4 +1,4 @@
-// Push targets of a topic's groups: where messages are pushed to, and why they are not.
+// Push targets of a topic's groups.
 import {
   Ask, Facts, get, html, link, Loaded, number, Table, Tag, Time, topicPath, useApp, useLive,
 } from "../parts/all.js";

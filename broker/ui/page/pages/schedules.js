@@ -1,4 +1,4 @@
-// The recurring schedules of a topic: what each does in words, its next firings, pause and run now.
+// The schedules of a topic.
 import {
   Ask, Choice, counted, Failure, Field, get, html, link, Loaded, post, Table, Tag, timed,
   topicPath, useApp, useEffect, useLive, useState, ZONE,

@@ -1,4 +1,4 @@
-// Dialogs that change a topic: make, pause, purge, drop it, change a setting, send a message.
+// Dialogs that change a topic.
 import {
   Ask, Choice, DueField, Field, go, html, link, parse, parseTime, stamp, topicPath, useState, write,
 } from "../parts/all.js";

@@ -1,4 +1,4 @@
-// All topics: searched and sorted by the broker, so that thousands of them cost a page.
+// All topics, searched and sorted by the broker.
 import {
   change, get, go, html, link, Loaded, number, Pager, State, Table, Tag, topicPath, useApp,
   useEffect, useLive, useState,

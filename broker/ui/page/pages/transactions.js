@@ -1,5 +1,4 @@
-// Transactions: open ones, those being published, and the newest that ended. Claims of a topic that
-// have not ended.
+// Transactions, open and newly ended, and the open claims of a topic.
 import {
   Ask, bytes, counted, get, html, Loaded, number, Table, Tag, timed, topicPath, useApp, useLive,
 } from "../parts/all.js";

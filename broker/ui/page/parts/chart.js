@@ -1,5 +1,4 @@
-// Charts in SVG: bars for counts by time, such as the load to come, and lines for rates. Their numbers
-// are in tables beside them.
+// Charts in SVG. Their numbers are in tables beside them.
 import { html } from "../core/view.js";
 import { isUtc, length, stamp, useZone, ZONE } from "../core/time.js";
 import { counted, Table } from "./table.js";

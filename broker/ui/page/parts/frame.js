@@ -1,4 +1,4 @@
-// What is around each page: menu, clock, switches, calls, help for the keys.
+// What is around each page.
 import { html, useEffect, useState } from "../core/view.js";
 import { calls, curlOf, onCalls } from "../core/api.js";
 import { bindings } from "../core/keys.js";

@@ -1,4 +1,4 @@
-// The life of a message, drawn: a line from its send to its end or to now, with each wait and lease.
+// The life of a message, drawn as a line.
 import { html } from "../core/view.js";
 import { brokerNow, length } from "../core/time.js";
 import { longest } from "./late.js";

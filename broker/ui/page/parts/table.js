@@ -1,5 +1,4 @@
-// A table of rows: sortable where the page says so, readable by screen readers, scrolled by itself
-// on narrow screens.
+// A table of rows, readable by screen readers and on narrow screens.
 import { link } from "../core/router.js";
 import { useApp } from "../core/session.js";
 import { html } from "../core/view.js";

@@ -1,4 +1,4 @@
-// The frame of each page about a topic: where it is, its other pages, and the group that it shows.
+// The frame of each page about a topic.
 import { html } from "../core/view.js";
 import { get, topicPath } from "../core/api.js";
 import { useLive } from "../core/live.js";
