@@ -180,7 +180,8 @@ def exchange(
             if lost is not None and isinstance(error, NotReached):
                 # This try reached no node, but an earlier one may have been carried out.
                 raise lost_after(lost, error) from error
-            if may_repeat and not call.at_once and isinstance(error, NotReached):
+            repeats = for_s > 0 and not call.at_once
+            if may_repeat and repeats and isinstance(error, NotReached):
                 said = f"{error} (repeated for {for_s:g} s): nothing was done"
                 raise NotReachedInTime(said) from error
             raise error
