@@ -96,7 +96,7 @@ class KillLoop:
         up_s = self._random.uniform(*UP_S_RANGE)
         async with self._broker() as broker:
             self.start_times_s.append(broker.started_in_s)
-            async with AsyncPlainClient(broker.url) as client:
+            async with AsyncPlainClient(broker.url, failover_s=0) as client:
                 if not self._topics_made:
                     await self._make_topics(client)
                 load = asyncio.create_task(self._load.run(self._calls(client)))
