@@ -28,7 +28,7 @@ from delaylog.storage.messages.members import Schema
 from delaylog.storage.messages.message_fields import ID_PATTERN
 from delaylog.storage.messages.shape import Shape
 
-_ANY_PROBLEM: Final = (401, *REFUSALS, 408, 413, 429)
+_ANY_PROBLEM: Final = (401, *REFUSALS, 408, 413, 414, 429, 431)
 _OF_PAGES: Final = (401, *REFUSALS, 429)
 _MEANINGS: Final = {
     101: "A WebSocket begins.",
