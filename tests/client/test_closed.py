@@ -189,7 +189,6 @@ async def test_a_worker_starts_once(making: Any) -> None:
         await got(queue.start())
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_client_that_its_parent_has_closed_is_closed_in_a_child(tmp_path: Path) -> None:
     """And one that the child closes goes on in the parent."""
     closed, open_here = Client("http://127.0.0.1:9"), Client("http://127.0.0.1:9")
