@@ -22,6 +22,8 @@ DATAGRAM_MS_MAX: Final = 5_000
 """A node sends each other one a datagram a second. Without any for this time, the path is taken to
 be blocked."""
 TRANSFER_EVERY_MS: Final = 1_000
+RAFTOS: Final = "raftos"
+"""What `elections` says of a node that uses raftos; of others it says "peers"."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -136,9 +138,9 @@ class MemberOracle:
         return bool(ages_ms) and heard + 1 > (len(ages_ms) + 1) // 2
 
     @property
-    def uses_raftos(self) -> bool:
-        """Whether raftos runs on this node."""
-        return self._raftos is not None
+    def elections(self) -> str:
+        """What this node elects by, for other nodes and for operators."""
+        return "peers" if self._raftos is None else RAFTOS
 
     @property
     def datagram_ages_ms(self) -> Mapping[int, int | None]:

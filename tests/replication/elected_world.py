@@ -1,8 +1,8 @@
 """A cluster in virtual time whose nodes elect by themselves, with the peer oracle.
 
 Real replication, real oracles and the real rule that connects them, by the product's timing.
-Messages take a millisecond. Nodes are killed, stopped and slowed down; links are cut, in one direction or
-both, and lose messages. The judge of the other simulations watches every step.
+Messages take a millisecond. Nodes are killed, stopped and slowed down; links are cut, in one
+direction or both, and lose messages. The judge of the other simulations watches every step.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ElectedWorld(CalmWorld):
         self.stops: set[int] = set()
         self.slow_ms = 0
         """Each node does nothing for up to this time, again and again."""
-        self.rests = {n: (0, 0) for n in range(size)}
+        self.rests = dict.fromkeys(range(size), (0, 0))
         """Until when each node rests, and until when it runs after that."""
         self.cuts: set[tuple[int, int]] = set()
         """(source, target) between which nothing passes."""
