@@ -45,7 +45,7 @@ help:  ## say what there is
 
 venv: $(READY)  ## make .venv with delaylog, editable, and its tools, all at pinned versions
 
-# raftos pins libraries that no longer install, so it comes without what it asks for.
+# raftos is optional, and tested. It pins libraries that no longer install, so it comes without them.
 $(READY): pyproject.toml constraints.txt requirements-cluster.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "delaylog needs Python 3.11 or newer (make PYTHON=...)")'
 	$(PYTHON) -m venv $(VENV)
