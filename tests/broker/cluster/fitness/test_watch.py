@@ -41,8 +41,9 @@ class Fake:
         self.asked: list[int] = []
         self.let_go_ms: list[int] = []
         self.level = KNOWN_LEVEL
+        self.connected = frozenset({2, 3})
         self.transport = SimpleNamespace(
-            connected=lambda: frozenset({2, 3}), known_level=lambda peer: self.level
+            connected=lambda: self.connected, known_level=lambda peer: self.level
         )
         self.statuses = Statuses()
         self.files = SimpleNamespace(log_end=1_000, durable_end=1_000)
@@ -188,8 +189,11 @@ async def test_it_stands_back_behind_a_higher_priority() -> None:
     fake.say(2)
     fake.say(3)
     assert fake.fitness.stands_back(0), "no leader was ever heard, so none asks for it"
-    fake.followed = (1, 1_000)
+    fake.followed = (3, 1_000)
     assert not fake.fitness.stands_back(1_000 + LEADER_MS - 1)
+    fake.connected = frozenset({2})
+    assert fake.fitness.stands_back(1_000 + 1), "its process has ended, so it asks nobody"
+    fake.connected = frozenset({2, 3})
     assert fake.fitness.stands_back(1_000 + LEADER_MS)
     assert not fake.fitness.stands_back(1_000 + PRIORITY_MS)
     fake.say(3, priority=30)
