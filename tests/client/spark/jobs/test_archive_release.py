@@ -122,7 +122,7 @@ def test_an_hour_that_waits_is_named_with_the_reason(
     (got,) = broker.post("/v1/topics/unread/receive", {})["messages"]
     broker.post("/v1/topics/unread/ack", {"receipts": [got["receipt"]]})
     broker.post("/v1/topics/other/messages", {"body": "x", "delay_ms": HOUR})
-    # To a folder of years ago the hour is a far one, without a folder, until the tick has come near.
+    # The broker's time begins years ago: until it has come near, the hour is in the far tier.
     await_that(
         lambda: max(read_folder(str(broker.data_dir)).hours) > START_HOUR + 3,
         lambda: "the hour of the message never got a folder",
