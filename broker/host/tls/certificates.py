@@ -65,6 +65,11 @@ class Fault:
     """What the check looked at, where it looks at several things: two certificates may have the
     same fault with different texts."""
 
+    @property
+    def severity(self) -> str:
+        """`error` if clients or nodes refuse the certificate, else `warning`."""
+        return "warning" if self.gravity is Gravity.WARNS else "error"
+
 
 @dataclass(frozen=True, slots=True)
 class Certificate:

@@ -18,7 +18,14 @@ from typing import Any, Final, cast
 from delaylog.broker.host.config import TlsConfig
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.tls import certificates
-from delaylog.broker.host.tls.certificates import DER, Authorities, Certificate, Fault, Hosts
+from delaylog.broker.host.tls.certificates import (
+    DER,
+    Authorities,
+    Certificate,
+    Fault,
+    Gravity,
+    Hosts,
+)
 from delaylog.broker.host.tls.pem import load_pair, trust
 from delaylog.broker.host.tls.policies import apply_policy
 from delaylog.broker.host.watch.reloader import Use
@@ -52,9 +59,15 @@ class _Loaded:
 class ServerTls:
     """The context in use, and the client CAs that it trusts."""
 
-    def __init__(self, config: TlsConfig, now_s: Callable[[], float] = REAL.wall_s) -> None:
-        """Read the files. `now_s` = seconds since the epoch. Raises ConfigError, also for
-        certificates that have expired or are not valid yet.
+    def __init__(
+        self,
+        config: TlsConfig,
+        now_s: Callable[[], float] = REAL.wall_s,
+        *,
+        refuses: bool = True,
+    ) -> None:
+        """Read the files. `now_s` = seconds since the epoch. Raises ConfigError; if it `refuses`,
+        also for certificates that have expired or are not valid yet.
         """
         self._config = config
         self._now_s = now_s
@@ -63,7 +76,8 @@ class ServerTls:
         self.roots: Callable[[], Sequence[bytes]] = lambda: ()
         """The CAs of `tls-ca` in DER, which other nodes verify this one with; empty = not set."""
         self._loaded = self._load()
-        certificates.refuse(self._faults(self._loaded))
+        if refuses:
+            certificates.refuse(self._faults(self._loaded))
         self.on_exchange: list[Callable[[], Awaitable[None]]] = []
         """Awaited after a new context is in use, if a client CA was removed."""
 
@@ -116,6 +130,11 @@ class ServerTls:
     def faults(self) -> list[Fault]:
         """What is wrong with the certificates in use."""
         return self._faults(self._loaded)
+
+    def unknown_issuers(self, roots: Sequence[bytes], roots_of: str) -> list[Fault]:
+        """Warnings, if the certificate is not of one of the CAs `roots`, those of `roots_of`."""
+        chain = self._loaded.chain
+        return [*certificates.issuers(_CERT, self.context, chain, roots, roots_of, Gravity.WARNS)]
 
     def ends(self) -> dict[str, float]:
         """When the certificates in use end, in seconds since the epoch, by source."""
