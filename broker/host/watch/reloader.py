@@ -66,6 +66,7 @@ class Reloader:
         itself without a change of the files counts once."""
         self.after: Callable[[], Awaitable[None]] | None = None
         """Called after each source that was read again."""
+        self.retry_looks = RETRY_LOOKS
 
     def register(self, name: str, files: Sequence[str], read: Read) -> None:
         """Add a source whose files have just been read for the first time.
@@ -144,7 +145,7 @@ class Reloader:
             for source in self._sources:
                 now = await self._look(source)
                 source.looks += 1
-                again = source.fault is not None and source.looks >= RETRY_LOOKS
+                again = source.fault is not None and source.looks >= self.retry_looks
                 if now == source.seen and (again or now != source.tried):
                     async with self._lock:
                         await self._reload(source)
