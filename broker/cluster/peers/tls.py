@@ -96,9 +96,13 @@ class PeerTls:
     def _load(
         self,
     ) -> tuple[ssl.SSLContext, ssl.SSLContext, tuple[Certificate, ...], Authorities]:
-        server, cas = self._context(ssl.PROTOCOL_TLS_SERVER)
-        client, _ = self._context(ssl.PROTOCOL_TLS_CLIENT)
+        server, client = (
+            self._context(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+        )
+        # Before the CAs are trusted, since OpenSSL sends the one that it knows, too.
         chain = certificates.presented(f"{_CERT} {self.cert}", server)
+        cas = certificates.authorities(trust(server, _CA, self.ca))
+        trust(client, _CA, self.ca)
         certificates.refuse(self._faults(chain, cas))
         why = certificates.mutual_refusal(server, client)
         if why:
@@ -108,14 +112,13 @@ class PeerTls:
             )
         return server, client, chain, cas
 
-    def _context(self, side: ssl._SSLMethod) -> tuple[ssl.SSLContext, Authorities]:
+    def _context(self, side: ssl._SSLMethod) -> ssl.SSLContext:
         context = _Telling(side)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
-        cas = certificates.authorities(trust(context, _CA, self.ca))
         load_pair(context, _CERT, self.cert, _KEY, self.key)
-        return context, cas
+        return context
 
 
 # ------------------------------------------------------------------ alerts
