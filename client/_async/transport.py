@@ -202,23 +202,25 @@ class AsyncTransport:
 
     async def _once(self, ask: Ask) -> Outcome:
         """Make one exchange with one node."""
-        if ask.again_s is None:
-            return await self._exchange(ask, None)
-        watched = Watched(self, ask.node, ask.again_s)
-        try:
-            with watched:
-                return await self._exchange(ask, watched)
-        except LeftNode as left:
-            if not watched.connected:
-                return _because(NotReached(f"{ask.name}: no connection, and {left}"), left)
-            return _because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
-
-    async def _exchange(self, ask: Ask, watched: Watched | None) -> Outcome:
         session = self.open()
         if ask.aside:
             if self._aside is None:
                 self._aside = self._new_session(0)
             session = self._aside
+        if ask.again_s is None:
+            return await self._exchange(session, ask, None)
+        watched = Watched(self, ask.node, ask.again_s)
+        try:
+            with watched:
+                return await self._exchange(session, ask, watched)
+        except LeftNode as left:
+            if not watched.connected:
+                return _because(NotReached(f"{ask.name}: no connection, and {left}"), left)
+            return _because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
+
+    async def _exchange(
+        self, session: aiohttp.ClientSession, ask: Ask, watched: Watched | None
+    ) -> Outcome:
         # A connection that takes too long ends before the call does, as not reached.
         timeout = aiohttp.ClientTimeout(total=ask.limit_s, sock_connect=0.75 * ask.limit_s)
         try:

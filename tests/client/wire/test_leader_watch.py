@@ -12,7 +12,6 @@ import json
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from delaylog.client.wire.leader_watch import LeaderWatch, Silence
 from tests.certificates import self_signed, write_private
 from tests.client._sync.scripted_server import Server, Wire, serving
 from tests.client.either import PLAIN_CLIENTS
+from tests.waiting import await_that
 
 LONG = timedelta(minutes=5)
 SOON_S = 40
@@ -281,8 +281,7 @@ async def test_many_calls_share_the_questions() -> None:
                 asyncio.ensure_future(client.send("t", "x", idempotency_key=f"k{n}"))
                 for n in range(12)
             ]
-            while questions(two) < 4:
-                await asyncio.sleep(0.05)
+            await asyncio.to_thread(await_that, lambda: questions(two) >= 4)
             began = time.monotonic()
             before = questions(two)
             await asyncio.sleep(2)
