@@ -329,13 +329,14 @@ class HttpFace:
     async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> AnyAnswer:
         """Carry out a call on this node, or redirect it to the leader."""
         call, role = ctx.call, self._node.role
-        if call is not None and not (call.local or (call.leaderless and not role.settled)):
-            if not role.settled:
-                await role.until_settled(SETTLE_SECONDS)
+        if call is not None and not call.local:
             ctx.reads = call.reads
             ctx.changes = not ctx.reads
+            alone = call.leaderless and not role.settled
+            if not role.settled and not alone:
+                await role.until_settled(SETTLE_SECONDS)
             try:
-                away = elsewhere(ctx, raw_path)
+                away = None if alone else elsewhere(ctx, raw_path)
             except NotLeadingError as error:
                 error.facts["begun"] = False
                 raise

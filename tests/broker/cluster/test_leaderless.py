@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from tests.broker.cluster.test_access import bearer, make
-from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+from tests.starts.warm import as_text, run_warm
 
 WATCHED = ("/metrics", "/camellia/metrics", "/v1/cluster", "/v1/clock", "/v1/session")
 """What is answered without a leader."""
@@ -150,3 +152,77 @@ def test_a_node_that_starts_alone_is_watched(
         lambda: three.call(left, "GET", "/metrics", None, bearer(tokens["gone"])).status == 401
     )
     assert three.call(left, "GET", "/metrics", None, bearer(tokens["metrics"])).status == 200
+
+
+def test_the_survivor_tells_the_doctor_what_it_sees(
+    three: ThreeNodes, tokens: dict[str, str]
+) -> None:
+    left, *others = three.followers()[0], *(n for n in NODES if n != three.followers()[0])
+    three.kill(*others)
+    closed(three, left)
+    token = {"DELAYLOG_TOKEN": tokens["operator"]}
+    asked = as_text(run_warm("cluster", "doctor", "--url", three.url(left), environment=token))
+    assert asked.returncode == 1, asked
+    names = " and ".join(f"node {node} ({NAMES[node]})" for node in others)
+    assert f"no leader: {names} do not answer" in asked.stdout, asked
+    assert f"node {left} ({NAMES[left]}) is " in asked.stdout
+    assert "connected to no other member; its newest epoch is" in asked.stdout
+    assert f"it last heard node {others[0]}" in asked.stdout
+    shown = as_text(run_warm("cluster", "status", "--url", three.url(left), environment=token))
+    assert shown.returncode == 0, shown
+    assert "this node knows no leader" in shown.stdout
+    token = {"DELAYLOG_TOKEN": tokens["viewer"]}
+    words = ("doctor", "broker", "--watch", "1s", "--url", three.url(left))
+    broker = as_text(run_warm(*words, environment=token))
+    assert "it knows no leader" in broker.stdout, broker
+    three.start(*others)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[ThreeNodes]:
+    """Nodes that never had a leader."""
+    nodes = ThreeNodes(tmp_path, token=make_token(os.urandom(RANDOM_BYTES)))
+    yield nodes
+    nodes.clean_up()
+
+
+def test_before_the_first_leader_the_own_administrator_watches(fresh: ThreeNodes) -> None:
+    """Each of them, whatever its role; nothing of it is left for a follower of another one."""
+    fresh.start(1, 2, wait=False)
+    for node in (1, 2):
+        fresh.until(lambda node=node: fresh.status(node).get("role") == "learner")
+        assert fresh.call(node, "GET", "/metrics").status == 200
+        all_refused(fresh, node, {})
+        detail = fresh.call(node, "GET", "/readyz").json["detail"]
+        assert detail == "this node is a learner and has no data yet"
+        for path in WATCHED:
+            refused = fresh.call(node, "GET", path, None, bearer("x"))
+            assert refused.status == 503
+            assert "there is no leader yet" in refused.json["detail"]
+        assert fresh.call(node, "GET", "/metrics", None, {"Authorization": ""}).status == 401
+        unknown = fresh.call(node, "GET", "/readyz", None, bearer("x"))
+        assert "a token shows why" in unknown.json["detail"]
+    token = {"DELAYLOG_TOKEN": fresh.token}
+    asked = as_text(run_warm("cluster", "doctor", "--url", fresh.url(1), environment=token))
+    assert "node 1 (alpha) and node 2 (beta) started without --new-cluster" in asked.stdout, asked
+
+
+def test_a_token_that_is_not_in_force_is_told(fresh: ThreeNodes) -> None:
+    """The first leader's counts; the node with another one says so, and refuses it from then on."""
+    first, other = fresh.token, make_token(os.urandom(RANDOM_BYTES))
+    for node in NODES:
+        fresh.token = other if node == 3 else first
+        fresh.start(node, new_cluster=True, wait=False)
+    said = "DELAYLOG_ADMIN_TOKEN of this node is not a valid token"
+
+    def warned() -> list[int]:
+        return [node for node in NODES if said in fresh.log_path(node).read_text()]
+
+    wrong = fresh.until(warned)
+    fresh.token = other if len(wrong) == 2 else first
+    assert wrong == ([1, 2] if fresh.token == other else [3])
+    fresh.leader()
+    for node in NODES:
+        assert fresh.status(node)
+        refused = fresh.call(node, "GET", "/metrics", None, bearer(first if wrong[1:] else other))
+        assert refused.status == 401
