@@ -315,7 +315,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
 def _set_access(node: ServingNode, config: Config) -> None:
     """Require authentication wherever other machines reach the node, unless it is switched off."""
     authenticator = node.access.authenticator
-    node.access.admin_token = config.admin_token
+    node.access.expect_first_admin(config.admin_token)
     authenticator.switched_off = config.no_auth
     authenticator.always_required = (
         config.open_to_others

@@ -108,6 +108,7 @@ class OperatorCalls:
             "gate_age_ms": member.gate_age_ms(),
             **member.watch.facts(),
             "error": member.quarantined,
+            "not_ready": self.not_ready(),
             "members": [self._member_status(each) for each in self._config.members],
         }
 

@@ -46,11 +46,14 @@ class MemberWatch:
         """Fields of a status about the certificates of this process; `serve` sets it."""
         self._elsewhere: dict[tuple[int, str], str] = {}
         """Differing addresses that were logged, by peer and key."""
+        self._heard_ms: dict[int, int] = {}
+        """When the newest status of each peer came, by `Machine.boot_ms`, connected or not."""
 
     # ------------------------------------------------------------------ inputs
 
     def hear(self, peer: int, status: Status, wall_us: int) -> None:
         """A peer's status came at `wall_us` by this node's clock."""
+        self._heard_ms[peer] = self._member.machine.boot_ms()
         self.clocks.hear(peer, status, wall_us)
         self._compare(peer, status)
 
@@ -110,7 +113,9 @@ class MemberWatch:
         member = self._member
         me = peer == member.config.node
         status = None if me else member.statuses.of(peer)
+        heard_ms = self._heard_ms.get(peer)
         return {
+            "silent_ms": None if heard_ms is None else member.machine.boot_ms() - heard_ms,
             **self.clocks.facts_of(None if me else peer),
             "announced_http": None if status is None else status.http or None,
             "announced_peer": None if status is None else status.peer or None,

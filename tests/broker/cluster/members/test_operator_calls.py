@@ -68,6 +68,7 @@ class Fake:
             dial_all=lambda *, wanted: None,
         )
         self.statuses = Statuses()
+        self.machine = REAL
         sight = LeaderSight(1, REAL.boot_ms, leads=lambda: self.leading, chosen=lambda: None)
         self.fitness = FitnessWatch(self, SimpleNamespace(), sight, 0)  # type: ignore[arg-type]
         self.oracle = SimpleNamespace(refused={"replayed": 7})
