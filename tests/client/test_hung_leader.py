@@ -175,9 +175,7 @@ def test_a_subscription_by_polls(three: ThreeNodes, members: str, topic: str) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_keeps_its_leases(
-    three: ThreeNodes, members: str, topic: str, kind: Kind
-) -> None:
+def test_a_worker_keeps_its_leases(three: ThreeNodes, members: str, topic: str, kind: Kind) -> None:
     """A handler outlives the lease of its message by far: the extensions go to the next leader."""
     begun, may_end = threading.Event(), threading.Event()
     seen: list[tuple[str, int]] = []
