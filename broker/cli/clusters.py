@@ -256,6 +256,7 @@ def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
         **{name: status[name] for name in ("log_end", "durable", "commit", "applied")},
         "gate_age": "-" if gate_ms is None else span_text(gate_ms),
         "ready": status.get("not_ready") or "yes",
+        "majority": _yes(status.get("majority")),
     }
     for name, value in lines.items():
         print(f"{name:<10}{value}")
