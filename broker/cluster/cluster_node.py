@@ -25,9 +25,9 @@ from delaylog.broker.engine.membership import Membership
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings.options import cannot_listen
 from delaylog.replication.errors import ClusterError
-from delaylog.storage.errors import CorruptionError, StorageError
+from delaylog.storage.errors import CorruptionError, StorageError, damage_of
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import OsFileSystem
 
@@ -57,7 +57,7 @@ class ClusterNode:
             await self.member.start()
         except OSError as error:
             host, port = self.member.config.me.peer
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            raise cannot_listen(f"{host}:{port}", error) from None
 
     def note_damage(self, error: CorruptionError) -> None:
         """Record the damage that ends the node: its next start sets the folder aside if it can."""
@@ -98,8 +98,11 @@ async def open_cluster_node(
         if noted is not None:
             raise noted
         return _open_place(fs, config, cluster, clock, make_engine, on_fatal, machine)
-    except CorruptionError as error:
-        await heal(fs, config.data_dir, cluster, error, machine)
+    except (StorageError, OSError) as error:
+        damage = damage_of(error)
+        if damage is None:
+            raise
+        await heal(fs, config.data_dir, cluster, damage, machine)
     return _open_place(fs, config, cluster, clock, make_engine, on_fatal, machine)
 
 

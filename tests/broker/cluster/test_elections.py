@@ -6,6 +6,7 @@ stands is tested in an environment of its own (tests/test_distribution.py).
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -63,7 +64,8 @@ def test_a_node_without_raftos_says_what_to_run(tmp_path: Path, options: list[st
     words = ["serve", "--data-dir", data, "--http", "127.0.0.1:0", "--node", "1", *options]
     ended = run(SERVE, *words, "--cluster", cluster_file(tmp_path, 1, 2, 3))
     assert ended.returncode == ExitCode.CONFIGURATION
-    assert (ended.stdout, ended.stderr) == ("", f"delaylog: {RaftosMissingError('raftos')}\n")
+    (line,) = ended.stderr.splitlines()
+    assert (ended.stdout, json.loads(line)["message"]) == ("", str(RaftosMissingError("raftos")))
     assert {path.name for path in data.iterdir()} <= {"lock", "crash"}
 
 
