@@ -1,8 +1,8 @@
 """How `delaylog serve` ends: a status for each kind of error, and none for errors of a client.
 
 Method: the table on one error of each kind; each end for real (a failed disk is in
-test_disk_errors.py), against the table of the documentation; a broker whose callback fails in the real command, by a program that plants the
-failure.
+test_disk_errors.py), against the table of the documentation; a broker whose callback fails in the
+real command, by a program that plants the failure.
 """
 
 from __future__ import annotations
