@@ -78,6 +78,16 @@ def load_cluster(
     )
 
 
+def read_members(path: str) -> tuple[str, tuple[Member, ...]]:
+    """The cluster's name and the members of a cluster file whose other files may be missing.
+
+    Raises ClusterError.
+    """
+    table = _read(path)
+    refuse_unknown(table, _KEYS, "")
+    return name_field(table, "cluster", ""), _members(table.get("members"))
+
+
 def _read(path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
