@@ -155,6 +155,19 @@ _PROCESS: Final = (
     _gauge("epoch", "Leadership counter."),
     _gauge("feature_level", "Feature level of the log: rises once all members support it."),
     _counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
+    _gauge(
+        "certificate_expires_timestamp_seconds",
+        "When the certificate in use ends, in Unix time, by source: `server` (tls-cert), "
+        "`client_ca` (tls-client-ca), `http_ca` (tls-ca), `node` and `node_ca` (`[tls]` of the "
+        "cluster file). Of a chain, or of several CAs, the one that ends first.",
+        "source",
+    ),
+    _gauge(
+        "certificate_faults",
+        "Faults of the certificates in use; the log names them. `warning`: an end is near, or a "
+        "file holds what it should not. `error`: clients or nodes refuse a certificate.",
+        "severity",
+    ),
     _counter("audit_lines", "Lines of the audit log made durable."),
     _counter("audit_failures", "Writes of the audit log that failed."),
     _counter(
