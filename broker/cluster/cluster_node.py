@@ -22,6 +22,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import Machine
@@ -56,8 +57,7 @@ class ClusterNode:
         try:
             await self.member.start()
         except OSError as error:
-            host, port = self.member.config.me.peer
-            raise cannot_listen(f"{host}:{port}", error) from None
+            raise cannot_listen(host_port(self.member.file.listen), error) from None
 
     def note_damage(self, error: CorruptionError) -> None:
         """Record the damage that ends the node: its next start sets the folder aside if it can."""

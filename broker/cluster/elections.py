@@ -101,6 +101,6 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
         tick=tick,
         accept_tick=accept_tick,
         log_state=log_state,
-        listen=member.file.me.election,
+        listen=member.file.listen_election,
     )
     return RaftosOracle(fs, folder, config.node, members, settings)

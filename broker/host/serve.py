@@ -28,6 +28,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.files import FOLDER, AuditFiles
 from delaylog.broker.host.audit.metrics import AuditMetrics
@@ -265,7 +266,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     if place is not None:
         await place.start()
         _warn_of_ports(config, place, port)
-        listening["peer"] = "{}:{}".format(*place.member.config.me.peer)
+        listening["peer"] = host_port(place.member.config.me.peer)
     pusher = start_pusher(node, config.push, listening, on_fatal, metrics.registry)
     collector.start()
     reloader.start()
