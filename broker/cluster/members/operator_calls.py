@@ -19,6 +19,7 @@ from delaylog.broker.engine.errors import (
     EngineError,
     NotLeadingError,
 )
+from delaylog.broker.host.addresses import host_port
 from delaylog.replication.epochs import epoch_counter, epoch_node
 from delaylog.replication.events import Role
 
@@ -147,7 +148,7 @@ class OperatorCalls:
                 voter, match = one.counts, one.match
         return {
             **_named(each),
-            "peer": "{}:{}".format(*each.peer),
+            "peer": host_port(each.peer),
             **member.watch.facts_of(each.node),
             "connected": me or each.node in member.transport.connected(),
             "voter": voter,

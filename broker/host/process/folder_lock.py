@@ -10,9 +10,10 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings.options import ConfigError, InUseError
 from delaylog.storage.files.file_system import FILE_MODE, make_folder, raise_disk_error
 from delaylog.storage.files.os_file_system import open_descriptor
 from delaylog.storage.files.spare_descriptors import refill
@@ -31,14 +32,29 @@ def lock_folder(folder: str) -> int:
         make_folder(folder)
         fd = os.open(f"{folder}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
-        raise ConfigError(f"data-dir {folder} cannot be used: {error.strerror}") from None
+        denied = f"; {ownership(folder)}" if isinstance(error, PermissionError) else ""
+        text = f"data-dir {folder} cannot be used: {error.strerror}{denied}"
+        raise ConfigError(text) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = holder_of(fd)
         os.close(fd)
-        raise ConfigError(f"data folder {folder} is in use by {holder}; stop it first") from None
+        raise InUseError(f"data folder {folder} is in use by {holder}; stop it first") from None
     return fd
+
+
+def ownership(path: str) -> str:
+    """Who owns a path that this process may not use, and what to do."""
+    at = Path(path)
+    while not os.path.exists(at) and at != at.parent:
+        at = at.parent
+    found, user, group = os.stat(at), os.geteuid(), os.getegid()
+    return (
+        f"{at} belongs to user {found.st_uid} and group {found.st_gid} (mode "
+        f"{found.st_mode & 0o7777:o}), and this process runs as {user} and {group}: run "
+        f"`chown -R {user}:{group} {path}`"
+    )
 
 
 def holder_of(fd: int) -> str:

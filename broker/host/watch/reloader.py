@@ -102,12 +102,13 @@ class Reloader:
             raise ReloadError("; ".join(faults))
         return [source.name for source in self._sources]
 
-    def reload_soon(self) -> None:
+    def reload_soon(self) -> asyncio.Task[None]:
         """Read all sources again, for a signal. Faults are logged."""
         log.info("asked to read the configured files again")
         task = asyncio.get_running_loop().create_task(self._reload_quietly())
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
+        return task
 
     async def _reload_quietly(self) -> None:
         try:
