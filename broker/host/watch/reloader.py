@@ -55,6 +55,8 @@ class Reloader:
         self._asked: set[asyncio.Task[None]] = set()
         self.counts: Counter[tuple[str, str]] = Counter()
         """The number of reloads by source and result, `ok` or `failed`."""
+        self.failing: dict[str, int] = {}
+        """By source, 1 while its newest reload has failed, else 0."""
 
     def register(self, name: str, files: Sequence[str], read: Read) -> None:
         """Add a source whose files have just been read for the first time.
@@ -66,6 +68,7 @@ class Reloader:
         self._sources.append(_Source(name, tuple(files), read, signature, signature))
         for result in ("ok", "failed"):
             self.counts[name, result] = 0
+        self.failing[name] = 0
 
     def start(self) -> None:
         """Begin to watch the files."""
@@ -112,10 +115,12 @@ class Reloader:
         except Exception as error:
             bug = None if isinstance(error, ConfigError) else error
             self.counts[source.name, "failed"] += 1
+            self.failing[source.name] = 1
             log.error("%s stays as it was: %s", source.name, error, exc_info=bug)
             return f"{source.name} stays as it was: {error}"
         await use()
         self.counts[source.name, "ok"] += 1
+        self.failing[source.name] = 0
         log.info("%s was read again", source.name)
         return None
 
