@@ -18,6 +18,7 @@ from delaylog.broker.cli.arguments import (
     complete_folders,
     span,
 )
+from delaylog.broker.cli.cluster_certs import add_certs, certs_command
 from delaylog.broker.cli.connection import client_of, given, waiting
 from delaylog.broker.cli.doctor.of_cluster import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
@@ -112,6 +113,7 @@ def cluster_arguments(parser: argparse.ArgumentParser) -> None:
     add_broker(handover, topic=None, namespace=False)
     add_option(handover, TO, metavar="NODE")
     _add_recover(actions)
+    add_certs(actions)
 
 
 def _add_contact(parser: argparse.ArgumentParser, *, needed: bool) -> None:
@@ -148,6 +150,8 @@ async def cluster_command(args: argparse.Namespace) -> int:
     """`delaylog cluster status`, `members`, `doctor`, `handover`, and the changes of members."""
     if args.action == "recover":
         return _recover(args)
+    if args.action == "certs":
+        return certs_command(args)
     if args.action == "doctor":
         return await doctor_command(args)
     async with client_of(args) as client:

@@ -17,7 +17,11 @@ import orjson
 from delaylog.broker.calls.access.first_admin import is_awaited
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
-from delaylog.broker.cluster.members.addresses import unlike_options
+from delaylog.broker.cluster.members.addresses import (
+    names_of_node,
+    told_to_clients,
+    unlike_options,
+)
 from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
@@ -40,6 +44,8 @@ from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder, retention_suspended
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.host.tls.certificate_watch import CertificateWatch
+from delaylog.broker.host.tls.certificates import Hosts
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.loop_lag import StallTrace
@@ -144,14 +150,17 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         note_recovery(recovery, started.ended())
         return engine
 
-    tls, reloader = None, Reloader(REAL)
-    if config.tls is not None:
-        tls = ServerTls(config.tls)
-        reloader.register("tls", tls.files, tls.read)
-    nodes_tls = None
+    tls, nodes_tls = None, None
+    reloader, certificates = Reloader(REAL), CertificateWatch(REAL)
+    reloader.after = certificates.look
     if config.tls_ca is not None:
         nodes_tls = ClientTls(config.tls_ca)
         reloader.register("tls-ca", nodes_tls.files, nodes_tls.read)
+        certificates.add(nodes_tls)
+    if config.tls is not None:
+        tls = ServerTls(config.tls)
+        reloader.register("tls", tls.files, tls.read)
+        certificates.add(tls)
     collector = Collector()
     collector.prepare()
     _end_on_bugs(asyncio.get_running_loop(), on_fatal)
@@ -161,6 +170,14 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     else:
         place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
+        if (peer_tls := place.member.config.tls) is not None:
+            reloader.register("cluster-tls", peer_tls.files, peer_tls.read)
+            certificates.add(peer_tls)
+            peer_tls.hosts = names_of_node(place.member.config.me)
+        place.member.watch.certificates = certificates.facts
+    if tls is not None:
+        tls.hosts = _hosts(config, place)
+        tls.roots = tls.roots if nodes_tls is None else nodes_tls.roots
     node.reloader = reloader
     node.timings.recovery = recovery
     node.timings.slow.threshold_s = config.slow_request_s or float("inf")
@@ -200,6 +217,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     audit = AuditLog(audit_files, config.audit, REAL, node.space.make_room)
     metrics.registry.register(AuditMetrics(audit))
     metrics.registry.register(ReloadMetrics(reloader))
+    metrics.registry.register(certificates)
     node.access.audit_head = audit.head
     face = HttpFace(node, metrics, camellia, _checks(config, place), audit)
     resp: RespFace | None = None
@@ -243,6 +261,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     pusher = start_pusher(node, config.push, listening, on_fatal, metrics.registry)
     collector.start()
     reloader.start()
+    certificates.start()
     minutes = MinuteLog(node, config.data_dir)
     minutes.start()
     if as_json:
@@ -255,6 +274,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         await stop.wait()
         log.info("stopping")
         reloader.stop()
+        certificates.stop()
         await minutes.stop()
         await pusher.stop()
         await face.close_listener()
@@ -323,6 +343,14 @@ def _has_principal(node: ServingNode, config: Config) -> bool:
     """Whether the log has a principal, or will have the one of `delaylog init`."""
     state = node.engine.state
     return bool(state.access.principals) or is_awaited(state.fs, config.data_dir)
+
+
+def _hosts(config: Config, place: ClusterNode | None) -> Hosts:
+    """The names and addresses at which clients call this node."""
+    return Hosts(
+        () if place is None else told_to_clients(place.member.config.me),
+        tuple(config.called_at),
+    )
 
 
 def _checks(config: Config, place: ClusterNode | None) -> RequestChecks:

@@ -189,6 +189,14 @@ def _push(broker: Examined) -> Found:
             yield Mark.WARN, text, "`delaylog target show TOPIC GROUP` says why"
 
 
+def _certificates(broker: Examined) -> Found:
+    for severity, mark in (("error", Mark.FAIL), ("warning", Mark.WARN)):
+        count = broker.now.value("delaylog_certificate_faults", severity=severity)
+        if count:
+            text = f"faults of its certificates, such as an end that is near: {count:.0f}"
+            yield mark, text, "the log of the broker has each, with what to do"
+
+
 def _replication(broker: Examined) -> Found:
     now, advice = broker.now, "`delaylog cluster doctor` asks all nodes"
     if "delaylog_cluster_leader_known" not in now.samples:
@@ -218,6 +226,7 @@ CHECKS: Final[Checks[Examined]] = (
     ("lateness", "messages become ready in time", _lateness),
     ("descriptors", "it may open enough files and connections", _descriptors),
     ("consumers", "no ready message has waited for long", _consumers),
+    ("certificates", "its certificates are sound and valid for some time", _certificates),
     ("push", "no push target is cut off", _push),
     ("replication", "its cluster is complete, or it is alone", _replication),
 )

@@ -320,6 +320,13 @@ def _tls(asked: Sequence[Asked]) -> Found:
             yield Mark.WARN, text, f"{fix}; look at the certificates and at its log"
 
 
+def _certificates(asked: Sequence[Asked]) -> Found:
+    for each in _answered(asked):
+        for fault in each.get("certificate_faults", ()):
+            mark = Mark.FAIL if fault["severity"] == "error" else Mark.WARN
+            yield mark, f"{each.named}: {fault['text']}", fault["advice"]
+
+
 def _connections(asked: Sequence[Asked]) -> Found:
     for each in _answered(asked):
         refused = each.get("connections_refused", {})
@@ -347,5 +354,6 @@ CHECKS: Final[Checks[Sequence[Asked]]] = (
     ("releases", "all members run the same release", _releases),
     ("addresses", "all members announce the addresses that the others have", _addresses),
     ("tls", "all members agree about TLS", _tls),
+    ("certificates", "all certificates are sound and valid for some time", _certificates),
     ("connections", "no foreign nodes connect, and few connections were replaced", _connections),
 )

@@ -45,6 +45,7 @@ from delaylog.broker.cluster.config.secret import (
     read_secret,
 )
 from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks
 
@@ -75,6 +76,16 @@ def load_cluster(
         tls=_tls(table.get("tls"), Path(path).parent),
         secret=_secret(table, Path(path).parent, environ),
     )
+
+
+def read_members(path: str) -> tuple[str, tuple[Member, ...]]:
+    """The cluster's name and the members of a cluster file whose other files may be missing.
+
+    Raises ClusterError.
+    """
+    table = _read(path)
+    refuse_unknown(table, _KEYS, "")
+    return name_field(table, "cluster", ""), _members(table.get("members"))
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -139,10 +150,10 @@ def _tls(table: Any, folder: Path) -> PeerTls | None:
             raise ClusterError(f"tls.{key}: there is no file {path}")
         paths[key] = str(path)
     check_private(Path(paths["key"]), "tls.key")
-    tls = PeerTls(**paths)
-    # Loads the files, and so checks them.
-    tls.contexts()
-    return tls
+    try:
+        return PeerTls(paths["ca"], paths["cert"], paths["key"])
+    except ConfigError as error:
+        raise ClusterError(str(error)) from None
 
 
 def _secret(table: Mapping[str, Any], folder: Path, environ: Mapping[str, str]) -> bytes:

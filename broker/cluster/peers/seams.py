@@ -94,3 +94,5 @@ class PeerHost:
     on_disconnect: Callable[[int], None]
     """Called once after each `on_connect`, never from inside `send`, `flush` or `drop`."""
     levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL)
+    describe: Callable[[int], str] = "node {}".format
+    """A node for messages, such as `node 2 (beta)`."""

@@ -6,6 +6,7 @@ It changes nothing itself; a clock that is far off makes the node unfit to lead 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from delaylog import __version__
@@ -41,6 +42,8 @@ class MemberWatch:
             stand_ms=limits.clock_offset_stand_ms,
         )
         self._majority = MajorityWatch()
+        self.certificates: Callable[[], dict[str, Any]] = dict
+        """Fields of a status about the certificates of this process; `serve` sets it."""
         self._elsewhere: dict[tuple[int, str], str] = {}
         """Differing addresses that were logged, by peer and key."""
         self._heard_ms: dict[int, int] = {}
@@ -102,6 +105,7 @@ class MemberWatch:
                 str(reason): count for reason, count in member.transport.counts.refused.items()
             },
             **self.clocks.facts(),
+            **self.certificates(),
         }
 
     def facts_of(self, peer: int) -> dict[str, Any]:

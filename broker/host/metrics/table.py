@@ -165,6 +165,19 @@ _PROCESS: Final = (
         "1 while the newest reload of a source has failed, so that its old files are in use.",
         "source",
     ),
+    _gauge(
+        "certificate_expires_timestamp_seconds",
+        "When the certificate in use ends, in Unix time, by source: `server` (tls-cert), "
+        "`client_ca` (tls-client-ca), `http_ca` (tls-ca), `node` and `node_ca` (`[tls]` of the "
+        "cluster file). Of a chain, or of several CAs, the one that ends first.",
+        "source",
+    ),
+    _gauge(
+        "certificate_faults",
+        "Faults of the certificates in use; the log names them. `warning`: an end is near, or a "
+        "file holds what it should not. `error`: clients or nodes refuse a certificate.",
+        "severity",
+    ),
     _counter("audit_lines", "Lines of the audit log made durable."),
     _counter("audit_failures", "Writes of the audit log that failed."),
     _counter(

@@ -401,5 +401,8 @@ def _cluster() -> Schema:
         **each(FLAG, "majority", "peer_tls", "clock_stands_aside"),
         missing_voters=list_of(TEXT),
         connections_refused={"type": "object", "additionalProperties": COUNT},
+        certificate_faults=list_of(
+            object_of(severity=words("warning", "error"), **each(TEXT, "text", "advice"))
+        ),
         members=list_of(member),
     )

@@ -56,6 +56,14 @@ FAULTS = {
     "scarce": ("disk", "warn", examined("delaylog_disk_free_bytes 1e9")),
     "reserve": ("disk", "warn", examined("delaylog_reserve_bytes 4")),
     "audit": ("disk", "fail", examined("delaylog_audit_failing 1")),
+    "certificate": (
+        *("certificates", "fail"),
+        examined('delaylog_certificate_faults{severity="error"} 1'),
+    ),
+    "certificate soon": (
+        *("certificates", "warn"),
+        examined('delaylog_certificate_faults{severity="warning"} 2'),
+    ),
     "slow": ("syncs", "warn", examined(histogram("delaylog_fsync_seconds", 0.5))),
     "hanging": ("syncs", "fail", examined(histogram("delaylog_fsync_seconds", 5.0))),
     "stalled": ("loop", "warn", examined("delaylog_loop_lag_max_seconds 10")),

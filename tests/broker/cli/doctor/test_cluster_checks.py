@@ -243,6 +243,14 @@ def tls_refused(answers: Answers) -> None:
     status(answers, 1)["connections_refused"] = {"tls": 7}
 
 
+def certificate_fault(severity: str) -> Callable[[Answers], None]:
+    def change(answers: Answers) -> None:
+        fault = {"severity": severity, "text": "tls.cert: CN=beta expires", "advice": "renew it"}
+        status(answers, 2)["certificate_faults"] = [fault]
+
+    return change
+
+
 def strangers(answers: Answers) -> None:
     status(answers, 1)["connections_refused"] = {"wrong_key": 7, "cut": 99}
 
@@ -286,6 +294,8 @@ F, W = Mark.FAIL, Mark.WARN
         (announced, "addresses", F, "`http` is http://10.0.0.2:9, and the cluster has"),
         (tls, "tls", F, "on at node 1 (alpha) and off at node 2 (beta), node 3 (gamma)"),
         (tls_refused, "tls", W, "node 1 (alpha) has refused 7 connections"),
+        (certificate_fault("error"), "certificates", F, "node 2 (beta): tls.cert: CN=beta expires"),
+        (certificate_fault("warning"), "certificates", W, "node 2 (beta): tls.cert: CN=beta expi"),
         (strangers, "connections", W, "since its start: wrong_key 7"),
         (replaced, "connections", W, "were replaced 11 times"),
     ],
