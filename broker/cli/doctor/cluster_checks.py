@@ -14,6 +14,8 @@ from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, ru
 
 LAG_BYTES_WARN: Final = 64 << 20
 """Half a segment of the log: a member that follows the leader lacks far less."""
+GATE_MS_MAX: Final = 1_000
+"""A healthy leader's rounds are acknowledged every 50 ms."""
 REPLACED_WARN: Final = 10
 """Connections of one node that newer ones replaced: a network failure replaces only a few."""
 _BLANK: Final = ("learner", "joining")
@@ -101,6 +103,14 @@ def _leader(asked: Sequence[Asked]) -> Found:
     }
     leaders = {leader for leader in seen.values() if leader is not None}
     again = "run the doctor again: an election takes less than a second"
+    for each in _answered(asked):
+        age_ms = each.get("gate_age_ms")
+        shut = age_ms is not None and age_ms > GATE_MS_MAX
+        cut = not each.get("majority", True) and not each.get("missing_voters")
+        if each.get("role") == "leader" and (shut or cut):
+            since = "" if age_ms is None else f" since {age_ms / 1000:.1f} s"
+            text = f"{each.named} leads, but no majority acknowledges its rounds{since}"
+            yield Mark.FAIL, text, "look at TCP and the MTU between the nodes, and at their disks"
     if not leaders:
         away = [each.named for each in asked if each.status is None]
         if away:

@@ -86,9 +86,14 @@ class MemberWatch:
 
     @property
     def majority(self) -> bool:
-        """Whether a majority of the voters is connected, this node included."""
+        """Whether a majority of the voters is connected, this node included; on a leader, whether
+        it acknowledges the log.
+        """
         replication = self._member.replication
-        return replication is not None and replication.configuration.agree(self._here())
+        if replication is None or not replication.configuration.agree(self._here()):
+            return False
+        leader = replication.leader
+        return leader is None or not leader.is_cut(self._member.machine.boot_ms())
 
     def facts(self) -> dict[str, Any]:
         """Fields of this node's status for operators."""

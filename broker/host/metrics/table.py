@@ -201,7 +201,11 @@ _CLUSTER: Final = (
     _gauge("cluster_commit_position", "End of the log that is known to be committed."),
     _gauge("cluster_applied_position", "End of the log that is applied here."),
     _gauge("cluster_connected_peers", "Peers that are connected."),
-    _gauge("cluster_leader_known", "1 while a leader is known."),
+    _gauge("cluster_leader_known", "1 while a leader is known and heard within a second."),
+    _gauge(
+        "cluster_majority",
+        "1 while a majority of the voters is connected and, on the leader, acknowledges its log.",
+    ),
     _gauge(
         "cluster_gate_age_seconds",
         "Age of the newest tick that a majority has taken; on the leader only.",

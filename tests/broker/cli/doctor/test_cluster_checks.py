@@ -178,6 +178,14 @@ def joining(answers: Answers) -> None:
     status(answers, 3)["role"] = "joining"
 
 
+def gate_shut(answers: Answers) -> None:
+    status(answers, 1)["gate_age_ms"] = 3_500
+
+
+def no_acknowledgement(answers: Answers) -> None:
+    status(answers, 1)["majority"] = False
+
+
 def blank_learner(answers: Answers) -> None:
     status(answers, 3).update(role="learner", log_end=0)
 
@@ -279,6 +287,8 @@ F, W = Mark.FAIL, Mark.WARN
         (another_id, "members", F, "data of 2 different clusters"),
         (missing, "voters", W, "node 1 (alpha) has no connection to the voters gamma"),
         (no_majority, "voters", F, "no majority of the voters; missing: beta, gamma"),
+        (gate_shut, "leader", F, "node 1 (alpha) leads, but no majority acknowledges its rounds"),
+        (no_acknowledgement, "leader", F, "node 1 (alpha) leads, but no majority acknowledges"),
         (joining, "learners", F, "node 3 (gamma) has not joined"),
         (blank_learner, "learners", F, "holds no data"),
         (learner, "learners", W, "does not vote"),
