@@ -259,8 +259,8 @@ def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
         "leader": "nobody" if leader is None else f"{_named(leader)} {leader['http']}",
         **{name: status[name] for name in ("log_end", "durable", "commit", "applied")},
         "gate_age": "-" if gate_ms is None else span_text(gate_ms),
-        "ready": status.get("not_ready") or "yes",
         "majority": _yes(status.get("majority")),
+        "ready": status.get("not_ready") or "yes",
     }
     for name, value in lines.items():
         print(f"{name:<10}{value}")
