@@ -214,7 +214,7 @@ class AsyncTransport:
             with watched:
                 return await self._exchange(session, ask, watched)
         except LeftNode as left:
-            if not watched.connected:
+            if watched.connection is None:
                 return _because(NotReached(f"{ask.name}: no connection, and {left}"), left)
             return _because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
 
@@ -270,15 +270,15 @@ class Watched(Silence):
     Once another node leads, the task is cancelled, and the block raises LeftNode.
     """
 
-    __slots__ = ("_cancelling", "_left", "_task", "_transport", "connected")
+    __slots__ = ("_cancelling", "_left", "_task", "_transport", "connection")
 
     def __init__(self, transport: AsyncTransport, node: str, again_s: float) -> None:
         super().__init__(node, again_s, time.monotonic())
         self._transport = transport
         self._task: asyncio.Task[Any] | None = None
         self._left = False
-        self.connected = False
-        """Whether there is a connection, so that the node may have got the request."""
+        self.connection: asyncio.Transport | None = None
+        """The connection, once there is one, so that the node may have got the request."""
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
@@ -296,8 +296,11 @@ class Watched(Silence):
         task, self._task = self._task, None
         assert task is not None, "the block was entered"
         self._transport.end_watch(task)
+        if self._left and self.connection is not None:
+            # Closing would wait until the silent node has read all that was sent.
+            self.connection.abort()
         if self._left and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
-            raise LeftNode("another node leads") from None
+            raise LeftNode(f"{self._transport.route.node} leads") from None
 
     def leave(self) -> None:
         """End the block, unless it has ended."""
@@ -319,7 +322,7 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, traces, timeout)
         watched = self._of_tasks.get(asyncio.current_task())
         if watched is not None:
-            watched.connected = True
+            watched.connection = connection.transport
         return connection
 
 

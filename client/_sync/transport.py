@@ -133,7 +133,7 @@ class Transport:
     def _look(self, silence: Silence) -> None:
         """Raise LeftNode if another node leads than the silent one."""
         if self._carried(self._leader_watch.look(silence)):
-            raise LeftNode("another node leads")
+            raise LeftNode(f"{self.route.node} leads")
 
     def _once(self, ask: Ask) -> Outcome:
         """Make one exchange with one node."""
