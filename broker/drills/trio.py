@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 
@@ -29,7 +29,7 @@ LOOK_EVERY_S: Final = 0.02
 LOOK_TIMEOUT_S: Final = 0.5
 LEADER_DEADLINE_S: Final = 30.0
 """Ends a drill that hangs. It is long, because the duration of elections is measured elsewhere."""
-HANDOVER_TIMEOUT_S: Final = 10.0
+POST_TIMEOUT_S: Final = 10.0
 CAUGHT_UP_DEADLINE_S: Final = 60.0
 VOTERS_DEADLINE_S: Final = 60.0
 
@@ -97,7 +97,6 @@ class Trio:
 
     async def __aenter__(self) -> Trio:
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=LOOK_TIMEOUT_S),
             connector=aiohttp.TCPConnector(force_close=True, ssl=self.tls or True),
         )
         return self
@@ -175,13 +174,9 @@ class Trio:
 
     async def hand_over(self, leader: int, target: int) -> None:
         """Ask the leader to hand over to `target`. Raises DrillError if it refuses."""
-        assert self._session is not None
-        url = f"{self.urls[leader]}/v1/cluster/handover"
-        timeout = aiohttp.ClientTimeout(total=HANDOVER_TIMEOUT_S)
-        async with self._session.post(url, json={"to": target}, timeout=timeout) as answer:
-            if answer.status != 200:
-                text = (await answer.text())[:300]
-                raise DrillError(f"node {leader} did not hand over to node {target}: {text}")
+        status, text = await self.post(leader, "/v1/cluster/handover", {"to": target})
+        if status != 200:
+            raise DrillError(f"node {leader} did not hand over to node {target}: {text[:300]}")
 
     async def _leads(self, node: int) -> bool:
         status, _ = await self.get(node, "/v1/topics")
@@ -214,9 +209,22 @@ class Trio:
         return None
 
     async def get(self, node: int, path: str) -> tuple[int, str]:
+        """Status and body of the answer; status 0 if there is none."""
+        return await self._ask("GET", node, path, LOOK_TIMEOUT_S)
+
+    async def post(self, node: int, path: str, shape: object = None) -> tuple[int, str]:
+        """Status and body of the answer to a control call; status 0 if there is none."""
+        return await self._ask("POST", node, path, POST_TIMEOUT_S, json=shape)
+
+    async def _ask(
+        self, method: str, node: int, path: str, limit_s: float, **more: Any
+    ) -> tuple[int, str]:
         assert self._session is not None
+        url, timeout = self.urls[node] + path, aiohttp.ClientTimeout(total=limit_s)
         try:
-            async with self._session.get(self.urls[node] + path, allow_redirects=False) as answer:
+            async with self._session.request(
+                method, url, timeout=timeout, allow_redirects=False, **more
+            ) as answer:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError, OSError):
             return 0, ""

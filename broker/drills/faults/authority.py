@@ -13,7 +13,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_BEGAN_AGO: Final = datetime.timedelta(days=1)
+_BEGAN_BEFORE: Final = datetime.timedelta(days=2)
+"""How long before its end a certificate begins: so the end of each one is near, and worth a
+warning.
+"""
 _AUTHORITY_LASTS: Final = datetime.timedelta(days=1)
 
 _SIGNS: Final = x509.KeyUsage(
@@ -61,7 +64,7 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(end - _AUTHORITY_LASTS - _BEGAN_AGO)
+            .not_valid_before(end - _BEGAN_BEFORE)
             .not_valid_after(end)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([loopback]), critical=False)
