@@ -16,7 +16,7 @@ DRILLS: Final = {
     "slow-disk": "syncs of a follower, then of the leader are slow, then hang (needs strace)",
     "blank-node": "a follower loses its disk and becomes a voter again, then the leader is killed",
     "clock-step": "the leader's clock is stepped, also just before it is killed",
-    "certificates": "certificates of 45 seconds are renewed while the nodes run",
+    "certificates": "certificates of a minute are renewed while the nodes run",
     "busy-machine": "twenty busy loops for a minute, and no fault: the leader should stay",
     "restart-all": "SIGKILL of all three nodes at once",
 }

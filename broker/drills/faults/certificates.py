@@ -1,4 +1,4 @@
-"""Certificates of 45 seconds, for clients and between nodes, which are renewed while nodes run.
+"""Certificates of a minute, for clients and between nodes, which are renewed while nodes run.
 
 Each round waits until the certificates before the renewal have ended. Then nothing may depend on
 them: clients and a restarted node connect with the new ones. An expired certificate is refused, at
@@ -25,7 +25,8 @@ from delaylog.client.free_ports import free_port
 if TYPE_CHECKING:
     from delaylog.broker.drills.faults.authority import Authority
 
-LASTS_S: Final = 45
+LASTS_S: Final = 60
+RENEW_EVERY_S: Final = 20.0
 TAKEN_UP_S: Final = 15.0
 """By then every node uses the new files."""
 COMMAND_S: Final = 30.0
@@ -102,9 +103,12 @@ async def certificates(stage: Stage) -> None:
     async with stage.undisturbed("", leader) as one:
         trio.renew(trio.folder)
         tell(await _stated_ends(trio))
-        await asyncio.sleep(max(before_s + 1 - time.time(), 0.0))
+        while (left_s := before_s + 1 - time.time()) > 0:
+            await asyncio.sleep(min(left_s, RENEW_EVERY_S))
+            trio.renew(trio.folder)
         follower = stage.random.choice(followers)
         await trio.nodes[follower].stop()
+        trio.renew(trio.folder)
         await trio.start(follower)
         await stage.all_back(one)
         tell(await _refused_reload(trio))
