@@ -18,6 +18,7 @@ from delaylog.broker.cli.arguments import (
     complete_folders,
     span,
 )
+from delaylog.broker.cli.cluster_certs import add_certs, certs_command
 from delaylog.broker.cli.connection import client_of, given, waiting
 from delaylog.broker.cli.doctor.of_cluster import doctor_command
 from delaylog.broker.cli.failing import DONE, WRONG
@@ -112,6 +113,7 @@ def cluster_arguments(parser: argparse.ArgumentParser) -> None:
     add_broker(handover, topic=None, namespace=False)
     add_option(handover, TO, metavar="NODE")
     _add_recover(actions)
+    add_certs(actions)
 
 
 def _add_contact(parser: argparse.ArgumentParser, *, needed: bool) -> None:
@@ -148,6 +150,8 @@ async def cluster_command(args: argparse.Namespace) -> int:
     """`delaylog cluster status`, `members`, `doctor`, `handover`, and the changes of members."""
     if args.action == "recover":
         return _recover(args)
+    if args.action == "certs":
+        return certs_command(args)
     if args.action == "doctor":
         return await doctor_command(args)
     async with client_of(args) as client:
@@ -255,6 +259,8 @@ def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
         "leader": "nobody" if leader is None else f"{_named(leader)} {leader['http']}",
         **{name: status[name] for name in ("log_end", "durable", "commit", "applied")},
         "gate_age": "-" if gate_ms is None else span_text(gate_ms),
+        "majority": _yes(status.get("majority")),
+        "ready": status.get("not_ready") or "yes",
     }
     for name, value in lines.items():
         print(f"{name:<10}{value}")
@@ -275,18 +281,19 @@ def _print_table(status: dict[str, Any]) -> None:
     rows = []
     for member in status["members"]:
         leads = " *" if leader is not None and leader["node"] == member["node"] else ""
-        lag = member["lag_bytes"]
+        lag, silent_ms = member["lag_bytes"], member.get("silent_ms")
         rows.append(
             (
                 _named(member) + leads,
                 _yes(member["connected"]),
+                "-" if silent_ms is None else f"{span_text(silent_ms)} ago",
                 _yes(member["voter"]),
                 "?" if lag is None else lag,
                 member.get("unfit") or _yes(member.get("fit")),
                 member["http"],
             )
         )
-    columns = ("member", "connected", "voter", "lag_bytes", "fit", "http")
+    columns = ("member", "connected", "heard", "voter", "lag_bytes", "fit", "http")
     print_table(columns, rows, numbers=("lag_bytes",))
 
 

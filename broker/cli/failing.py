@@ -41,6 +41,7 @@ _CODES: Final = (
     ("delaylog.client.errors", "ClientError", "call"),
     ("delaylog.client.wire.credentials", "CredentialsError", "usage"),
     ("delaylog.broker.host.settings.options", "ConfigError", "usage"),
+    ("delaylog.replication.errors", "ClusterError", "usage"),
     ("delaylog.broker.backup.manifest", "BackupError", "backup"),
     ("delaylog.broker.drills.kinds", "DrillError", "drill"),
     ("delaylog.storage.errors", "CorruptionError", "damaged"),

@@ -113,6 +113,6 @@ def _make_raftos(
         log_state=lambda: _log_state(member),
         hears=lambda: peers.hears(member.machine.boot_ms()),
         stretch=lambda: peers.delays.factor(member.machine.boot_ms()),
-        listen=member.file.me.election,
+        listen=member.file.listen_election,
     )
     return RaftosOracle(fs, folder, config.node, members, settings)

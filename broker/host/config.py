@@ -29,6 +29,8 @@ from delaylog.broker.push.addresses import AddressRules, parse_networks
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth|no-tls")
 _PORT: Final = re.compile(r"[0-9]{1,5}")
+_ANY: Final = ("0.0.0.0", "::")
+"""Hosts of listeners that stand for all addresses of the machine."""
 _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
 
 
@@ -109,6 +111,15 @@ class Config:
         """Whether a listener can be reached from other machines."""
         resp = self.resp
         return not (is_loopback(self.http_host) and (resp is None or is_loopback(resp.host)))
+
+    @property
+    def called_at(self) -> list[str]:
+        """Names and addresses at which the settings expect clients of other machines."""
+        resp = () if self.resp is None else (self.resp.host,)
+        listening = [
+            host for host in (self.http_host, *resp) if host not in _ANY and not is_loopback(host)
+        ]
+        return [*dict.fromkeys((*self.http_hosts, *listening))]
 
 
 def parse_address(text: str, name: str) -> tuple[str, int]:

@@ -81,7 +81,7 @@ class ElectionNode(Node):
             await self.loop.create_datagram_endpoint(lambda: self._protocol, local_addr=address)
         except OSError as error:
             where = raftos_id(address)
-            raise ClusterError(f"UDP {where} cannot be used: {error.strerror}") from error
+            raise ClusterError(f"UDP {where} cannot be used: {error.strerror or error}") from error
         self._running = True
         self._pings.start()
         self.state.start()

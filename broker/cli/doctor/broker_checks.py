@@ -26,6 +26,8 @@ USED_SHARE_WARN: Final = 0.8
 IDLE_S_WARN: Final = 300.0
 """Age of a ready message from which its consumers count as stuck."""
 LAG_BYTES_WARN: Final = 64 << 20
+GATE_S_MAX: Final = 1.0
+"""A healthy leader's rounds are acknowledged every 50 ms."""
 NAMED_MAX: Final = 5
 
 
@@ -189,12 +191,24 @@ def _push(broker: Examined) -> Found:
             yield Mark.WARN, text, "`delaylog target show TOPIC GROUP` says why"
 
 
+def _certificates(broker: Examined) -> Found:
+    for severity, mark in (("error", Mark.FAIL), ("warning", Mark.WARN)):
+        count = broker.now.value("delaylog_certificate_faults", severity=severity)
+        if count:
+            text = f"faults of its certificates, such as an end that is near: {count:.0f}"
+            yield mark, text, "the log of the broker has each, with what to do"
+
+
 def _replication(broker: Examined) -> Found:
     now, advice = broker.now, "`delaylog cluster doctor` asks all nodes"
     if "delaylog_cluster_leader_known" not in now.samples:
         return
     if not now.value("delaylog_cluster_leader_known"):
         yield Mark.FAIL, "it knows no leader", advice
+    gate_s = now.value("delaylog_cluster_gate_age_seconds")
+    if gate_s > GATE_S_MAX:
+        text = f"it leads, but no majority acknowledges its rounds since {seconds_text(gate_s)}"
+        yield Mark.FAIL, text, f"look at TCP and the MTU between the nodes; {advice}"
     missing = now.value("delaylog_cluster_missing_voters")
     if missing:
         yield Mark.WARN, f"{missing:.0f} voters are not connected to it", advice
@@ -218,6 +232,7 @@ CHECKS: Final[Checks[Examined]] = (
     ("lateness", "messages become ready in time", _lateness),
     ("descriptors", "it may open enough files and connections", _descriptors),
     ("consumers", "no ready message has waited for long", _consumers),
+    ("certificates", "its certificates are sound and valid for some time", _certificates),
     ("push", "no push target is cut off", _push),
     ("replication", "its cluster is complete, or it is alone", _replication),
 )

@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import argparse
 import ssl
-import warnings
-from collections.abc import Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from delaylog.broker.cli.doctor.findings import Finding, Found, Mark, findings, print_report
+from delaylog.broker.cli.doctor.findings import Mark, findings, print_report
 from delaylog.broker.cli.parser import add_action, add_json, complete_files
 from delaylog.broker.cli.settings import add_setting
-from delaylog.broker.host.config import Config, TlsConfig, is_loopback, load_config
+from delaylog.broker.host.config import load_config
 from delaylog.broker.host.settings.options import OPTIONS, ConfigError
+from delaylog.broker.host.tls.certificates import Fault, Hosts
 from delaylog.broker.host.tls.client_tls import ClientTls
-from delaylog.broker.host.tls.pem import certificates_in
 from delaylog.broker.host.tls.server_tls import ServerTls
-from delaylog.extras import command
 
-if TYPE_CHECKING:
-    from cryptography import x509
-
-_ANY: Final = ("0.0.0.0", "::")
-_USABLE: Final = "a broker can start with these files"
+_USABLE: Final = "a broker can read these files"
+_CHECKS: Final = {
+    "validity": "all certificates of tls-cert are valid for some time",
+    "use": "clients take the certificate for that of a server",
+    "chain": "the chain is complete",
+    "names": "the certificate names the hosts that clients use",
+    "authorities": "tls-client-ca holds CAs that are valid for some time",
+}
+"""The checks of `broker/host/tls/certificates.py`, and the text of each if it finds nothing."""
 
 
 def tls_arguments(actions: Any) -> None:
@@ -58,77 +57,27 @@ def tls_command(args: argparse.Namespace) -> int:
     config = load_config(vars(args))
     if config.tls is None:
         raise ConfigError("there is no TLS to check: give --tls-cert FILE, or --config FILE")
-    _require_cryptography()
-    report = findings("files", _USABLE, _usable(config.tls))
     try:
-        chain = _certificates("tls-cert", config.tls.cert)
-        client_ca = config.tls.client_ca
-        client_cas = None if client_ca is None else _certificates("tls-client-ca", client_ca)
+        tls = ServerTls(config.tls, refuses=False)
+        if config.tls_ca is not None:
+            tls.roots = ClientTls(config.tls_ca).roots
     except ConfigError as error:
-        # What the file contains cannot be checked. `_usable` has named the same file, unless
-        # OpenSSL takes what `cryptography` does not.
-        if report[0].mark is Mark.OK:
-            report = [Finding("files", Mark.FAIL, str(error))]
-        return print_report(report, as_json=args.json)
-    from delaylog.broker.cli.doctor.tls_checks import Examined, examine
-
-    examined = Examined(
-        chain,
-        now=datetime.now(UTC),
-        hosts=[*args.host, *_hosts(config)],
-        client_cas=client_cas,
-        roots=_roots(config),
-        roots_named=config.tls_ca is not None,
-    )
-    return print_report([*report, *examine(examined)], as_json=args.json)
+        unusable = (Mark.FAIL, str(error), "a broker does not start with these files")
+        return print_report(findings("files", _USABLE, [unusable]), as_json=args.json)
+    tls.hosts = Hosts(told=(*args.host, *config.called_at))
+    faults = tls.faults()
+    if config.tls_ca is None:
+        faults += tls.unknown_issuers(
+            ssl.create_default_context().get_ca_certs(binary_form=True), "the CAs of this machine"
+        )
+    report = findings("files", _USABLE, [])
+    for check, holds in _CHECKS.items():
+        if check != "authorities" or config.tls.client_ca is not None:
+            found = [_found(fault) for fault in faults if fault.check == check]
+            report += findings(check, holds, found)
+    return print_report(report, as_json=args.json)
 
 
-def _usable(tls: TlsConfig) -> Found:
-    """Whether a broker would start with the files: the key fits, only its owner may read it."""
-    try:
-        ServerTls(tls)
-    except ConfigError as error:
-        yield Mark.FAIL, str(error), "a broker does not start with these files"
-
-
-def _hosts(config: Config) -> Iterator[str]:
-    """The names and the address at which the configuration expects clients."""
-    yield from config.http_hosts
-    if config.http_host not in _ANY and not is_loopback(config.http_host):
-        yield config.http_host
-
-
-def _certificates(name: str, path: str) -> list[x509.Certificate]:
-    """The certificates of a PEM file. Raises ConfigError."""
-    from cryptography import x509
-
-    try:
-        return [x509.load_der_x509_certificate(each) for each in certificates_in(name, path)]
-    except ValueError as error:
-        raise ConfigError(f"{name} {path}: a certificate in it is damaged: {error}") from None
-
-
-def _roots(config: Config) -> frozenset[x509.Name]:
-    """The subjects of the CAs that this machine trusts, or `tls-ca` instead."""
-    from cryptography import x509
-
-    context = ssl.create_default_context()
-    if config.tls_ca is not None:
-        context = ClientTls(config.tls_ca).context
-    found = set()
-    with warnings.catch_warnings():
-        # Systems trust some old CAs whose certificates break the rules of today.
-        warnings.simplefilter("ignore")
-        for each in context.get_ca_certs(binary_form=True):
-            with suppress(ValueError):
-                found.add(x509.load_der_x509_certificate(each).subject)
-    return frozenset(found)
-
-
-def _require_cryptography() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            f"delaylog doctor tls needs the package cryptography; run: {command('tls')}"
-        ) from None
+def _found(fault: Fault) -> tuple[Mark, str, str]:
+    mark = Mark.FAIL if fault.severity == "error" else Mark.WARN
+    return mark, fault.text, fault.advice

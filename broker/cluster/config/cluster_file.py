@@ -9,18 +9,19 @@ and what it may be.
                                     # DELAYLOG_CLUSTER_SECRET
     node = 1                        # which of the members this is
     acks = "quorum"                 # for a send without `acks`: leader, quorum or all
+    listen = "0.0.0.0:8712"         # where this node listens for others; its `peer` if left out
 
     [members.1]
     name = "alpha"                  # for people; "node-1" if left out
-    peer = "10.0.0.1:8712"          # TCP between nodes, and by UDP the election
-    election_port = 8712            # if the election is to have another one
+    peer = "10.0.0.1:8712"          # TCP between nodes; a name is looked up at each attempt
+    election_port = 8712            # UDP, if raftos is to have another one
     http = "10.0.0.1:8711"          # where clients are sent; http:// or https:// may precede it
     resp = "10.0.0.1:8713"          # likewise, may be left out
     priority = 50                   # 0 to 100: the fit member of the highest priority leads
     zone = "a"                      # a rack or a data centre; may be left out, as priority
 
     [tls]                           # may be left out
-    ca = "ca.pem"
+    ca = "nodes-ca.pem"
     cert = "node.pem"
     key = "node.key"
 
@@ -36,7 +37,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.broker.cluster.config.cluster_config import ClusterConfig, cluster_id_of
-from delaylog.broker.cluster.config.fields import name_field, refuse_unknown, text_field
+from delaylog.broker.cluster.config.fields import (
+    name_field,
+    parse_address,
+    refuse_unknown,
+    text_field,
+)
 from delaylog.broker.cluster.config.member import Member, check_members, parse_member
 from delaylog.broker.cluster.config.secret import (
     MAKE_ONE,
@@ -45,6 +51,8 @@ from delaylog.broker.cluster.config.secret import (
     read_secret,
 )
 from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.broker.host.addresses import Address, is_numeric
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks
 
@@ -52,7 +60,7 @@ SECRET_VARIABLE: Final = "DELAYLOG_CLUSTER_SECRET"
 NODE_VARIABLE: Final = "DELAYLOG_NODE"
 MEMBERS_MAX: Final = 15
 """Voters and learners together."""
-_KEYS: Final = frozenset({"cluster", "secret_file", "node", "acks", "members", "tls"})
+_KEYS: Final = frozenset({"cluster", "secret_file", "node", "listen", "acks", "members", "tls"})
 _TLS_KEYS: Final = ("ca", "cert", "key")
 
 
@@ -74,7 +82,18 @@ def load_cluster(
         acks=_acks(table.get("acks", Acks.QUORUM.value)),
         tls=_tls(table.get("tls"), Path(path).parent),
         secret=_secret(table, Path(path).parent, environ),
+        listen_at=_listen(table),
     )
+
+
+def read_members(path: str) -> tuple[str, tuple[Member, ...]]:
+    """The cluster's name and the members of a cluster file whose other files may be missing.
+
+    Raises ClusterError.
+    """
+    table = _read(path)
+    refuse_unknown(table, _KEYS, "")
+    return name_field(table, "cluster", ""), _members(table.get("members"))
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -119,6 +138,17 @@ def _this_node(
     raise ClusterError(f"{where} is {value!r}, which is none of the members: {known}")
 
 
+def _listen(table: Mapping[str, Any]) -> Address | None:
+    if "listen" not in table:
+        return None
+    hint = 'a numeric address and a port, such as "0.0.0.0:8712"'
+    text = text_field(table, "listen", "", hint)
+    host, port = parse_address(text, "listen")
+    if not is_numeric(host):
+        raise ClusterError(f"listen must be {hint}, not {text!r}")
+    return host, port
+
+
 def _acks(value: Any) -> Acks:
     known = [acks.value for acks in Acks]
     if value not in known:
@@ -139,10 +169,10 @@ def _tls(table: Any, folder: Path) -> PeerTls | None:
             raise ClusterError(f"tls.{key}: there is no file {path}")
         paths[key] = str(path)
     check_private(Path(paths["key"]), "tls.key")
-    tls = PeerTls(**paths)
-    # Loads the files, and so checks them.
-    tls.contexts()
-    return tls
+    try:
+        return PeerTls(paths["ca"], paths["cert"], paths["key"])
+    except ConfigError as error:
+        raise ClusterError(str(error)) from None
 
 
 def _secret(table: Mapping[str, Any], folder: Path, environ: Mapping[str, str]) -> bytes:

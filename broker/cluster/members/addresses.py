@@ -13,11 +13,13 @@ from urllib.parse import urlsplit
 
 from delaylog.broker.cluster.config import Member
 from delaylog.broker.cluster.members.node_status import Status
+from delaylog.broker.host.addresses import host_port
+from delaylog.broker.host.tls.certificates import Hosts
 
 
 def peer_text(member: Member) -> str:
     """The peer address of a member, as a cluster file writes it."""
-    return "{}:{}".format(*member.peer)
+    return host_port(member.peer)
 
 
 def announced(me: Member) -> dict[str, Any]:
@@ -32,6 +34,20 @@ def announced_elsewhere(member: Member, status: Status) -> dict[str, tuple[str, 
         "peer": (status.peer, peer_text(member)),
     }
     return {key: (said, here) for key, (said, here) in pairs.items() if said and said != here}
+
+
+def told_to_clients(me: Member) -> tuple[str, ...]:
+    """The hosts of this node that clients are sent to by TLS, which its certificate must name."""
+    url = urlsplit(me.http_url)
+    if url.scheme != "https" or url.hostname is None:
+        return ()
+    return (url.hostname,) if me.resp is None else (url.hostname, me.resp[0])
+
+
+def names_of_node(me: Member) -> Hosts:
+    """The name and the hosts of this node, one of which the certificate of `[tls]` may have."""
+    http = urlsplit(me.http_url).hostname or ""
+    return Hosts(others=(me.name, me.peer[0], http))
 
 
 def unlike_options(

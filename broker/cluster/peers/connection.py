@@ -20,6 +20,7 @@ from typing import Final, Protocol, cast
 from delaylog.broker.cluster.peers.counts import PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
+    NO_PROOF,
     PROOF_SIZE,
     Handshake,
     HandshakeError,
@@ -33,7 +34,6 @@ from delaylog.broker.cluster.peers.records import RecordError, RecordReader, Rec
 from delaylog.broker.cluster.peers.tls import (
     ANSWER_IN_PLAIN,
     answers_in_tls,
-    host_of,
     peer_has_tls,
     tls_failure,
 )
@@ -104,11 +104,13 @@ class Connection(asyncio.BufferedProtocol):
         *,
         folder: Callable[[int], FolderIdentity],
         limits: PeerLimits,
+        who: str,
         expected: int | None = None,
     ) -> None:
-        """`folder` = the identity of this node's folder to send to a peer; `expected` = the peer
-        that is dialled, None = this side listens.
+        """`folder` = the identity of this node's folder to send to a peer; `who` = the peer, for
+        messages; `expected` = the peer that is dialled, None = this side listens.
         """
+        self.who = who
         self._host = host
         self._identity = identity
         self._hello = hello
@@ -238,12 +240,13 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by either side."""
         if isinstance(exc, ssl.SSLError):
-            self.close(Refused.TLS, tls_failure(exc, host_of(self._transport)))
+            self.close(Refused.TLS, tls_failure(exc, self.who))
         elif self.stage == Stage.CHALLENGE and answers_in_tls(self._raw):
-            self.close(Refused.TLS, peer_has_tls(host_of(self._transport)))
+            self.close(Refused.TLS, peer_has_tls(self.who))
         elif self.stage < Stage.OPEN:
             text = "it ended before the peer was known"
-            self.close(Refused.CUT, text if exc is None else f"{text}: {exc}")
+            why = "the peer's log may have the reason" if exc is None else exc
+            self.close(Refused.CUT, f"{text}: {why}")
         elif self._reader is not None and self._reader.inside:
             self.close(Refused.CUT, "it ended inside a record")
         else:
@@ -269,8 +272,14 @@ class Connection(asyncio.BufferedProtocol):
                 self.traffic.bytes_in += nbytes
                 self._take_records(self._reader)
         except HandshakeError as error:
+            gently = self.stage is Stage.FOLDER
+            if error.reason is Refused.KEY and self._side is Side.DIALS:
+                # The listener gets a proof that is wrong for every secret, so that it learns why
+                # this side ends the connection.
+                self._write(NO_PROOF)
+                gently = True
             # The identity that was sent may tell the peer that its own folder is stale.
-            self.close(error.reason, str(error), gently=self.stage is Stage.FOLDER)
+            self.close(error.reason, str(error), gently=gently)
         except RecordError as error:
             self.close(Refused.RECORD, str(error))
         except WireError as error:
@@ -292,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         self._raw += self._space[:nbytes]
         if self.stage == Stage.CHALLENGE and opens_with_tls(self._raw):
             self._write(ANSWER_IN_PLAIN)
-            text = peer_has_tls(host_of(self._transport))
+            text = peer_has_tls(self.who)
             self.close(Refused.TLS, text, gently=True)
             return
         if len(self._raw) < len(self._space):
@@ -390,7 +399,9 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self.sent_at = self._loop.time()
         self.traffic.bytes_out += len(block)
-        self._transport.write(block)
+        # The event loops warn of writes after the end, and do not say of which connection.
+        if not self._transport.is_closing():
+            self._transport.write(block)
 
 
 def _due(side: Side, stage: Stage) -> int:

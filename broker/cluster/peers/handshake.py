@@ -51,6 +51,8 @@ CHALLENGE_SIZE: Final = 64
 assert CHALLENGE.size == CHALLENGE_SIZE
 NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = 32
+NO_PROOF: Final = bytes(PROOF_SIZE)
+"""What a dialler sends in place of a proof to a listener that has another secret."""
 KEY_SIZE_MIN: Final = 32
 ANNOUNCEMENT: Final = struct.Struct("<6sBB")
 ANNOUNCEMENT_MAGIC: Final = b"DLlevl"
@@ -187,7 +189,8 @@ class Handshake:
     def check(self, proof: bytes) -> None:
         """Check the other side's proof."""
         if not hmac.compare_digest(proof, self._proof(self._side.other)):
-            raise HandshakeError(Refused.KEY, f"node {self.peer} does not know the secret")
+            text = f"node {self.peer} does not know the secret: the two nodes have different ones"
+            raise HandshakeError(Refused.KEY, text)
 
     def session(self) -> Session:
         """The session, once both proofs are checked."""

@@ -10,13 +10,19 @@ from typing import Any
 from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.cluster.peers.counts import PeerCounts, Refused
 from delaylog.broker.cluster.peers.limits import PeerLimits
-from delaylog.broker.cluster.peers.tls import host_at, peer_lacks_tls, refuse_plain, tls_failure
+from delaylog.broker.cluster.peers.tls import (
+    PeerTls,
+    alerting,
+    peer_lacks_tls,
+    refuse_plain,
+    tls_failure,
+)
 
 
 class Strangers:
     """The connections of one transport that are not authenticated yet."""
 
-    def __init__(self, limits: PeerLimits, counts: PeerCounts, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, limits: PeerLimits, counts: PeerCounts, tls: PeerTls | None) -> None:
         self._limits = limits
         self._counts = counts
         self._tls = tls
@@ -34,15 +40,15 @@ class Strangers:
 
     async def welcome(self, connection: Connection, sock: socket.socket) -> None:
         """Let the peer authenticate itself within `stranger_ms`."""
-        where = host_at(sock)
+        context = None if self._tls is None else self._tls.server
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
-                if self._tls and await refuse_plain(sock):
-                    connection.close(Refused.TLS, peer_lacks_tls(where))
+                if context and await refuse_plain(sock):
+                    connection.close(Refused.TLS, peer_lacks_tls(connection.who))
                     return
-                with connection.made_or_lost():
+                with connection.made_or_lost(), alerting(sock):
                     await asyncio.get_running_loop().connect_accepted_socket(
-                        lambda: connection, sock, **tls_options(self._tls, self._limits)
+                        lambda: connection, sock, **tls_options(context, self._limits)
                     )
                 await connection.settled
         except OSError as error:
@@ -52,8 +58,8 @@ class Strangers:
             if isinstance(error, TimeoutError):
                 connection.close(Refused.LATE, "the peer did not authenticate itself in time")
             else:
-                text = tls_failure(error, where)
-                connection.close(Refused.TLS if self._tls else Refused.CUT, text)
+                text = tls_failure(error, connection.who)
+                connection.close(Refused.TLS if context else Refused.CUT, text)
 
     def remove(self, connection: Connection) -> None:
         """The connection is authenticated, or its task has ended."""

@@ -1,7 +1,8 @@
 """TLS between nodes: both sides need a certificate of one authority.
 
 TLS encrypts the connection. The cluster's secret still authenticates the nodes, so a certificate
-need not name a host.
+need not name a host. The files are read again without a restart: new connections use the new
+certificates, and open ones go on, since the secret has authenticated them.
 """
 
 from __future__ import annotations
@@ -9,40 +10,195 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Final, cast
 
+from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.process.name_lookup import Found
+from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.tls import certificates
+from delaylog.broker.host.tls.certificates import Authorities, Certificate, Fault, Gravity, Hosts
+from delaylog.broker.host.tls.pem import load_pair, trust
 from delaylog.broker.host.tls.wrong_port import ALERT, is_plain
-from delaylog.replication.errors import ClusterError
+from delaylog.broker.host.watch.reloader import Use
+
+_CA: Final = "tls.ca"
+_CERT: Final = "tls.cert"
+_KEY: Final = "tls.key"
+_ALERT: Final = "_ALERT_"
+"""In OpenSSL's reason, before what the peer has said."""
 
 
-@dataclass(frozen=True, slots=True)
 class PeerTls:
-    """Files, all PEM: the authority's certificate, this node's certificate and its key."""
+    """This node's certificate and the CAs of all nodes: `[tls]` of a cluster file."""
 
-    ca: str
-    cert: str
-    key: str
+    def __init__(
+        self, ca: str, cert: str, key: str, now_s: Callable[[], float] = REAL.wall_s
+    ) -> None:
+        """Read the files, which are PEM: the CAs, this node's certificate and its key.
 
-    def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """The contexts for the listener and for the dialler. Raises ClusterError."""
-        return self._context(ssl.PROTOCOL_TLS_SERVER), self._context(ssl.PROTOCOL_TLS_CLIENT)
+        `now_s` = seconds since the epoch. Raises ConfigError, also for certificates that have
+        expired, are not valid yet, or are not of one of the CAs.
+        """
+        self.ca, self.cert, self.key = ca, cert, key
+        self._now_s = now_s
+        self.hosts = Hosts()
+        """The name and addresses of this node."""
+        self._loaded = self._load()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is read from."""
+        return self.ca, self.cert, self.key
+
+    @property
+    def server(self) -> ssl.SSLContext:
+        """The context for connections that are accepted now."""
+        return self._loaded[0]
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """The context for connections that are dialled now."""
+        return self._loaded[1]
+
+    def read(self) -> Use:
+        """Read the files again, on any thread; returns the function that puts them into use."""
+        loaded = self._load()
+
+        async def use() -> None:
+            self._loaded = loaded
+
+        return use
+
+    def faults(self) -> list[Fault]:
+        """What is wrong with the certificates in use."""
+        return self._faults(*self._loaded[2:])
+
+    def ends(self) -> dict[str, float]:
+        """When the certificates in use end, in seconds since the epoch, by source."""
+        _, _, chain, cas = self._loaded
+        end_s = float(min(each.end_s for each in chain))
+        return {"node": end_s} | certificates.end_of_authorities("node_ca", cas, self._now_s())
+
+    def _faults(self, chain: tuple[Certificate, ...], cas: Authorities) -> list[Fault]:
+        now_s = self._now_s()
+        faults = [
+            *certificates.validity(_CERT, chain, now_s),
+            *certificates.authority_faults(_CA, cas, now_s),
+        ]
+        if chain[0].hosts:
+            # Nodes verify no names. One of another node shows that files were mixed up.
+            wrong = certificates.names(_CERT, chain[0], self.hosts)
+            faults += [replace(each, gravity=Gravity.WARNS) for each in wrong]
+        return faults
+
+    def _load(
+        self,
+    ) -> tuple[ssl.SSLContext, ssl.SSLContext, tuple[Certificate, ...], Authorities]:
+        server, client = (
+            self._context(side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+        )
+        # Before the CAs are trusted, since OpenSSL sends the one that it knows, too.
+        chain = certificates.presented(f"{_CERT} {self.cert}", server)
+        cas = certificates.authorities(trust(server, _CA, self.ca))
+        trust(client, _CA, self.ca)
+        certificates.refuse(self._faults(chain, cas))
+        why = certificates.mutual_refusal(server, client)
+        if why:
+            raise ConfigError(
+                f"{_CERT} {self.cert}: other nodes with the same {_CA} {self.ca} would refuse it: "
+                f"{why}: issue it by a CA of that file, for clients and servers"
+            )
+        return server, client, chain, cas
 
     def _context(self, side: ssl._SSLMethod) -> ssl.SSLContext:
-        context = ssl.SSLContext(side)
+        context = _Telling(side)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            context.load_verify_locations(self.ca)
-        except (OSError, ssl.SSLError) as error:
-            raise ClusterError(f"tls.ca {self.ca} is not a certificate in PEM: {error}") from None
-        try:
-            context.load_cert_chain(self.cert, self.key, password="")
-        except (OSError, ssl.SSLError, ValueError) as error:
-            text = f"tls.cert {self.cert} and tls.key {self.key} are not a pair in PEM: {error}"
-            raise ClusterError(text) from None
+        load_pair(context, _CERT, self.cert, _KEY, self.key)
         return context
+
+
+# ------------------------------------------------------------------ alerts
+
+
+class _Telling(ssl.SSLContext):
+    """A context whose connections keep the alert of a failed handshake.
+
+    The alert tells the peer why it is refused. The event loops close the socket without sending it.
+    """
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **how: Any
+    ) -> Any:
+        made = super().wrap_bio(incoming, outgoing, *args, **how)
+        cast("_Shaking", made).outgoing = outgoing
+        return made
+
+
+class _Shaking(ssl.SSLObject):
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            cast(Any, error).alert = self.outgoing.read()
+            raise
+
+
+_Telling.sslobject_class = _Shaking
+
+
+@contextmanager
+def alerting(sock: socket.socket) -> Iterator[None]:
+    """Send the peer the alert of a handshake that fails in this block, which closes the socket."""
+    spare = sock.dup()
+    try:
+        yield
+    except ssl.SSLError as error:
+        with suppress(OSError):
+            spare.send(getattr(error, "alert", b""))
+        raise
+    finally:
+        spare.close()
+
+
+async def connect(addresses: Found) -> socket.socket:
+    """A socket that is connected to the first of the addresses that answers. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    failed: OSError | None = None
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            failed = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failed or OSError("the name has no address")
+
+
+def tls_failure(error: BaseException, who: str) -> str:
+    """Why the TLS connection with `who` failed, for the message of a node with TLS."""
+    if is_plain(error):
+        return peer_lacks_tls(who)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and _ALERT in (error.reason or ""):
+        said = (error.reason or "").partition(_ALERT)[2].replace("_", " ").lower()
+        return f"it refuses the certificate of this node: {said}"
+    return str(error) or "it ended the TLS handshake without a reason; its log may have one"
 
 
 # ------------------------------------------------------------------ TLS on one side only
@@ -80,22 +236,17 @@ async def refuse_plain(sock: socket.socket) -> bool:
     return True
 
 
-def peer_lacks_tls(where: str) -> str:
+def peer_lacks_tls(who: str) -> str:
     """The message of a node with TLS about a peer without it."""
     return (
-        f"a node at {where} does not speak TLS; this node has [tls] in its cluster file, and all "
-        "nodes need it or none"
+        f"{who} does not speak TLS; this node has [tls] in its cluster file, and all nodes need it "
+        "or none"
     )
 
 
-def peer_has_tls(where: str) -> str:
+def peer_has_tls(who: str) -> str:
     """The message of a node without TLS about a peer with it."""
-    return f"a node at {where} speaks TLS; this node has no [tls] in its cluster file"
-
-
-def tls_failure(error: BaseException, where: str) -> str:
-    """The message of a node with TLS about a failed TLS handshake."""
-    return peer_lacks_tls(where) if is_plain(error) else str(error)
+    return f"{who} speaks TLS; this node has no [tls] in its cluster file"
 
 
 def host_at(sock: socket.socket) -> str:
@@ -104,9 +255,3 @@ def host_at(sock: socket.socket) -> str:
         return str(sock.getpeername()[0])
     except OSError:
         return "an unknown address"
-
-
-def host_of(transport: asyncio.BaseTransport | None) -> str:
-    """The host at the other end of a connection, for a message."""
-    address = None if transport is None else transport.get_extra_info("peername")
-    return str(address[0]) if address else "an unknown address"

@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -22,9 +23,11 @@ from delaylog.broker.cluster.peers.handshake import NONCE_SIZE, Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
-from delaylog.broker.cluster.peers.tls import tls_failure
+from delaylog.broker.cluster.peers.tls import alerting, connect, host_at, tls_failure
 from delaylog.broker.host.accepting import Acceptor
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.process.name_lookup import Names
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 
@@ -62,10 +65,8 @@ class PeerTransport:
         self._limits = limits or PeerLimits()
         self._random = machine.random()
         self.nonce = partial(machine.random_bytes, NONCE_SIZE)
-        server_tls: ssl.SSLContext | None = None
-        self._client_tls: ssl.SSLContext | None = None
-        if config.tls is not None:
-            server_tls, self._client_tls = config.tls.contexts()
+        self._tls = config.tls
+        self._describe = host.describe
         self.counts = PeerCounts()
         """Counters since the start."""
         self.counts.include(config.addresses.keys() - {node})
@@ -83,7 +84,8 @@ class PeerTransport:
         self._acceptor: Acceptor | None = None
         self._running = False
         self._log = QuietLog(_LOGGER)
-        self._strangers = Strangers(self._limits, self.counts, server_tls)
+        self._names = Names()
+        self._strangers = Strangers(self._limits, self.counts, config.tls)
 
     # ------------------------------------------------------------------ life
 
@@ -91,7 +93,7 @@ class PeerTransport:
         """Listen and dial; returns the bound port. Raises OSError if it cannot listen."""
         assert not self._running
         loop = asyncio.get_running_loop()
-        listener = socket.create_server(self._listen, backlog=_BACKLOG)
+        listener = _listener(*self._listen)
         self._acceptor = Acceptor(listener, self._accept, self._accept_failed)
         self._running = True
         self._dial()
@@ -273,6 +275,8 @@ class PeerTransport:
         if reason is not None:
             self.counts.refused[reason] += 1
             text = "a connection between nodes was closed, %s: %s"
+            if connection.who not in detail:
+                detail = f"{connection.who}: {detail}"
             if reason is Refused.HOST:
                 _LOGGER.info(text, "by this node", detail)
             else:
@@ -295,18 +299,28 @@ class PeerTransport:
 
     # ------------------------------------------------------------------ connecting
 
-    def _connection(self, expected: int | None = None) -> Connection:
+    def _connection(self, who: str, expected: int | None = None) -> Connection:
         return Connection(
             self,
             self._identity,
             self._hello,
             folder=self._folders.identity,
             limits=self._limits,
+            who=who,
             expected=expected,
         )
 
+    def _who_at(self, host: str) -> str:
+        """Who has connected from a host: several nodes of a test may have one."""
+        known = [
+            self._describe(peer)
+            for peer, (at, _) in self._addresses.items()
+            if self._names.is_at(at, host) and peer != self._identity.node
+        ]
+        return f"{' or '.join(known) or 'a node'} at {host}"
+
     def _accept(self, sock: socket.socket) -> None:
-        connection = self._connection()
+        connection = self._connection(self._who_at(host_at(sock)))
         task = self._spawn(self._strangers.welcome(connection, sock))
         self._strangers.add(connection, task)
         task.add_done_callback(lambda _: self._welcomed(connection, sock))
@@ -328,7 +342,8 @@ class PeerTransport:
             if other is not None:
                 # The peer has dialled this node already.
                 await asyncio.shield(other.lost)
-            connection = self._connection(peer)
+            who = f"{self._describe(peer)} at {host_port(self._addresses[peer])}"
+            connection = self._connection(who, peer)
             await self._connect(peer, connection)
             if connection.hello is not None:
                 began = asyncio.get_running_loop().time()
@@ -344,21 +359,26 @@ class PeerTransport:
         host, port = self._addresses[peer]
         try:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
+                context = None if self._tls is None else self._tls.client
                 with connection.made_or_lost():
-                    await asyncio.get_running_loop().create_connection(
-                        lambda: connection,
-                        host,
-                        port,
-                        **tls_options(self._client_tls, self._limits),
-                    )
+                    sock = await connect(await self._names.addresses(host, port))
+                    with alerting(sock):
+                        await asyncio.get_running_loop().create_connection(
+                            lambda: connection,
+                            sock=sock,
+                            server_hostname=None if context is None else host,
+                            **tls_options(context, self._limits),
+                        )
                 await connection.settled
         except OSError as error:
             if connection.hello is not None:
                 return
-            text = tls_failure(error, f"{host}:{port}") or "no answer in time"
-            self._log.tell(
-                f"dial {peer}", "cannot reach node %d at %s:%d: %s", peer, host, port, text
-            )
+            text = "no answer in time"
+            if isinstance(error, socket.gaierror):
+                text = f"the name cannot be resolved: {error.strerror}"
+            elif not isinstance(error, TimeoutError):
+                text = tls_failure(error, connection.who)
+            self._log.tell(f"dial {peer}", "cannot reach %s: %s", connection.who, text)
             if isinstance(error, ssl.SSLError):
                 connection.close(Refused.TLS, text)
             elif connection in self._alive:
@@ -401,3 +421,17 @@ class PeerTransport:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A listening socket; no host = on all addresses of the machine. Raises OSError."""
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    if socket.has_dualstack_ipv6():
+        with suppress(OSError):
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            )
+    # IPv6 may be switched off; another error comes again.
+    return socket.create_server(("", port), backlog=_BACKLOG)

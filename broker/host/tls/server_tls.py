@@ -11,19 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from delaylog.broker.host.config import TlsConfig
-from delaylog.broker.host.process.private_files import private_file_fault
-from delaylog.broker.host.settings.options import ConfigError
-from delaylog.broker.host.tls.pem import read_file, trust
+from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.tls import certificates
+from delaylog.broker.host.tls.certificates import (
+    DER,
+    Authorities,
+    Certificate,
+    Fault,
+    Gravity,
+    Hosts,
+)
+from delaylog.broker.host.tls.pem import load_pair, trust
 from delaylog.broker.host.tls.policies import apply_policy
 from delaylog.broker.host.watch.reloader import Use
 
-_DER: Final = 2
-"""`_ssl.ENCODING_DER`."""
+_CERT: Final = "tls-cert"
+_CLIENT_CA: Final = "tls-client-ca"
 
 
 class ServerContext(ssl.SSLContext):
@@ -37,17 +45,39 @@ class _Loaded:
     """What the files contain."""
 
     context: ServerContext
-    client_cas: frozenset[bytes]
-    """The certificates of `tls-client-ca`, in DER."""
+    chain: tuple[Certificate, ...]
+    """The broker's certificate, then those of its issuers."""
+    client_cas: Authorities | None = None
+    """The certificates of `tls-client-ca`; None = it is not set."""
+
+    @property
+    def trusted(self) -> frozenset[bytes]:
+        """The client CAs in DER."""
+        return frozenset() if self.client_cas is None else self.client_cas.ders
 
 
 class ServerTls:
     """The context in use, and the client CAs that it trusts."""
 
-    def __init__(self, config: TlsConfig) -> None:
-        """Read the files. Raises ConfigError."""
+    def __init__(
+        self,
+        config: TlsConfig,
+        now_s: Callable[[], float] = REAL.wall_s,
+        *,
+        refuses: bool = True,
+    ) -> None:
+        """Read the files. `now_s` = seconds since the epoch. Raises ConfigError; if it `refuses`,
+        also for certificates that have expired or are not valid yet.
+        """
         self._config = config
+        self._now_s = now_s
+        self.hosts = Hosts()
+        """What others call this node; set before `faults` is asked."""
+        self.roots: Callable[[], Sequence[bytes]] = lambda: ()
+        """The CAs of `tls-ca` in DER, which other nodes verify this one with; empty = not set."""
         self._loaded = self._load()
+        if refuses:
+            certificates.refuse(self._faults(self._loaded))
         self.on_exchange: list[Callable[[], Awaitable[None]]] = []
         """Awaited after a new context is in use, if a client CA was removed."""
 
@@ -67,10 +97,14 @@ class ServerTls:
 
         Returns the function that puts them into use, for the loop's thread.
         """
-        loaded = self._load()
+        loaded, before = self._load(), self._loaded
+        faults = self._faults(loaded)
+        if before.chain[0] != loaded.chain[0]:
+            faults += certificates.another_host(_CERT, loaded.chain[0], before.chain[0], self.hosts)
+        certificates.refuse(faults, self._faults(before))
 
         async def use() -> None:
-            removed = self._loaded.client_cas - loaded.client_cas
+            removed = self._loaded.trusted - loaded.trusted
             self._loaded = loaded
             if removed:
                 for call in self.on_exchange:
@@ -89,7 +123,40 @@ class ServerTls:
             return True
         if not transport.get_extra_info("peercert"):
             return True
-        return _verifying_ca(ssl_object) in self._loaded.client_cas
+        return _verifying_ca(ssl_object) in self._loaded.trusted
+
+    # ------------------------------------------------------------------ checks
+
+    def faults(self) -> list[Fault]:
+        """What is wrong with the certificates in use."""
+        return self._faults(self._loaded)
+
+    def unknown_issuers(self, roots: Sequence[bytes], roots_of: str) -> list[Fault]:
+        """Warnings, if the certificate is not of one of the CAs `roots`, those of `roots_of`."""
+        chain = self._loaded.chain
+        return [*certificates.issuers(_CERT, self.context, chain, roots, roots_of, Gravity.WARNS)]
+
+    def ends(self) -> dict[str, float]:
+        """When the certificates in use end, in seconds since the epoch, by source."""
+        loaded = self._loaded
+        found: dict[str, float] = {"server": min(each.end_s for each in loaded.chain)}
+        if loaded.client_cas is None:
+            return found
+        now_s = self._now_s()
+        return found | certificates.end_of_authorities("client_ca", loaded.client_cas, now_s)
+
+    def _faults(self, loaded: _Loaded) -> list[Fault]:
+        now_s, chain = self._now_s(), loaded.chain
+        faults = [*certificates.validity(_CERT, chain, now_s)]
+        # An expired certificate fails each of the other checks.
+        if all(each.begin_s <= now_s < each.end_s for each in chain):
+            faults += certificates.use(_CERT, loaded.context, chain)
+            if roots := self.roots():
+                faults += certificates.issuers(_CERT, loaded.context, chain, roots, "tls-ca")
+        faults += certificates.names(_CERT, chain[0], self.hosts)
+        if loaded.client_cas is not None:
+            faults += certificates.authority_faults(_CLIENT_CA, loaded.client_cas, now_s)
+        return faults
 
     # ------------------------------------------------------------------ reading
 
@@ -98,47 +165,17 @@ class ServerTls:
         context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         context.owner = self
         apply_policy(context, config.policy)
-        _load_pair(context, config)
+        load_pair(context, _CERT, config.cert, "tls-key", config.key)
+        chain = certificates.presented(f"{_CERT} {config.cert}", context)
         if config.client_ca is None:
-            return _Loaded(context, frozenset())
-        client_cas = trust(context, "tls-client-ca", config.client_ca)
+            return _Loaded(context, chain)
+        client_cas = certificates.authorities(trust(context, _CLIENT_CA, config.client_ca))
         context.verify_mode = ssl.CERT_OPTIONAL
         # A resumed session is not verified again, and each resumption extends it: a client could
         # stay connected after its certificate has expired.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
-        return _Loaded(context, frozenset(client_cas))
-
-
-def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
-    """Load the certificate and its key. Raises ConfigError."""
-    key_name, key = "tls-key", config.key
-    content = read_file("tls-cert", config.cert)
-    if key is None:
-        key_name, key = "tls-cert", config.cert
-        if b"-----BEGIN CERTIFICATE-----" in content and b"PRIVATE KEY-----" not in content:
-            raise ConfigError(f"tls-cert {key} contains no private key: give its file as tls-key")
-    fault = private_file_fault(key, key_name)
-    if fault is not None:
-        raise ConfigError(fault)
-    read_file(key_name, key)
-
-    def ask() -> str:
-        raise ConfigError(f"{key_name} {key}: the key is encrypted; write it without a passphrase")
-
-    try:
-        context.load_cert_chain(config.cert, key, ask)
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            why = f"the key of {key_name} {key} belongs to another certificate"
-        elif error.reason in ("EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
-            why = "its key or its signature is too weak; `delaylog doctor tls` says more"
-        else:
-            why = f"it must contain a certificate, and {key} a private key, both in PEM format"
-        raise ConfigError(f"tls-cert {config.cert} cannot be used: {why}") from None
-    except OSError as error:
-        # The file was removed since it was opened.
-        raise ConfigError(f"cannot read tls-cert {config.cert}: {error.strerror}") from None
+        return _Loaded(context, chain, client_cas)
 
 
 def _verifying_ca(ssl_object: ssl.SSLObject) -> bytes | None:
@@ -148,4 +185,4 @@ def _verifying_ca(ssl_object: ssl.SSLObject) -> bytes | None:
     3.13 on `ssl` has a public function for the chain.
     """
     chain = cast("Any", ssl_object)._sslobj.get_verified_chain()
-    return chain[-1].public_bytes(_DER) if chain else None
+    return chain[-1].public_bytes(DER) if chain else None

@@ -17,3 +17,8 @@ def set_up_logs(level: str, form: str) -> None:
         handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
+
+
+def logs_are_json() -> bool:
+    """Whether `set_up_logs` has chosen JSON."""
+    return any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger().handlers)

@@ -21,6 +21,10 @@ LOOK_SECONDS: Final = 1.0
 """Interval of the checks for changed files. A change takes effect when two checks have found the
 same files, so that a certificate is not read while its key is still being replaced.
 """
+RETRY_LOOKS: Final = 60
+"""A source that failed is read again after this number of checks, although its files are the same:
+a certificate may have become valid.
+"""
 
 Use: TypeAlias = Callable[[], Awaitable[None]]
 Read: TypeAlias = Callable[[], Use]
@@ -42,6 +46,10 @@ class _Source:
     """The files at the last check."""
     tried: Signature
     """The files when they were last read, successfully or not."""
+    fault: str | None = None
+    """Why the last reload failed."""
+    looks: int = 0
+    """Checks since the last reload."""
 
 
 class Reloader:
@@ -54,7 +62,16 @@ class Reloader:
         self._task: asyncio.Task[None] | None = None
         self._asked: set[asyncio.Task[None]] = set()
         self.counts: Counter[tuple[str, str]] = Counter()
-        """The number of reloads by source and result, `ok` or `failed`."""
+        """The number of reloads by source and result, `ok` or `failed`. A failure that repeats
+        itself without a change of the files counts once."""
+        self.after: Callable[[], Awaitable[None]] | None = None
+        """Called after each source that was read again."""
+        self.retry_looks = RETRY_LOOKS
+
+    @property
+    def failing(self) -> dict[str, int]:
+        """By source, 1 while its newest reload has failed, else 0."""
+        return {source.name: int(source.fault is not None) for source in self._sources}
 
     def register(self, name: str, files: Sequence[str], read: Read) -> None:
         """Add a source whose files have just been read for the first time.
@@ -83,19 +100,20 @@ class Reloader:
         faults = []
         async with self._lock:
             for source in self._sources:
-                fault = await self._reload(source)
+                fault = await self._reload(source, asked=True)
                 if fault is not None:
                     faults.append(fault)
         if faults:
             raise ReloadError("; ".join(faults))
         return [source.name for source in self._sources]
 
-    def reload_soon(self) -> None:
+    def reload_soon(self) -> asyncio.Task[None]:
         """Read all sources again, for a signal. Faults are logged."""
         log.info("asked to read the configured files again")
         task = asyncio.get_running_loop().create_task(self._reload_quietly())
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
+        return task
 
     async def _reload_quietly(self) -> None:
         try:
@@ -104,19 +122,27 @@ class Reloader:
             # Each fault has been logged.
             return
 
-    async def _reload(self, source: _Source) -> str | None:
-        """Read one source again. A fault is logged, counted and returned."""
-        source.tried = await self._look(source)
+    async def _reload(self, source: _Source, *, asked: bool = False) -> str | None:
+        """Read one source again. A fault is logged, counted and returned, and one that an
+        unasked reload has found before is only returned.
+        """
+        before, files = source.fault, source.tried
+        source.tried, source.looks = await self._look(source), 0
         try:
             use = await self._machine.in_thread(source.read)
         except Exception as error:
             bug = None if isinstance(error, ConfigError) else error
-            self.counts[source.name, "failed"] += 1
-            log.error("%s stays as it was: %s", source.name, error, exc_info=bug)
-            return f"{source.name} stays as it was: {error}"
+            source.fault = f"{source.name} stays as it was: {error}"
+            if asked or source.fault != before or source.tried != files:
+                self.counts[source.name, "failed"] += 1
+                log.error("%s", source.fault, exc_info=bug)
+            return source.fault
+        source.fault = None
         await use()
         self.counts[source.name, "ok"] += 1
         log.info("%s was read again", source.name)
+        if self.after is not None:
+            await self.after()
         return None
 
     async def _watch(self) -> None:
@@ -124,7 +150,9 @@ class Reloader:
             await asyncio.sleep(LOOK_SECONDS)
             for source in self._sources:
                 now = await self._look(source)
-                if now == source.seen and now != source.tried:
+                source.looks += 1
+                again = source.fault is not None and source.looks >= self.retry_looks
+                if now == source.seen and (again or now != source.tried):
                     async with self._lock:
                         await self._reload(source)
                 source.seen = now

@@ -55,7 +55,7 @@ def test_json_everywhere(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
 def test_verbs_that_call_a_broker_all_reach_it_alike(words: tuple[str, ...]) -> None:
     options = {flag for each in LEAVES[words]._actions for flag in each.option_strings}
-    local = words in {("token", "generate"), ("cluster", "recover")}
+    local = words in {("token", "generate"), ("cluster", "recover"), ("cluster", "certs")}
     calls = (VERBS[words[0]].calls and not local) or words == ("doctor", "broker")
     wanted = {"--url", "--token", "--token-file", "--ca-file", "--client-cert", "--client-key"}
     assert (wanted <= options) is calls

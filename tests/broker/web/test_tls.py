@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Any
@@ -22,8 +23,8 @@ from delaylog.client.free_ports import free_port
 from tests.broker.conftest import Broker, Secured, read_all
 from tests.broker.host.tls.listening import Files
 from tests.broker.resp.resp_client import RespClient
-from tests.certificates import Authority
-from tests.starts.warm import PROGRAM
+from tests.certificates import HOSTS, Authority, write_private
+from tests.starts.warm import PROGRAM, run_warm
 from tests.waiting import await_that
 
 Start = Callable[..., Broker]
@@ -135,6 +136,46 @@ def test_new_certificates(start_broker: Start, files: Files, how: str) -> None:
     errors = [line["message"] for line in broker.logs() if line["level"] == "error"]
     assert len(errors) == 1
     assert errors[0].startswith("tls stays as it was: tls-cert ")
+
+
+def test_expired_certificates_and_those_of_another_host(
+    start_broker: Start, files: Files, tmp_path: Path
+) -> None:
+    """A reload takes neither and says why; a start refuses the former. The metric has the end of
+    the one in use.
+    """
+    broker = serving(start_broker, files)
+    pair = files.folder / "broker.pem"
+
+    def end_s() -> float:
+        line = b'delaylog_certificate_expires_timestamp_seconds{source="server"} '
+        return float(broker.call("GET", "/metrics").body.split(line)[1].split()[0])
+
+    assert end_s() == pytest.approx(time.time() + 30 * 86_400, abs=600)
+    before = end_s()
+    for count, (how, says) in enumerate(
+        (
+            ({"hosts": HOSTS, "days": (-9, -1)}, "tls-cert: CN=second has expired: it ended on 20"),
+            ({"hosts": HOSTS, "days": (1, 9)}, "tls-cert: CN=second is not valid before 20"),
+            ({"hosts": ["other.example"], "days": (-1, 9)}, "it is that of another host"),
+        ),
+        1,
+    ):
+        write_private(pair, files.authority.issue("second", **how))
+        answer = broker.call("POST", "/v1/reload")
+        assert (answer.status, says in answer.json["detail"]) == (409, True), answer.json
+        broker.await_metric('delaylog_reloads_total{result="failed",source="tls"}', count)
+        assert (end_s(), subject(broker, files)) == (before, "broker")
+    write_private(pair, files.authority.issue("second", hosts=HOSTS, days=(-300, 5)))
+    assert broker.call("POST", "/v1/reload").status == 200
+    broker.await_metric('delaylog_certificate_faults{severity="warning"}', 1)
+    warned = [line["message"] for line in broker.logs() if "in less than 7 days" in line["message"]]
+    assert len(warned) == 1
+    assert broker.stop() == 0
+    write_private(pair, files.authority.issue("third", hosts=HOSTS, days=(-9, -1)))
+    done = run_warm("serve", "--tls-cert", pair, "--http", "127.0.0.1:0", "--data-dir", tmp_path)
+    assert done.returncode == 2
+    assert b"tls-cert: CN=third has expired: it ended on 20" in done.stderr
 
 
 def test_a_certificate_names_a_principal(

@@ -56,6 +56,14 @@ FAULTS = {
     "scarce": ("disk", "warn", examined("delaylog_disk_free_bytes 1e9")),
     "reserve": ("disk", "warn", examined("delaylog_reserve_bytes 4")),
     "audit": ("disk", "fail", examined("delaylog_audit_failing 1")),
+    "certificate": (
+        *("certificates", "fail"),
+        examined('delaylog_certificate_faults{severity="error"} 1'),
+    ),
+    "certificate soon": (
+        *("certificates", "warn"),
+        examined('delaylog_certificate_faults{severity="warning"} 2'),
+    ),
     "slow": ("syncs", "warn", examined(histogram("delaylog_fsync_seconds", 0.5))),
     "hanging": ("syncs", "fail", examined(histogram("delaylog_fsync_seconds", 5.0))),
     "stalled": ("loop", "warn", examined("delaylog_loop_lag_max_seconds 10")),
@@ -66,6 +74,7 @@ FAULTS = {
     "stuck": ("consumers", "warn", examined(OLD % "t")),
     "open": ("push", "warn", examined('delaylog_push_targets{state="open"} 1')),
     "no leader": ("replication", "fail", examined("delaylog_cluster_leader_known 0")),
+    "no majority": ("replication", "fail", examined("delaylog_cluster_gate_age_seconds 3.5")),
     "missing": ("replication", "warn", examined("delaylog_cluster_missing_voters 1")),
     "lag": (
         "replication",

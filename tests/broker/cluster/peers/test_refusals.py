@@ -68,13 +68,13 @@ async def test_strangers(rig: Rig, data: bytes, reason: str) -> None:
 
 
 async def test_wrong_key_listens(rig: Rig) -> None:
-    """A node with another secret gets no HELLO of ours, and it goes on trying."""
+    """A node with another secret gets no HELLO of ours, goes on trying, and learns the reason."""
     one = await rig.start(0)
     two = await rig.start(1, key=bytes(32))
     await until(lambda: one.refused.get(Refused.KEY, 0) > 2)
     assert not one.story
     assert not two.story
-    assert set(two.refused) == {Refused.CUT}
+    assert set(two.refused) == {Refused.KEY}
 
 
 async def test_wrong_key_dials(rig: Rig) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from delaylog.broker.cluster.peers import PeerLimits, PeerTls, Refused
-from delaylog.replication.errors import ClusterError
+from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.tls import certificates as checks
 from delaylog.replication.messages import Append
 from delaylog.replication.watermark import EpochTick
 from tests.broker.cluster.peers.rig import Rig, ack
-from tests.certificates import Authority, write_pair
+from tests.certificates import CLIENT, SERVER, Authority, write_pair, write_private
 from tests.waiting import until
 
-Certificates = Callable[[str, str], PeerTls]
+Certificates = Callable[..., PeerTls]
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +29,32 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     folder = tmp_path_factory.mktemp("tls")
     authorities: dict[str, Authority] = {}
 
-    def made(authority: str, name: str) -> PeerTls:
-        ca = folder / f"{authority}-ca.pem"
-        if authority not in authorities:
-            authorities[authority] = Authority(authority)
-            ca.write_bytes(authorities[authority].pem)
-        pair = authorities[authority].issue(name)
-        return PeerTls(str(ca), *map(str, write_pair(folder, f"{authority}-{name}", pair)))
+    def made(
+        authority: str, name: str, *, trusts: str = "", now_s: float | None = None, **how: Any
+    ) -> PeerTls:
+        """`trusts` = the authority in its file, if it is another one; `now_s` = its time."""
+        for each in (authority, trusts or authority):
+            if each not in authorities:
+                authorities[each] = Authority(each)
+        place = folder / name
+        place.mkdir(exist_ok=True)
+        ca = place / "ca.pem"
+        ca.write_bytes(authorities[trusts or authority].pem)
+        files = write_pair(place, authority, authorities[authority].issue(name, **how))
+        now = time.time if now_s is None else lambda: now_s
+        return PeerTls(str(ca), *map(str, files), now)  # type: ignore[call-arg,arg-type]
 
     return made
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a node use a certificate that no other node takes."""
+    monkeypatch.setattr(checks, "mutual_refusal", lambda *_: "")
+
+
+def read(path: str) -> bytes:
+    return Path(path).read_bytes()
 
 
 async def test_talk(rig: Rig, certificates: Certificates) -> None:
@@ -83,10 +104,10 @@ async def test_another_authority(rig: Rig, certificates: Certificates) -> None:
     assert not nodes[1].story
 
 
+@pytest.mark.usefixtures("unchecked")
 async def test_client_of_another_authority(rig: Rig, certificates: Certificates) -> None:
     """A dialler that trusts the listener, but has no certificate the listener trusts."""
-    good, bad = certificates("one", "e"), certificates("two", "e")
-    mixed = PeerTls(good.ca, bad.cert, bad.key)
+    good, mixed = certificates("one", "e"), certificates("two", "e2", trusts="one")
 
     one = await rig.start(0, tls=mixed)
     two = await rig.start(1, tls=good)
@@ -136,15 +157,118 @@ async def test_flood_in_front_of_tls(rig: Rig, certificates: Certificates) -> No
     await until(lambda: other.transport.connected() and node.transport.connected())
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("bad", [0, 1], ids=["dialler", "listener"])
+@pytest.mark.parametrize("fault", ["another authority", "expired"])
+async def test_both_sides_say_why_and_who(
+    rig: Rig,
+    certificates: Certificates,
+    caplog: pytest.LogCaptureFixture,
+    bad: int,
+    fault: str,
+) -> None:
+    """One node has a bad certificate: the other refuses it, and both name each other."""
+    good = certificates("one", "i")
+    tls = [good, good]
+    if fault == "expired":
+        tls[bad] = certificates("one", "old", days=(-0.9, -0.1), now_s=time.time() - 0.5 * 86_400)
+        verdict, alert = "certificate has expired", "certificate expired"
+    else:
+        tls[bad] = certificates("two", "i2", trusts="one")
+        verdict, alert = "unable to get local issuer certificate", "unknown ca"
+    nodes = [await rig.start(n, tls=tls[n], describe="node {} (name)".format) for n in (0, 1)]
+    await until(lambda: all(node.refused.get(Refused.TLS, 0) > 1 for node in nodes))
+    said = [each.getMessage() for each in caplog.records]
+    port = f":{rig.addresses[1][1]}"
+    refuses = f"node {bad} (name) at 127.0.0.1{port if bad else ''}: its certificate is refused: "
+    refused = f"node {1 - bad} (name) at 127.0.0.1{'' if bad else port}: it refuses the "
+    assert any(refuses + verdict in line for line in said), said
+    assert any(f"{refused}certificate of this node: {alert}" in line for line in said), said
+
+
+async def test_new_certificates_and_a_new_authority_while_connected(
+    rig: Rig, certificates: Certificates
+) -> None:
+    """New connections use the new files; open ones go on. With two CAs in the file, nodes of the
+    old and of the new one accept each other.
+    """
+    tls = [certificates("one", f"j{n}") for n in (0, 1)]
+    nodes = [await rig.start(n, tls=tls[n]) for n in (0, 1)]
+    await until(lambda: all(node.transport.connected() for node in nodes))
+    new = certificates("two", "k")
+    both = read(tls[0].ca) + read(new.ca)
+
+    async def put(n: int, **files: bytes) -> None:
+        for kind, content in files.items():
+            write_private(Path(getattr(tls[n], kind)), content)
+        await tls[n].read()()
+
+    async def connect_again() -> None:
+        before = nodes[0].transport.counts.peers[1].connects
+        nodes[0].transport.drop(1, "a test")
+        await until(lambda: nodes[0].transport.counts.peers[1].connects > before)
+
+    for n in (0, 1):
+        await put(n, ca=both)
+    for n in (0, 1):
+        connects = nodes[0].transport.counts.peers[1].connects
+        await put(n, cert=read(new.cert), key=read(new.key))
+        assert nodes[0].transport.counts.peers[1].connects == connects, "open ones go on"
+        await connect_again()
+    for n in (0, 1):
+        await put(n, ca=read(new.ca))
+    await connect_again()
+    assert not any(Refused.TLS in node.refused for node in nodes)
+
+
 def test_bad_files(tmp_path: Path, certificates: Certificates) -> None:
-    """Said when the transport is made."""
-    good = certificates("one", "h")
-    empty = tmp_path / "empty"
-    empty.write_text("")
-    for bad, says in (
-        (PeerTls(str(empty), good.cert, good.key), "tls.ca"),
-        (PeerTls(good.ca, good.cert, str(empty)), "tls.cert"),
-        (PeerTls(good.ca, str(tmp_path / "none"), good.key), "tls.cert"),
+    """Each is refused with what is wrong, at the start and at a reload, where the others stay."""
+    good, other = certificates("one", "h"), certificates("two", "h2")
+    empty = str(write_private(tmp_path / "empty", b""))
+    half = str(write_private(tmp_path / "half", Path(good.cert).read_bytes()[:-40]))
+    der = str(tmp_path / "der")
+    Path(der).write_bytes(ssl.PEM_cert_to_DER_cert(Path(good.cert).read_text()))
+    expired_ca = tmp_path / "expired.pem"
+    past = Authority("past", days=(-3, -1))
+    expired_ca.write_bytes(past.pem)
+    live = [tmp_path / name for name in ("ca.pem", "node.pem", "node.key")]
+
+    def put(paths: list[str]) -> None:
+        for path, at in zip(paths, live, strict=True):
+            content = Path(path).read_bytes() if Path(path).exists() else None
+            at.unlink(missing_ok=True)
+            if content is not None:
+                write_private(at, content)
+
+    def issued(name: str, **how: Any) -> list[str]:
+        pair = write_pair(tmp_path, name, authority.issue(name, **how))
+        return [str(tmp_path / "made-ca.pem"), *map(str, pair)]
+
+    authority = Authority("mine")
+    (tmp_path / "made-ca.pem").write_bytes(authority.pem)
+    ca, cert, key = good.files
+    put([ca, cert, key])
+    running = PeerTls(*map(str, live))
+    context = running.server
+    for files, says in (
+        ([empty, cert, key], r"tls.ca .* must contain certificates in PEM .*\(it is empty\)"),
+        ([der, cert, key], r"tls.ca .*\(it is in DER: convert"),
+        ([half, cert, key], "tls.ca .* must contain certificates"),
+        ([str(expired_ca), cert, key], "tls.ca: CN=past has expired: it ended on"),
+        ([ca, cert, empty], r"tls.cert .*a private key \(it is empty\)"),
+        ([ca, half, key], r"tls.cert .*must contain a certificate \(it ends too early\)"),
+        ([ca, der, key], r"tls.cert .*must contain a certificate \(it is in DER"),
+        ([ca, str(tmp_path / "none"), key], "cannot read tls.cert .*: No such file"),
+        ([ca, cert, other.key], "the key of tls.key .* belongs to another certificate"),
+        ([other.ca, cert, key], "other nodes with the same tls.ca .* refuse it: unable to get"),
+        (issued("old", days=(-3, -1)), "tls.cert: CN=old has expired: it ended on"),
+        (issued("early", days=(1, 3)), "tls.cert: CN=early is not valid before"),
+        (issued("server", uses=[SERVER]), "refuse it: unsuitable certificate purpose"),
+        (issued("client", uses=[CLIENT]), "refuse it: unsuitable certificate purpose"),
     ):
-        with pytest.raises(ClusterError, match=says):
-            bad.contexts()
+        put(files)
+        with pytest.raises(ConfigError, match=says):
+            PeerTls(*map(str, live))
+        with pytest.raises(ConfigError, match=says):
+            running.read()
+        assert running.server is context

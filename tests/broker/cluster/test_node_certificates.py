@@ -1,0 +1,152 @@
+"""Three nodes exchange the certificates of `[tls]`, then their authority, while they serve.
+
+Method: every node has files of its own, which are replaced; one client sends all the time; at each
+step a follower is restarted, since open connections use the old certificates.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+from tests.certificates import Authority, write_pair
+
+
+class Secure(ThreeNodes):
+    """Three nodes with `[tls]`."""
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        super().__init__(folder)
+        text = self.config.read_text().replace("cluster.secret", str(folder / "cluster.secret"))
+        for node in NODES:
+            place = self.place(node)
+            place.mkdir()
+            self.configs[node] = place / "cluster.toml"
+            lines = '[tls]\nca = "nodes-ca.pem"\ncert = "node.pem"\nkey = "node.key"\n'
+            self.configs[node].write_text(text + lines)
+        self.trust(authority)
+        self.issue(authority)
+
+    def place(self, node: int) -> Path:
+        return self.folder / f"files{node}"
+
+    def trust(self, *authorities: Authority) -> None:
+        """Write the authorities of all nodes."""
+        for node in NODES:
+            content = b"".join(each.pem for each in authorities)
+            (self.place(node) / "nodes-ca.pem").write_bytes(content)
+
+    def issue(self, authority: Authority, **how: Any) -> None:
+        """Write new certificates of all nodes."""
+        for node in NODES:
+            write_pair(self.place(node), "node", authority.issue(NAMES[node], **how))
+
+    def metric(self, node: int, name: str) -> float:
+        text = self.call(node, "GET", "/metrics").body.decode()
+        return next(float(x.split()[-1]) for x in text.splitlines() if x.startswith(name))
+
+    def reload(self, result: str = "ok") -> None:
+        """Have all nodes read their files again, and wait until they have."""
+        name = f'delaylog_reloads_total{{result="{result}",source="cluster-tls"}}'
+        before = {node: self.metric(node, name) for node in NODES}
+        for node in NODES:
+            self.signal(node, signal.SIGHUP)
+        for node in NODES:
+            self.until(lambda node=node: self.metric(node, name) > before[node])
+
+    def end_s(self, node: int, source: str) -> float:
+        name = f'delaylog_certificate_expires_timestamp_seconds{{source="{source}"}}'
+        return self.metric(node, name)
+
+
+@pytest.fixture
+def old() -> Authority:
+    return Authority("old nodes")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, old: Authority) -> Iterator[Secure]:
+    made = Secure(tmp_path, old)
+    made.start(new_cluster=True)
+    made.until(lambda: all(each["voter"] for each in made.status(made.leader())["members"]))
+    yield made
+    made.clean_up()
+
+
+def restart_a_follower(nodes: Secure, which: int) -> None:
+    """It connects again, with the files as they are now."""
+    follower = nodes.followers()[which]
+    nodes.stop(follower)
+    nodes.start(follower)
+    nodes.caught_up()
+
+
+def test_exchange_while_sends_go_on(nodes: Secure, old: Authority) -> None:
+    """New certificates, then a new authority: no election, and each send is answered."""
+    leader, ended, sent = nodes.leader(), Event(), [0]
+    epoch = nodes.status(leader)["epoch"]
+
+    def send() -> None:
+        while not ended.is_set():
+            assert nodes.call(leader, "POST", "/v1/topics/t/messages", {"body": "x"}).status == 200
+            sent[0] += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(send)
+        try:
+            first = nodes.end_s(leader, "node")
+            nodes.issue(old, days=(-1, 60))
+            nodes.reload()
+            assert nodes.end_s(leader, "node") > first
+            restart_a_follower(nodes, 0)
+            new = Authority("new nodes", days=(-1, 300))
+            nodes.trust(old, new)
+            nodes.reload()
+            restart_a_follower(nodes, 1)
+            nodes.issue(new)
+            nodes.reload()
+            for which in (0, 1):
+                restart_a_follower(nodes, which)
+            nodes.trust(new)
+            nodes.reload()
+            for which in (0, 1):
+                restart_a_follower(nodes, which)
+        finally:
+            ended.set()
+        load.result()
+    assert nodes.status(leader)["epoch"] == epoch, "nobody else was elected"
+    assert sent[0] > 20
+    assert nodes.end_s(leader, "node_ca") > nodes.end_s(leader, "node")
+
+
+def test_bad_files_stay_outside(nodes: Secure, old: Authority) -> None:
+    """Expired ones, and those of an authority that the others do not know: at a reload and at a
+    start, with a line that says why.
+    """
+    leader, (follower, _) = nodes.leader(), nodes.followers()
+    end_s = nodes.end_s(leader, "node")
+    for authority, how, says in (
+        (old, {"days": (-9, -1)}, "tls.cert: CN={} has expired: it ended on"),
+        (Authority("other"), {}, "refuse it: unable to get local issuer certificate"),
+    ):
+        nodes.issue(authority, **how)
+        nodes.reload("failed")
+        errors = [x["message"] for x in nodes.log_lines(leader) if x["level"] == "error"]
+        assert errors[-1].startswith("cluster-tls stays as it was: tls.cert")
+        assert says.format(NAMES[leader]) in errors[-1]
+        assert nodes.end_s(leader, "node") == end_s
+    nodes.issue(old, days=(-9, -1))
+    nodes.stop(follower)
+    nodes.start(follower, wait=False)
+    assert nodes.ended(follower) == 2
+    assert "has expired" in nodes.log_path(follower).read_text()
+    write_pair(nodes.place(follower), "node", old.issue("again"))
+    nodes.start(follower)
+    nodes.caught_up()
