@@ -71,6 +71,8 @@ class View(NamedTuple):
     """The age of the newest round whose tick a majority has taken, while this node leads."""
     peers: Collection[int]
     """Connected nodes that know the two messages."""
+    older: bool = False
+    """Whether a connected voter does not know them."""
 
 
 class PeerOracle:
@@ -94,6 +96,7 @@ class PeerOracle:
         self.delays = Delays()
         self.guards = False
         """Whether another oracle works, which goes first."""
+        self._nominated = False
         self._leader: int | None = None
         self._heard_ms: int | None = None
         """When the leader was heard; None once its process has ended."""
@@ -128,6 +131,21 @@ class PeerOracle:
 
     def transfer(self, target: int, now_ms: int) -> None:
         """Nothing to do: TAKEOVER makes the target a candidate, and its rounds end this choice."""
+
+    # ------------------------------------------------------------------ another oracle
+
+    def nominate(self, now_ms: int, *, chosen: bool) -> None:
+        """Another oracle has chosen this node, or has not: then it canvasses at once, if it hears
+        no leader. So that oracle deposes no leader which others hear.
+        """
+        if chosen and not self._nominated and self._due_ms is not None:
+            self._due_ms = min(self._due_ms, now_ms)
+        self._nominated = chosen
+
+    def may_be_alone(self, now_ms: int) -> bool:
+        """Whether another oracle has to decide alone: voters of older releases are connected."""
+        view = self._view()
+        return view is not None and view.older and self.hears(now_ms) is None
 
     # ------------------------------------------------------------------ the leader
 
@@ -291,7 +309,9 @@ class PeerOracle:
         """Canvass after a whole election time without a leader."""
         timing = self._timing
         least, most = timing.silence_ms, timing.election_max_ms
-        if self.guards:
+        if self._nominated:
+            most = least
+        elif self.guards:
             least, most = timing.guard_min_ms, timing.guard_max_ms
         span_ms = self._random.uniform(least, most) * self.delays.factor(now_ms)
         self._due_ms = now_ms + round(span_ms)

@@ -36,6 +36,10 @@ def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> MemberOra
             role=replication.role,
             gate_age_ms=None if leader is None else leader.gate.age_ms(member.machine.boot_ms()),
             peers=_canvassed(member),
+            older=any(
+                peer in replication.configuration.deciding and peer not in _canvassed(member)
+                for peer in member.transport.connected()
+            ),
         )
 
     def send(peer: int, message: Message) -> None:

@@ -1,8 +1,9 @@
 """The oracle of a member: the peer oracle, and raftos beside it where that can be used.
 
-With raftos, the peer oracle elects only when a leader's process has ended, or when raftos should
-have elected a leader by then and has not. A node that hears a leader ignores the choice of raftos,
-and raftos' own leadership moves to the node that leads. `elections.py` makes both.
+With raftos, the peer oracle elects by itself only when a leader's process has ended, or when raftos
+should have elected a leader by then and has not. A node that raftos has chosen asks the voters
+whether they hear a leader, and raftos' own leadership moves to the node that leads. `elections.py`
+makes both.
 """
 
 from __future__ import annotations
@@ -91,13 +92,14 @@ class MemberOracle:
     def look(self, now_ms: int) -> None:
         """Do what is due, and follow a change of members; called by the poll."""
         self.peers.guards = self._works()
+        self.peers.nominate(now_ms, chosen=self._raftos_chose(now_ms))
         self.peers.look(now_ms)
         if not self._started or self._changing is not None:
             return
         members = self._members()
         if members != self._among:
             self._among = members
-            if self._raftos is None or not self._raftos.change_members(members):
+            if not self._follows(members):
                 self._changing = asyncio.get_running_loop().create_task(self._exchange())
         elif self._raftos is not None and now_ms >= self._transfer_ms:
             leader = self.peers.hears(now_ms)
@@ -105,11 +107,19 @@ class MemberOracle:
                 self._transfer_ms = now_ms + TRANSFER_EVERY_MS
                 self._raftos.transfer(leader, now_ms)
 
-    async def _begin(self) -> None:
-        raftos = self._make()
-        if raftos is None:
-            return
+    def _follows(self, members: Mapping[int, Address]) -> bool:
+        """Whether raftos, as it runs, elects among these nodes from now on."""
         try:
+            return self._raftos is not None and self._raftos.change_members(members)
+        except ClusterError:
+            # Such as a name in place of an address.
+            return False
+
+    async def _begin(self) -> None:
+        try:
+            raftos = self._make()
+            if raftos is None:
+                return
             await raftos.start()
         except ClusterError as error:
             log.warning("%s; nodes elect over the connections between them", error)
@@ -130,6 +140,9 @@ class MemberOracle:
             self._changing = None
 
     # ------------------------------------------------------------------ what is known of raftos
+
+    def _raftos_chose(self, now_ms: int) -> bool:
+        return self._raftos is not None and self._raftos.suggests(now_ms)
 
     def _works(self) -> bool:
         """Whether raftos hears a majority of the nodes that elect, this one included."""
@@ -189,8 +202,7 @@ class MemberOracle:
         """Whether this node should lead."""
         if self.peers.suggests(now_ms):
             return True
-        chosen = self._raftos is not None and self._raftos.suggests(now_ms)
-        return chosen and self.peers.hears(now_ms) is None
+        return self._raftos_chose(now_ms) and self.peers.may_be_alone(now_ms)
 
     def leader(self, now_ms: int) -> int | None:
         """The node that was elected, if known."""

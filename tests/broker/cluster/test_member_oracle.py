@@ -17,6 +17,7 @@ from delaylog.broker.cluster.member_oracle import DATAGRAM_MS_MAX, TRANSFER_EVER
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.events import Role
+from delaylog.replication.messages import Canvass, Message, Support
 from delaylog.replication.oracle import LogState
 from delaylog.replication.peer_oracle import PeerOracle, View
 
@@ -44,6 +45,8 @@ class Raftos:
 
     def change_members(self, members: Mapping[int, Any]) -> bool:
         self.said.append(sorted(members))
+        if any(host == "name" for host, _ in members.values()):
+            raise ClusterError("no address")
         return len(members) > 1
 
     def suggests(self, now_ms: int) -> bool:
@@ -68,26 +71,49 @@ class Node:
     def __init__(self, *, raftos: bool = True) -> None:
         self.raftos = Raftos()
         self.members = {**ADDRESSES}
+        self.sent: list[tuple[int, Message]] = []
+        self.older = False
         self.peers = PeerOracle(
             1,
-            view=lambda: View(
-                Configuration((1, 2, 3)), True, LogState(1, 1), Role.FOLLOWER, None, [2, 3]
-            ),
-            send=lambda peer, message: None,
+            view=self.view,
+            send=lambda peer, message: self.sent.append((peer, message)),
             random=Random(1),
         )
         self.oracle = MemberOracle(
             self.peers, lambda: self.raftos if raftos else None, lambda: self.members
         )
 
+    def view(self) -> View:
+        configuration, log = Configuration((1, 2, 3)), LogState(1, 1)
+        return View(configuration, True, log, Role.FOLLOWER, None, [2, 3], self.older)
+
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
-def test_raftos_is_heard_only_while_no_other_leader_is() -> None:
+def test_whom_raftos_has_chosen_asks_the_voters_first() -> None:
+    """At once if it hears no leader; another one may hear the leader still."""
+
     async def story() -> None:
         node = Node()
+        await node.oracle.start()
+        node.oracle.look(1_000)
+        node.raftos.chosen = True
+        node.oracle.look(1_020)
+        asked = [message for _, message in node.sent]
+        assert asked == [Canvass(1, 1, 1)] * 2
+        assert not node.oracle.suggests(1_020)
+        node.oracle.receive(2, Support(1, granted=True), 1_022)
+        assert node.oracle.suggests(1_022)
+
+    run(story())
+
+
+def test_with_voters_of_older_releases_raftos_decides_alone() -> None:
+    async def story() -> None:
+        node = Node()
+        node.older = True
         await node.oracle.start()
         node.raftos.chosen = True
         assert node.oracle.suggests(1_000)
@@ -186,6 +212,11 @@ def test_members_change() -> None:
             await asyncio.sleep(0)
             node.oracle.look(now_ms)
         assert node.raftos.said == ["start", [1, 2], [1], "stop", "start", [1, 2, 3]]
+        node.members = {**ADDRESSES, 2: ("name", 8712)}
+        node.oracle.look(300)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert node.raftos.said[-2:] == ["stop", "start"]
         node.oracle.resign(0, 100)
         assert node.raftos.said[-1] == ("resign", 100)
 
