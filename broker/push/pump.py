@@ -281,6 +281,13 @@ class Pump:
         return PushRequest(made.headers + signed, made.body)
 
     async def _attempt(self, request: PushRequest | None, lease: int, origin: int) -> None:
+        if not self._node.turn.receives.in_time():
+            # The process was stopped since the lease, and another node may push this message.
+            self._share.free()
+            self.breaker.unused(1)
+            receipts = Receipts(lease, np.array([origin], np.int64))
+            await self._settle(_UNTRIED, [receipts])
+            return
         # If the attempt is cancelled, the broker does not know what the receiver has got.
         outcome = Outcome(Verdict.FAILED, "the broker stopped during the attempt")
         try:

@@ -35,6 +35,11 @@ async def pieces(flow: Flow) -> AsyncGenerator[bytes, None]:
         while True:
             try:
                 found = await _next(flow, window)
+                receives = flow.node.turn.receives
+                if found is not None and not receives.in_time():
+                    # The process was stopped since the lease.
+                    receives.give_back(flow.topic_key, found)
+                    found = None
             except Exception as error:
                 why = problem_of(error)
                 if why is None:

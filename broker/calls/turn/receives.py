@@ -1,4 +1,8 @@
-"""Merges the receives of one turn: alike ones share a look-up and a LEASE frame, all one write."""
+"""Merges the receives of one turn: alike ones share a look-up and a LEASE frame, all one write.
+
+The answer is made in a later turn, and the process may be stopped in between for so long that
+another node leads: whoever makes an answer asks `in_time` first.
+"""
 
 from __future__ import annotations
 
@@ -79,20 +83,48 @@ class ReceiveMerger:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Hashable, list[_Item]] = {}
+        self._until_ms = 0
+        """Until when answers may hand out messages, as far as the role has been asked."""
 
     async def receive(self, key: TopicKey, call: ReceiveCall) -> Looked:
-        """Lease ready messages. The lease is written to the log's file when this returns."""
+        """Lease ready messages. The lease is written to the log's file when this returns.
+
+        None if handing out is not permitted any more: the messages are ready again.
+        """
         future: asyncio.Future[Looked] = self._loop.create_future()
         self._add((key, call, future))
         try:
-            return await future
+            found = await future
         except asyncio.CancelledError:
             if future.cancelled():
                 # Pass the consumer's wake-up on to another waiter.
                 self._node.waiters.wake(waiting_key(key, call))
             elif future.exception() is None:
-                self._give_back(key, future.result())
+                self.give_back(key, future.result())
             raise
+        if isinstance(found, Place) or self.in_time():
+            return found
+        self.give_back(key, found)
+        return None
+
+    def in_time(self) -> bool:
+        """Whether messages that were leased may be handed out now."""
+        now_ms = self._node.machine.boot_ms()
+        if now_ms >= self._until_ms:
+            self._until_ms = self._node.role.delivers_until_ms()
+        return now_ms < self._until_ms
+
+    def give_back(self, key: TopicKey, found: Looked) -> None:
+        """The consumer gets no answer: make the messages ready for others at once."""
+        node, state = self._node, self._node.engine.state
+        if isinstance(found, Place):
+            found.leave()
+            return
+        topic = state.topics.get(key)
+        if found is not None and topic is not None and node.role.may_dispatch():
+            extend(state, topic, Receipts(found.lease), node.clock.now_ms(), lease_ms=0)
+            node.appended()
+            node.wake_ready()
 
     def _add(self, item: _Item) -> None:
         if not self._waiting:
@@ -117,7 +149,7 @@ class ReceiveMerger:
         def tell(error: BaseException | None) -> None:
             for (key, _, future), delivery in found:
                 if future.done():
-                    self._give_back(key, delivery)
+                    self.give_back(key, delivery)
                 elif error is None:
                     future.set_result(delivery)
                 else:
@@ -151,15 +183,3 @@ class ReceiveMerger:
                 line = waiting_key(key, call)
                 item[2].set_result(node.waiters.join(line, item[1].count_max) if looks else None)
         return list(zip(items, deliveries, strict=False))
-
-    def _give_back(self, key: TopicKey, found: Looked) -> None:
-        """The consumer went away before its answer: make the messages ready for others at once."""
-        node, state = self._node, self._node.engine.state
-        if isinstance(found, Place):
-            found.leave()
-            return
-        topic = state.topics.get(key)
-        if found is not None and topic is not None and node.role.may_dispatch():
-            extend(state, topic, Receipts(found.lease), node.clock.now_ms(), lease_ms=0)
-            node.appended()
-            node.wake_ready()
