@@ -43,7 +43,7 @@ class Stops:
 
 stops = Stops()
 _boot_ms, _lease = RealMachine.boot_ms, receives.lease
-_in_time = getattr(receives.ReceiveMerger, "in_time", lambda self: True)
+_in_time = receives.ReceiveMerger.in_time
 
 
 def boot_ms(self: RealMachine) -> int:

@@ -46,10 +46,12 @@ class Stopping:
             work = [asyncio.create_task(self._send())]
             for node in NODES:
                 work += [asyncio.create_task(self._consume(node)) for _ in range(CONSUMERS)]
-            for _ in range(rounds):
-                await self._stop_one(seconds)
-            self._over = True
-            await asyncio.gather(*work)
+            try:
+                for _ in range(rounds):
+                    await self._stop_one(seconds)
+            finally:
+                self._over = True
+                await asyncio.gather(*work)
 
     async def _stop_one(self, seconds: float) -> None:
         nodes = self._nodes

@@ -21,7 +21,8 @@ from delaylog.broker.calls.named_groups import named_in, the_group
 from delaylog.broker.calls.places import group_of, seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.calls.turn.long_poll import GATE_SECONDS, begin_asking
+from delaylog.broker.calls.turn.long_poll import begin_asking
+from delaylog.broker.calls.turn.receives import GATE_SECONDS
 from delaylog.broker.engine.deliver.claim_table import FORGOTTEN, Claim
 from delaylog.broker.engine.deliver.claims import (
     SLICE_ROWS,

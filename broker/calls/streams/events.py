@@ -36,9 +36,8 @@ async def pieces(flow: Flow) -> AsyncGenerator[bytes, None]:
             try:
                 found = await _next(flow, window)
                 receives = flow.node.turn.receives
-                if found is not None and not receives.in_time():
+                if found is not None and not await receives.may_answer(flow.topic_key, found):
                     # The process was stopped since the lease.
-                    receives.give_back(flow.topic_key, found)
                     found = None
             except Exception as error:
                 why = problem_of(error)

@@ -1,14 +1,14 @@
 """Merges the receives of one turn: alike ones share a look-up and a LEASE frame, all one write.
 
 The answer is made in a later turn, and the process may be stopped in between for so long that
-another node leads: whoever makes an answer asks `in_time` first.
+another node leads: whoever makes an answer asks `may_answer` first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
@@ -22,6 +22,9 @@ from delaylog.storage.log.levels import SHARED_LEASES, UNTRIED_LEASES
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
+
+GATE_SECONDS: Final = 0.25
+"""A receive without `wait_ms` still waits this long for a cluster to permit deliveries."""
 
 Looked: TypeAlias = "Delivery | Place | None"
 """The result of a look-up: messages, or else the caller's place in the queue of waiters, which it
@@ -102,13 +105,26 @@ class ReceiveMerger:
             elif future.exception() is None:
                 self.give_back(key, future.result())
             raise
-        if isinstance(found, Place) or self.in_time():
-            return found
-        self.give_back(key, found)
-        return None
+        if isinstance(found, Delivery) and not self.in_time():
+            return found if await self.may_answer(key, found) else None
+        return found
+
+    async def may_answer(self, key: TopicKey, found: Delivery) -> bool:
+        """Whether leased messages may be handed out now; else they are given back. Raises
+        NotLeadingError.
+
+        It waits for the gate, which a slow turn of the loop may find shut although the node leads.
+        """
+        may = False
+        try:
+            may = self.in_time() or await self._node.role.until_may_deliver(GATE_SECONDS)
+        finally:
+            if not may:
+                self.give_back(key, found)
+        return may
 
     def in_time(self) -> bool:
-        """Whether messages that were leased may be handed out now."""
+        """Whether the gate has been open without a break since the lease."""
         now_ms = self._node.machine.boot_ms()
         if now_ms >= self._until_ms:
             self._until_ms = self._node.role.delivers_until_ms()
