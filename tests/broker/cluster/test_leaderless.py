@@ -14,7 +14,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from delaylog.broker.calls.streams.live import LIVE
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
+from delaylog.broker.web.app import LEADERLESS
 from tests.broker.cluster.test_access import bearer, make
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
 from tests.broker.cluster.troubled import start
@@ -71,6 +73,11 @@ def left(three: ThreeNodes, tokens: dict[str, str], session: dict[str, str]) -> 
     three.kill(*(each for each in NODES if each != node))
     closed(three, node)
     return node
+
+
+def test_nothing_else_is_answered_without_a_leader() -> None:
+    """Each call that says so in the table, and each page, is tried below."""
+    assert {*WATCHED, LIVE} == LEADERLESS
 
 
 def closed(three: ThreeNodes, node: int) -> None:
