@@ -168,7 +168,8 @@ def _certificate(info: Any, der: bytes) -> Certificate:
         if kind == "DNS":
             hosts.append(value.lower())
         elif kind == "IP Address":
-            hosts.append(str(ipaddress.ip_address(value.strip())))
+            with suppress(ValueError):
+                hosts.append(str(ipaddress.ip_address(value.strip())))
     return Certificate(
         name=_name(info.get("subject", ())),
         issuer=_name(info.get("issuer", ())),

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from delaylog.broker.host.watch.logs import set_up_logs
 from delaylog.log_lines import JsonFormatter, TextFormatter
 
 
@@ -59,3 +60,20 @@ def test_odd_values(value: object) -> None:
     """What JSON does not know is written as text, never lost with a logging error."""
     assert "path" in line_of("odd", path=value)
     assert line_of(value)["message"]
+
+
+def test_what_event_loops_say_without_an_address_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever owns the connection logs its end."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        set_up_logs("info", "json")
+        logging.getLogger("asyncio").warning("SSL connection is closed")
+        logging.getLogger("asyncio").warning("another thing")
+    finally:
+        root.handlers, root.level = before, level
+    assert [json.loads(x)["message"] for x in capsys.readouterr().err.splitlines()] == [
+        "another thing"
+    ]
