@@ -5,6 +5,7 @@ Each docstring says what the caller can do now.
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 
@@ -45,6 +46,26 @@ class DiskFailedError(StorageError):
 DISTRUSTED: Final = (CorruptionError, DiskFailedError)
 """Errors after which nothing may be answered from this disk: code that catches one stops the
 node."""
+
+
+_MISSING: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP)
+"""What the system says of a file that was removed, or replaced by one of another kind."""
+
+
+def damage_of(error: BaseException) -> CorruptionError | None:
+    """The damage that ended an operation on a file; None for any other fault.
+
+    A file that is missing, or is a folder, is damage too: no disk has failed.
+    """
+    if isinstance(error, CorruptionError):
+        return error
+    found = error if isinstance(error, OSError) else error.__cause__
+    if isinstance(found, OSError) and found.errno in _MISSING and found.filename is not None:
+        detail = found.strerror or ""
+        return CorruptionError(
+            "a missing file", path=str(found.filename), position=0, detail=detail
+        )
+    return None
 
 
 class BatchError(StorageError):

@@ -61,7 +61,14 @@ def test_each_data_source_of_spark_is_linked_as_a_package_of_its_own() -> None:
 def test_nothing_else_lies_in_the_package() -> None:
     """What is not linked would have a second home beside the folders of the root."""
     names = {path.name for path in SOURCE.iterdir()} - {"__pycache__"}
-    assert names == {"__init__.py", "extras.py", "log_lines.py", "py.typed", *FOLDERS}
+    assert names == {
+        "__init__.py",
+        "extras.py",
+        "log_lines.py",
+        "py.typed",
+        "secret_files.py",
+        *FOLDERS,
+    }
 
 
 def test_each_folder_with_modules_is_a_package() -> None:

@@ -50,6 +50,7 @@ ALONE: Final = {
     # Copies: `pyspark_delaylog` runs without `delaylog`.
     "client/wire/credentials.py": "client/spark/credentials.py",
     "client/wire/endpoints.py": "client/spark/endpoints.py",
+    "src/delaylog/secret_files.py": "client/spark/secret_files.py",
 }
 """Modules outside the two folders: source to generated module."""
 
@@ -88,7 +89,9 @@ def made_of(source: Path) -> str:
     for pattern, replacement in RULES:
         text = re.sub(pattern, replacement, text)
     if ALONE.get(str(source), "").startswith("client/spark/"):
-        text = text.replace("from delaylog.client.wire.", "from pyspark_delaylog.")
+        text = re.sub(
+            r"from delaylog\.(client\.wire\.|(?=secret_files))", "from pyspark_delaylog.", text
+        )
     head, quotes, rest = text.partition('"""\n')
     said = f"Made from {source} by `make twins`: change that one."
     text = f"{head.rstrip()}\n\n{said}\n{quotes}{rest}"

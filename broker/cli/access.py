@@ -185,6 +185,11 @@ def _print_token(answer: dict[str, Any], args: argparse.Namespace) -> None:
         emit(answer)
         return
     _say(_described(answer))
+    if args.action == "create" and not (answer["grants"] or answer["redis"]):
+        _say(
+            f"warning: {args.principal} may do nothing, since it has no grant; "
+            f"`delaylog token create {args.principal} --allow RIGHTS:TOPIC` sets its grants"
+        )
     if answer["token"] is not None:
         print(answer["token"])
     elif args.action == "create":

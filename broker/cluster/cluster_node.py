@@ -12,7 +12,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
-from delaylog.broker.cluster.elections import make_oracle, require_oracle
+from delaylog.broker.cluster.elections import make_oracle
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
@@ -22,12 +22,13 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings.options import cannot_listen
 from delaylog.replication.errors import ClusterError
-from delaylog.storage.errors import CorruptionError, StorageError
+from delaylog.storage.errors import CorruptionError, StorageError, damage_of
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import OsFileSystem
 
@@ -56,8 +57,7 @@ class ClusterNode:
         try:
             await self.member.start()
         except OSError as error:
-            host, port = self.member.config.me.peer
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            raise cannot_listen(host_port(self.member.file.listen), error) from None
 
     def note_damage(self, error: CorruptionError) -> None:
         """Record the damage that ends the node: its next start sets the folder aside if it can."""
@@ -91,15 +91,17 @@ async def open_cluster_node(
     """
     assert config.cluster is not None, "a cluster is configured"
     cluster = load_cluster(config.cluster, node=config.cluster_node)
-    require_oracle(cluster)
     fs = OsFileSystem()
     try:
         noted = noted_damage(fs, config.data_dir)
         if noted is not None:
             raise noted
         return _open_place(fs, config, cluster, clock, make_engine, on_fatal, machine)
-    except CorruptionError as error:
-        await heal(fs, config.data_dir, cluster, error, machine)
+    except (StorageError, OSError) as error:
+        damage = damage_of(error)
+        if damage is None:
+            raise
+        await heal(fs, config.data_dir, cluster, damage, machine)
     return _open_place(fs, config, cluster, clock, make_engine, on_fatal, machine)
 
 

@@ -42,7 +42,13 @@ from delaylog.broker.host.node_role import ClusterCalls
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.errors import LostCommitError
 from delaylog.replication.events import Event
-from delaylog.replication.messages import Append, CopyMessage, Message, NodeStatus
+from delaylog.replication.messages import (
+    Append,
+    CopyMessage,
+    Message,
+    NodeStatus,
+    OracleMessage,
+)
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
 from delaylog.storage.errors import DiskFullError
@@ -100,6 +106,7 @@ class ClusterMember:
                 self._on_disconnect,
                 self.greeting.levels,
                 lambda node: f"node {node} ({self.members.name_of(node)})",
+                lambda: self.oracle.stretch(machine.boot_ms()),
             ),
             machine,
         )
@@ -130,6 +137,7 @@ class ClusterMember:
             leads=lambda: succession.leading,
             chosen=lambda: oracle.leader(self.machine.boot_ms()),
             knows=lambda node: node in self.members.nodes,
+            stretch=lambda: oracle.stretch(self.machine.boot_ms()),
         )
         self.fitness = FitnessWatch(self, node, self._sight, self.machine.boot_ms())
         self._lead = Lead(self, self._host, succession, self._pace, self._safe_sends)
@@ -258,9 +266,11 @@ class ClusterMember:
             self.stopping = True
             self._loop.call_soon(self.on_fatal, error)
 
-    def _on_disconnect(self, peer: int) -> None:
+    def _on_disconnect(self, peer: int, ended: bool) -> None:
         self.statuses.lost(peer)
         self.watch.lost(peer)
+        if ended:
+            self.oracle.ended(peer, self.machine.boot_ms())
         if not self.stopping:
             self.copies.lost(peer)
 
@@ -272,12 +282,21 @@ class ClusterMember:
         if isinstance(message, NodeStatus):
             self._exchange.receive(peer, message)
             return
+        if isinstance(message, OracleMessage):
+            if not self.stopping:
+                self.oracle.receive(peer, message, self.machine.boot_ms())
+            return
         replication = self.replication
         if replication is not None:
             self.take_input(lambda: replication.receive(peer, message, self.now()))
-            if isinstance(message, Append) and message.epoch == replication.promised:
-                self._sight.follow(peer)
-                self.settle()
+            if isinstance(message, Append):
+                now_ms = self.machine.boot_ms()
+                if message.epoch == replication.promised:
+                    self.oracle.hear(peer, now_ms)
+                    self._sight.follow(peer)
+                    self.settle()
+                else:
+                    self.oracle.hear_deposed(peer, now_ms)
 
     def take_input(self, take: Callable[[], object]) -> None:
         """Give replication an input and act on the results. Raises PeerError."""
@@ -376,6 +395,18 @@ class ClusterMember:
     def leader(self) -> int | None:
         """The index of the leader, if this node knows one."""
         return self._sight.leader
+
+    @property
+    def leader_works(self) -> bool:
+        """Whether a leader works, as this node sees it: within a second its own gate was open, or a
+        round of another leader came.
+        """
+        replication, now_ms = self.replication, self.machine.boot_ms()
+        if replication is None:
+            return False
+        _, followed_ms = self._sight.followed
+        age_ms = now_ms - followed_ms if replication.leader is None else self.gate_age_ms()
+        return age_ms is not None and age_ms < replication.timing.stalled_ms
 
     def settle(self) -> None:
         """Let calls go on that wait for a leader, if there is one."""

@@ -16,6 +16,7 @@ from delaylog.broker.cluster.copies.incoming import install
 from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.cluster.members.folders import history_of
 from delaylog.broker.engine.upkeep.saved_state import saved_epochs
+from delaylog.broker.host.addresses import host_port
 from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
 from delaylog.replication.epochs import EpochEntries
 from delaylog.replication.errors import ClusterError, MetaDamagedError
@@ -155,7 +156,7 @@ def new_learner(config: ClusterConfig) -> Meta:
 
     It names the members of the cluster file only if a cluster can be founded with that number.
     """
-    members = {member.node: "{}:{}".format(*member.peer) for member in config.members}
+    members = {member.node: host_port(member.peer) for member in config.members}
     if len(members) not in CLUSTER_SIZES:
         members = {}
     return Meta.learner(config.cluster_id, config.node, members)

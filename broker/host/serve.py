@@ -28,12 +28,13 @@ from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.files import FOLDER, AuditFiles
 from delaylog.broker.host.audit.metrics import AuditMetrics
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
-from delaylog.broker.host.exit_codes import advice, exit_code
+from delaylog.broker.host.exit_codes import End, end_of
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.host.metrics.minute_log import MinuteLog
@@ -42,12 +43,14 @@ from delaylog.broker.host.process import crash_trace, descriptors, process_memor
 from delaylog.broker.host.process.collector import Collector
 from delaylog.broker.host.process.folder_kind import check_folder
 from delaylog.broker.host.process.folder_lock import lock_folder, retention_suspended
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.process.service_manager import ServiceManager
+from delaylog.broker.host.settings.options import ConfigError, cannot_listen
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.host.tls.certificate_watch import CertificateWatch
 from delaylog.broker.host.tls.certificates import Hosts
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.watch.logs import logs_are_json
 from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
@@ -57,11 +60,8 @@ from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.camellia import CamelliaFace
 from delaylog.broker.web.oidc import OidcIssuer
 from delaylog.broker.web.request_checks import RequestChecks, host_name
-from delaylog.replication.errors import ClusterError
-from delaylog.storage.errors import (
-    CorruptionError,
-    StorageError,
-)
+from delaylog.replication.errors import ReplicationError
+from delaylog.storage.errors import StorageError, damage_of
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.spare_descriptors import hold_spares
 
@@ -72,6 +72,11 @@ SWITCH_SECONDS = 0.0005
 """Switch interval of threads; with Python's default the loop notices an fsync's end 5 ms late."""
 
 AUDIT_ID_BYTES: Final = 16
+
+READY_SECONDS: Final = 30.0
+"""How long the service manager waits for a member that finds no leader. After that it is told that
+the node is ready, since it may start the nodes of a cluster one after the other."""
+READY_LOOK_SECONDS: Final = 0.1
 
 log = logging.getLogger("delaylog.serve")
 
@@ -113,15 +118,15 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     failure: list[BaseException] = []
     recovery: dict[str, Histogram] = {}
     hold = config.hold
+    manager = ServiceManager()
 
     def on_fatal(error: BaseException) -> None:
         if not failure:
             failure.append(error)
-            damaged = isinstance(error, CorruptionError)
-            hint = {"do": advice(error, has_peers=_has_peers(place))} if damaged else {}
-            log.critical("the node stops", exc_info=error, extra=hint)
-            if isinstance(error, CorruptionError) and place is not None:
-                place.note_damage(error)
+            log.critical("the node stops", exc_info=error)
+            damage = damage_of(error)
+            if damage is not None and place is not None:
+                place.note_damage(damage)
         failed.set()
 
     def make_engine(
@@ -243,13 +248,17 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     try:
         port = await face.start(config.http_host, config.http_port, tls)
     except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {config.http_host}:{config.http_port} (--http): {error.strerror}"
-        ) from None
+        raise cannot_listen(f"{config.http_host}:{config.http_port} (--http)", error) from None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reloader.reload_soon)
+
+    def reload() -> None:
+        now_us = int(REAL.steady_s() * 1_000_000)
+        manager.notify(RELOADING=1, MONOTONIC_USEC=now_us)
+        reloader.reload_soon().add_done_callback(lambda _: manager.notify(READY=1))
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
     listening = {"http": f"{host}:{port}"}
     if resp is not None and config.resp is not None:
@@ -257,7 +266,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     if place is not None:
         await place.start()
         _warn_of_ports(config, place, port)
-        listening["peer"] = "{}:{}".format(*place.member.config.me.peer)
+        listening["peer"] = host_port(place.member.config.me.peer)
     pusher = start_pusher(node, config.push, listening, on_fatal, metrics.registry)
     collector.start()
     reloader.start()
@@ -269,10 +278,13 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     else:
         print("ready", *(f"{name}={at}" for name, at in listening.items()), flush=True)
     log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
+    telling = loop.create_task(_tell_ready(manager, node))
 
     async def serve_until_told() -> None:
         await stop.wait()
         log.info("stopping")
+        telling.cancel()
+        manager.notify(STOPPING=1)
         reloader.stop()
         certificates.stop()
         await minutes.stop()
@@ -305,17 +317,31 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         # The disk or the state cannot be trusted: exit at once, since everything is in the log.
         # The loop is not closed: what it would still start while closing, for example an incoming
         # connection, would print errors after this line.
-        what_to_do = advice(failure[0], has_peers=_has_peers(place))
-        _say(f"the node stops: {failure[0]}. {what_to_do}", as_json=as_json)
-        _leave(exit_code(failure[0]))
+        end = end_of(failure[0], has_peers=_has_peers(place))
+        _say(f"the node stops: {end.line(failure[0])}", end)
+        _leave(end.code)
     log.info("stopped")
     return 0
+
+
+async def _tell_ready(manager: ServiceManager, node: ServingNode) -> None:
+    """Tell the service manager that the node takes work, or why it does not in READY_SECONDS."""
+    cluster, waited_s, why = node.role.cluster, 0.0, None
+    while manager.listens and cluster is not None and waited_s < READY_SECONDS:
+        before, why = why, cluster.not_ready()
+        if why is None:
+            break
+        if why != before:
+            manager.notify(STATUS=why)
+        await asyncio.sleep(READY_LOOK_SECONDS)
+        waited_s += READY_LOOK_SECONDS
+    manager.notify(READY=1, STATUS=why or "serving")
 
 
 def _set_access(node: ServingNode, config: Config) -> None:
     """Require authentication wherever other machines reach the node, unless it is switched off."""
     authenticator = node.access.authenticator
-    node.access.admin_token = config.admin_token
+    node.access.expect_first_admin(config.admin_token)
     authenticator.switched_off = config.no_auth
     authenticator.always_required = (
         config.open_to_others
@@ -374,14 +400,29 @@ def _has_peers(place: ClusterNode | None) -> bool:
     return place is not None and bool(place.member.config.others)
 
 
-def _say(text: str, *, as_json: bool) -> None:
-    """The last line of a node that fails. In JSON the log has said it."""
-    if not as_json:
+def _say(text: str, end: End) -> None:
+    """The last line of a node that fails, in the form of its log."""
+    if logs_are_json():
+        log.critical(text, extra={"status": int(end.code), "end": end.code.name.lower()})
+    else:
         print(f"delaylog: {text}", file=sys.stderr)
 
 
 def serve(config: Config, *, as_json: bool = False) -> int:
-    """Run a node; returns the exit status. `as_json`: it prints nothing except JSON lines."""
+    """Run a node; returns the exit status. `as_json`: the ready line is JSON."""
+    try:
+        return _run(config, as_json=as_json)
+    except Exception as error:
+        # Every expected error says in one line what is wrong.
+        expected = isinstance(error, (ConfigError, ReplicationError, StorageError, OSError))
+        if not expected:
+            log.critical("the data folder cannot be served", exc_info=error)
+        end = end_of(error)
+        _say(end.line(error), end)
+        _leave(end.code)
+
+
+def _run(config: Config, *, as_json: bool) -> int:
     check_folder(config.data_dir, member=config.cluster is not None)
     lock = lock_folder(config.data_dir)
     crash_trace.watch(config.data_dir)
@@ -397,30 +438,10 @@ def serve(config: Config, *, as_json: bool = False) -> int:
         try:
             import uvloop
         except ImportError:
-            status = asyncio.run(_serve(config, as_json=as_json))
-        else:
-            status = uvloop.run(_serve(config, as_json=as_json))
-    except ClusterError as error:
-        if as_json:
-            log.critical(str(error))
-        _say(str(error), as_json=as_json)
-        status = exit_code(error)
-    except ConfigError:
-        raise
-    except Exception as error:
-        expected = isinstance(error, (StorageError, OSError))
-        log.critical(
-            "the data folder cannot be served",
-            extra={"why": str(error), "do": advice(error)},
-            exc_info=None if expected else error,
-        )
-        _say(f"{error}. {advice(error)}", as_json=as_json)
-        status = exit_code(error)
+            return asyncio.run(_serve(config, as_json=as_json))
+        return uvloop.run(_serve(config, as_json=as_json))
     finally:
         os.close(lock)
-    if status:
-        _leave(status)
-    return status
 
 
 def _leave(status: int) -> NoReturn:

@@ -1,28 +1,24 @@
 """Names of receivers by the system's resolver, on threads of their own.
 
-A name whose server does not answer occupies a thread for as long as the system tries, whatever the
-attempt takes. So these threads are nobody else's, their number is bounded, and they are daemons:
-the process ends without waiting for them, which no executor of the standard library allows. Names
-that had an address at their last look-up, new names, and names that had none wait for threads
-apart, so that dead name servers stop no name that works.
+The number of threads is bounded. Names that had an address at their last look-up, new names, and
+names that had none wait for threads apart, so that dead name servers stop no name that works.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
 from enum import Enum
-from threading import Thread
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from delaylog.broker.host.process.name_lookup import Found, look_up
 
 LOOKUPS_MAX: Final = 64
 """Look-ups at one time: half for names that had an address, a quarter each for new and bad ones."""
 NAMES_MAX: Final = 10_000
 """Names whose last look-up is remembered."""
-_Found: TypeAlias = "list[tuple[Any, ...]]"
 
 
 class _Name(Enum):
@@ -53,38 +49,17 @@ class Resolver(AbstractResolver):
         """The addresses of a name. Raises OSError, or RuntimeError if no thread can start."""
         room = self._room[self._names.get(host, _Name.NEW)]
         await room.acquire()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[_Found] = loop.create_future()
-
-        def ended(found: _Found, error: Exception | None) -> None:
-            room.release()
-            self._remember(host, _Name.GOOD if error is None else _Name.BAD)
-            if answer.done():
-                # Nobody waits for it any more.
-                return
-            if error is None:
-                answer.set_result(found)
-            else:
-                answer.set_exception(error)
-
-        def look() -> None:
-            found: _Found = []
-            failure: Exception | None = None
-            try:
-                found = socket.getaddrinfo(
-                    host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
-                )
-            except Exception as error:
-                failure = error
-            # The loop may have been closed meanwhile.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(ended, found, failure)
-
         try:
-            Thread(target=look, name="push-resolver", daemon=True).start()
+            looking = look_up(host, port, family, socket.AI_ADDRCONFIG)
         except BaseException:
             room.release()
             raise
+
+        def ended(looked: asyncio.Future[Found]) -> None:
+            room.release()
+            self._remember(host, _Name.GOOD if looked.exception() is None else _Name.BAD)
+
+        looking.add_done_callback(ended)
         return [
             ResolveResult(
                 hostname=host,
@@ -94,7 +69,7 @@ class Resolver(AbstractResolver):
                 proto=protocol,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
-            for kind, _, protocol, _, address in await answer
+            for kind, _, protocol, _, address in await asyncio.shield(looking)
         ]
 
     def _remember(self, host: str, name: _Name) -> None:

@@ -7,7 +7,7 @@ import logging
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.config import RespConfig
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings.options import cannot_listen
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.keyspace.scripts.runtime import has_lua
 from delaylog.broker.keyspace.server_state import ServerState
@@ -42,8 +42,6 @@ async def listen(face: RespFace, config: RespConfig, tls: ServerTls | None) -> s
     try:
         port = await face.start(lambda: Connection(face), config.host, config.port, tls)
     except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {config.host}:{config.port} (--resp): {error.strerror}"
-        ) from None
+        raise cannot_listen(f"{config.host}:{config.port} (--resp)", error) from None
     host = f"[{config.host}]" if ":" in config.host else config.host
     return f"{host}:{port}"

@@ -1,8 +1,8 @@
 """Credentials: the token and the TLS files of a client, and the addresses that may get the token.
 
-The SDK, the command line and the Spark connector share these rules. This module imports only the
-standard library, because `make twins` copies it into `pyspark_delaylog`, which runs without
-`delaylog`. No repr, error, log line or pickle contains a token.
+The SDK, the command line and the Spark connector share these rules. This module imports only
+`secret_files` and the standard library, because `make twins` copies both into `pyspark_delaylog`,
+which runs without `delaylog`. No repr, error, log line or pickle contains a token.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import ipaddress
 import logging
 import os
 import ssl
-import stat
 from collections.abc import Mapping
 from typing import Final, NoReturn, TypedDict, Unpack
 from urllib.parse import urlsplit
+
+from delaylog.secret_files import exposure
 
 TOKEN: Final = "DELAYLOG_TOKEN"
 TOKEN_FILE: Final = "DELAYLOG_TOKEN_FILE"
@@ -194,12 +195,12 @@ def checked_token(token: object, where: str = "the token") -> str:
 
 
 def read_token_file(path: str) -> str:
-    """The token in a regular file that only its owner can read. CredentialsError otherwise."""
+    """The token in a regular file that nobody else can read. CredentialsError otherwise."""
     try:
         # A FIFO must not block; the check below refuses it.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
-            _check_private(path, os.fstat(descriptor), "token file")
+            _check(path, os.fstat(descriptor), "token file")
             content = file.read(TOKEN_BYTES_MAX + 2)
     except OSError as error:
         raise CredentialsError(f"token file {path}: {error.strerror}") from None
@@ -224,7 +225,7 @@ def make_tls(
     if client_cert is not None:
         key = client_key or client_cert
         try:
-            _check_private(key, os.stat(key), "client key")
+            _check(key, os.stat(key), "client key")
             context.load_cert_chain(client_cert, client_key, _no_password)
         except OSError as error:
             named = " and ".join(dict.fromkeys((client_cert, key)))
@@ -249,15 +250,10 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _check_private(path: str, found: os.stat_result, what: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise CredentialsError(f"{what} {path}: is not a regular file")
-    mode = stat.S_IMODE(found.st_mode)
-    if os.name == "posix" and mode & 0o077:
-        raise CredentialsError(
-            f"{what} {path}: others than its owner may read or change it (mode {mode:o}); run: "
-            f"chmod 600 {path}"
-        )
+def _check(path: str, found: os.stat_result, what: str) -> None:
+    fault = exposure(path, found)
+    if fault is not None:
+        raise CredentialsError(f"{what} {path}: {fault}")
 
 
 def _is_https(url: str) -> bool:

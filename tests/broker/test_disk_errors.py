@@ -9,6 +9,7 @@ had been answered for.
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import threading
 import time
@@ -69,7 +70,8 @@ def assert_ended(broker: Any, *words: str) -> None:
     """It ended by itself with status 1, and its last line says what failed and what to do."""
     assert broker.wait() == 1
     *_, last = broker.log_path.read_text().splitlines()
-    assert last.startswith("delaylog: the node stops: "), last
+    last = json.loads(last)["message"]
+    assert last.startswith("the node stops: "), last
     for word in (*words, "Input/output error", "repair or replace the disk"):
         assert word in last, last
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.exit_codes import advice
+from delaylog.broker.host.exit_codes import end_of
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import raise_disk_error
 from tests.starts.warm import PROGRAM, WarmProcess, as_text, run_warm
@@ -146,7 +146,7 @@ def test_one_process_per_folder(start_broker: Callable[..., Any]) -> None:
     """A second broker on the folder is refused by name, and the first goes on."""
     broker = start_broker()
     refused = serve("--data-dir", broker.data_dir, "--http", "127.0.0.1:0")
-    assert refused.returncode == 2
+    assert refused.returncode == 69
     assert refused.stdout == ""
     holder = f"process {broker.pid}; stop it first"
     assert f"data folder {broker.data_dir} is in use by {holder}" in refused.stderr
@@ -159,11 +159,11 @@ def test_one_process_per_folder(start_broker: Callable[..., Any]) -> None:
 
 
 def test_port_in_use(tmp_path: Path) -> None:
-    """A port that is taken ends it with status 2 and the address."""
+    """A port that is taken ends it with status 69 and the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = serve("--data-dir", tmp_path / "d", "--http", f"127.0.0.1:{port}")
-    assert refused.returncode == 2
+    assert refused.returncode == 69
     assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
     assert "Traceback" not in refused.stderr
 
@@ -182,7 +182,7 @@ def test_files_of_another_user_are_no_failed_disk() -> None:
     """The advice, without a process: root, who may run this test, is denied nothing."""
     with pytest.raises(DiskFailedError) as failed:
         raise_disk_error(PermissionError(errno.EACCES, "Permission denied"), "d/first-admin")
-    assert advice(failed.value).startswith("Let the user of this process own the folder")
+    assert end_of(failed.value).advice.startswith("Let the user of this process own the folder")
 
 
 @pytest.mark.parametrize(

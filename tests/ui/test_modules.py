@@ -45,7 +45,7 @@ def test_the_page_decides_on_rights_as_the_broker_does(broker: Broker, look: Any
     cases, wanted = [], []
     for _ in range(300):
         may = Permissions(
-            [parse_grant(a_grant(random)) for _ in range(random.randint(1, 3))]
+            [parse_grant(a_grant(random), stored=True) for _ in range(random.randint(1, 3))]
             if random.random() < 0.95
             else [parse_grant("admin")]
         )

@@ -12,13 +12,13 @@ from delaylog.broker.cluster.config.cluster_file import (
     SECRET_VARIABLE,
     load_cluster,
 )
-from delaylog.broker.cluster.config.fields import Address
 from delaylog.broker.cluster.config.member import (
     Member,
     check_founding,
     check_members,
     make_member,
 )
+from delaylog.broker.host.addresses import Address
 
 __all__ = [
     "MEMBERS_MAX",

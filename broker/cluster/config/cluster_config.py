@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 
-from delaylog.broker.cluster.config.fields import Address
 from delaylog.broker.cluster.config.member import Member, make_member
 from delaylog.broker.cluster.config.secret import KeyUse, derive_key
 from delaylog.broker.cluster.peers.seams import PeerConfig
 from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.broker.host.addresses import Address
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.leading.leader import Acks
 
@@ -30,6 +30,8 @@ class ClusterConfig:
     acks: Acks
     tls: PeerTls | None
     secret: bytes = field(repr=False)
+    listen_at: Address | None = None
+    """`listen` of the cluster file: where this node listens for others, if not at its `peer`."""
 
     @property
     def me(self) -> Member:
@@ -74,7 +76,17 @@ class ClusterConfig:
     def peer_config(self) -> PeerConfig:
         """The part of this configuration that connections between nodes need."""
         key = self.key(KeyUse.PEERS)
-        return PeerConfig(self.node, self.cluster_id, key, self.peers, self.me.peer, self.tls)
+        return PeerConfig(self.node, self.cluster_id, key, self.peers, self.listen, self.tls)
+
+    @property
+    def listen(self) -> Address:
+        """Where this node listens for other nodes; no host = on all addresses of the machine."""
+        return self.listen_at or self.me.listen
+
+    @property
+    def listen_election(self) -> Address:
+        """Where this node listens for elections by UDP."""
+        return self.listen[0], self.me.election[1]
 
     def key(self, use: KeyUse) -> bytes:
         """The key for one use, derived from the secret."""

@@ -9,11 +9,12 @@ and what it may be.
                                     # DELAYLOG_CLUSTER_SECRET
     node = 1                        # which of the members this is
     acks = "quorum"                 # for a send without `acks`: leader, quorum or all
+    listen = "0.0.0.0:8712"         # where this node listens for others; its `peer` if left out
 
     [members.1]
     name = "alpha"                  # for people; "node-1" if left out
-    peer = "10.0.0.1:8712"          # TCP between nodes, and by UDP the election
-    election_port = 8712            # if the election is to have another one
+    peer = "10.0.0.1:8712"          # TCP between nodes; a name is looked up at each attempt
+    election_port = 8712            # UDP, if raftos is to have another one
     http = "10.0.0.1:8711"          # where clients are sent; http:// or https:// may precede it
     resp = "10.0.0.1:8713"          # likewise, may be left out
     priority = 50                   # 0 to 100: the fit member of the highest priority leads
@@ -36,7 +37,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.broker.cluster.config.cluster_config import ClusterConfig, cluster_id_of
-from delaylog.broker.cluster.config.fields import name_field, refuse_unknown, text_field
+from delaylog.broker.cluster.config.fields import (
+    name_field,
+    parse_address,
+    refuse_unknown,
+    text_field,
+)
 from delaylog.broker.cluster.config.member import Member, check_members, parse_member
 from delaylog.broker.cluster.config.secret import (
     MAKE_ONE,
@@ -45,6 +51,7 @@ from delaylog.broker.cluster.config.secret import (
     read_secret,
 )
 from delaylog.broker.cluster.peers.tls import PeerTls
+from delaylog.broker.host.addresses import Address, is_numeric
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks
@@ -53,7 +60,7 @@ SECRET_VARIABLE: Final = "DELAYLOG_CLUSTER_SECRET"
 NODE_VARIABLE: Final = "DELAYLOG_NODE"
 MEMBERS_MAX: Final = 15
 """Voters and learners together."""
-_KEYS: Final = frozenset({"cluster", "secret_file", "node", "acks", "members", "tls"})
+_KEYS: Final = frozenset({"cluster", "secret_file", "node", "listen", "acks", "members", "tls"})
 _TLS_KEYS: Final = ("ca", "cert", "key")
 
 
@@ -75,6 +82,7 @@ def load_cluster(
         acks=_acks(table.get("acks", Acks.QUORUM.value)),
         tls=_tls(table.get("tls"), Path(path).parent),
         secret=_secret(table, Path(path).parent, environ),
+        listen_at=_listen(table),
     )
 
 
@@ -128,6 +136,17 @@ def _this_node(
         if (type(value) is int and value == member.node) or value == str(member.node):
             return member.node
     raise ClusterError(f"{where} is {value!r}, which is none of the members: {known}")
+
+
+def _listen(table: Mapping[str, Any]) -> Address | None:
+    if "listen" not in table:
+        return None
+    hint = 'a numeric address and a port, such as "0.0.0.0:8712"'
+    text = text_field(table, "listen", "", hint)
+    host, port = parse_address(text, "listen")
+    if not is_numeric(host):
+        raise ClusterError(f"listen must be {hint}, not {text!r}")
+    return host, port
 
 
 def _acks(value: Any) -> Acks:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from delaylog.broker.host.addresses import Address, host_port, is_numeric
 from delaylog.replication.errors import ClusterError
 
-Address: TypeAlias = tuple[str, int]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
@@ -52,12 +52,17 @@ def parse_address(text: str, name: str) -> Address:
         host = host[1:-1]
         good = _is_ipv6(host)
     else:
-        good = _HOST.fullmatch(host) is not None
+        good = _HOST.fullmatch(host) is not None and not _is_bad_ipv4(host)
     if not colon or not good or not re.fullmatch(r"[0-9]{1,5}", port):
         raise ClusterError(f"{name} must be HOST:PORT, not {text!r}")
     if not 0 < int(port) <= 65_535:
         raise ClusterError(f"{name}: a port is 1 to 65535, not {port}")
     return host.lower(), int(port)
+
+
+def _is_bad_ipv4(host: str) -> bool:
+    """Whether a host looks like an IPv4 address and is none, such as 10.0.0.256."""
+    return host.rpartition(".")[2].isdecimal() and not is_numeric(host)
 
 
 def _is_ipv6(text: str) -> bool:
@@ -66,12 +71,6 @@ def _is_ipv6(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def host_port(address: Address) -> str:
-    """An address as a cluster file writes it."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_url(text: str, name: str) -> str:

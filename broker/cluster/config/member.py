@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delaylog.broker.cluster.config.fields import (
-    Address,
-    host_port,
     name_field,
     parse_address,
     parse_url,
@@ -22,6 +20,7 @@ from delaylog.broker.cluster.config.fields import (
     text_field,
 )
 from delaylog.broker.cluster.fitness.targets import PRIORITY, PRIORITY_MAX
+from delaylog.broker.host.addresses import Address, host_port, is_ipv4, is_numeric
 from delaylog.replication.configuration import CLUSTER_SIZES, NODE_MAX, Contact
 from delaylog.replication.errors import ClusterError
 
@@ -46,11 +45,24 @@ class Member:
     """Members of one zone may fail together."""
 
     @property
+    def listen(self) -> Address:
+        """Where its process listens by default: at a numeric peer address, and for a name on all
+        addresses of the machine (no host), since the name's address may change.
+        """
+        host, port = self.peer
+        return (host if is_numeric(host) else ""), port
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether its peer address is a name or an IPv6 address, which earlier releases refuse."""
+        return not is_ipv4(self.peer[0])
+
+    @property
     def contact(self) -> Contact:
         """The member as a configuration in the log describes it: with keys of a cluster file."""
         contact = {
             "name": self.name,
-            "peer": "{}:{}".format(*self.peer),
+            "peer": host_port(self.peer),
             "election_port": str(self.election[1]),
             "http": self.http_url,
         }
@@ -101,15 +113,12 @@ def _priority(table: Mapping[str, Any], where: str) -> int:
 
 
 def _peer(table: Mapping[str, Any], where: str) -> Address:
-    """The peer address. It is numeric because the election identifies peers by numeric address."""
-    hint = 'a numeric IPv4 address and a port, such as "10.0.0.1:8712"'
+    """The peer address. A name is looked up at each attempt to connect."""
+    hint = 'host and port, such as "10.0.0.1:8712" or "alpha.example:8712"'
     text = text_field(table, "peer", where, hint)
     host, port = parse_address(text, f"{where}peer")
-    try:
-        address = ipaddress.IPv4Address(host)
-    except ValueError:
-        raise ClusterError(f"{where}peer must be {hint}, not {text!r}") from None
-    if address.is_unspecified or address.is_multicast or address.is_reserved:
+    address = ipaddress.ip_address(host) if is_numeric(host) else None
+    if address and (address.is_unspecified or address.is_multicast or address.is_reserved):
         raise ClusterError(f"{where}peer: the others cannot connect to {text!r}; say {hint}")
     return host, port
 
@@ -138,7 +147,7 @@ def _refuse_same(named: Iterable[tuple[str, str | Address]]) -> None:
     seen: dict[str | Address, str] = {}
     for key, value in named:
         if value in seen:
-            text = value if isinstance(value, str) else "{}:{}".format(*value)
+            text = value if isinstance(value, str) else host_port(value)
             raise ClusterError(f"{key} and {seen[value]} are both {text!r}; each needs its own")
         seen[value] = key
 

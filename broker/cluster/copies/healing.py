@@ -38,6 +38,17 @@ _STALE: Final = "old copy: "
 log = logging.getLogger("delaylog.cluster")
 
 
+class NoCopyError(CorruptionError):
+    """This folder is damaged, and no other voter with data answers. Start again later."""
+
+    def __init__(self, damage: CorruptionError) -> None:
+        super().__init__(damage.what, path=damage.path, position=damage.position)
+        self.detail = str(damage)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
 def note_damage(fs: FileSystem, folder: str, error: CorruptionError) -> None:
     """Record damage for the next start, which may not read the damaged place by itself."""
     path = f"{folder}/{MARK}"
@@ -68,14 +79,17 @@ async def heal(
     *,
     seconds: float = ASK_SECONDS,
 ) -> None:
-    """Set the data aside to make room for a copy; raise `error` if no node could give one."""
+    """Set the data aside to make room for a copy; raise NoCopyError if no node could give one.
+
+    Raises `error` itself in a cluster of one, which has no other node.
+    """
     if not config.others:
         raise error
     log.error("this folder is damaged: %s; looking for another voter with the data", error)
     meta = _meta_of(fs, folder, config)
     if not await _somebody_has_it(config, meta, machine, seconds):
         log.error("no other voter with data answers, so nothing is changed here")
-        raise error
+        raise NoCopyError(error)
     note_damage(fs, folder, error)
     stale = isinstance(error, StaleFolderError)
     aside = set_aside(fs, folder, meta, machine.wall_s(), stale=stale)
@@ -144,7 +158,7 @@ async def _somebody_has_it(
             found.set()
 
     host = PeerHost(
-        lambda: hello, Visitor(meta), lambda peer, message: None, met, lambda peer: None
+        lambda: hello, Visitor(meta), lambda peer, message: None, met, lambda peer, ended: None
     )
     transport = PeerTransport(config.peer_config(), host, machine)
     await transport.start()

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 from delaylog.broker.cluster.config import Member
 from delaylog.broker.cluster.members.node_status import Status
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.tls.certificates import Hosts
 
 
 def peer_text(member: Member) -> str:
     """The peer address of a member, as a cluster file writes it."""
-    return "{}:{}".format(*member.peer)
+    return host_port(member.peer)
 
 
 def announced(me: Member) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from delaylog.broker.cluster.members.folders import Folders
 from delaylog.broker.cluster.members.node_status import Status, encode_status
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.node import ReplicationNode
-from delaylog.storage.log.levels import IDENTITIES, KNOWN_LEVEL
+from delaylog.storage.log.levels import IDENTITIES, KNOWN_LEVEL, PEER_NAMES
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -221,7 +221,8 @@ class KnownMembers:
         member, configuration = self._member, replication.configuration
         if configuration.version or not member.leading or not member.may_append():
             return
-        if member.node.engine.state.level >= IDENTITIES:
+        modern = any(each.is_modern for each in self.config.members)
+        if member.node.engine.state.level >= (PEER_NAMES if modern else IDENTITIES):
             contacts = {each.node: each.contact for each in self.config.members}
             cluster = member.files.meta.meta.cluster or member.machine.random_bytes(CLUSTER_ID_SIZE)
             replication.leadership.change(configuration.with_contacts(contacts, cluster))

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from delaylog.broker.cluster.config import MEMBERS_MAX, check_members, make_member
-from delaylog.broker.cluster.elections import require_election, require_port
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
+from delaylog.broker.host.addresses import host_port
 from delaylog.replication.configuration import NODE_MAX, VOTERS_MAX, Configuration, Contact
 from delaylog.replication.errors import ChangeRefusedError, ClusterError
 from delaylog.replication.node import ReplicationNode
+from delaylog.storage.log.levels import PEER_NAMES
 
 DONE_SECONDS: Final = 10.0
 """How long a change may take until it is committed; the leader begins two new epochs for it."""
@@ -151,6 +152,11 @@ class MemberChanges:
             member = make_member(node, contact)
             others = [each for each in self._member.config.members if each.node != node]
             check_members([*others, member])
+            if member.is_modern and self._member.node.engine.state.level < PEER_NAMES:
+                raise ConflictError(
+                    f"{host_port(member.peer)} is no IPv4 address, and not all members run this "
+                    "release yet: upgrade them first"
+                )
         except ClusterError as error:
             raise BadRequestError(str(error)) from None
         return {**before.contacts, node: member.contact}
@@ -176,9 +182,6 @@ class MemberChanges:
                 )
         if len(voters) > VOTERS_MAX:
             raise ConflictError(f"a cluster has {VOTERS_MAX} voters at most")
-        if len(before.voters) == 1:
-            require_election()
-            require_port(self._member.file.me.election)
         return before.with_voters(voters)
 
     def _remove(self, before: Configuration, nodes: Sequence[int]) -> Configuration:

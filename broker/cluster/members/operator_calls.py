@@ -12,12 +12,14 @@ from typing import Any, Final
 from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.members.member_changes import MemberChanges, Wanted, not_leading
+from delaylog.broker.cluster.watch.member_watch import udp_of
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
     EngineError,
     NotLeadingError,
 )
+from delaylog.broker.host.addresses import host_port
 from delaylog.replication.epochs import epoch_counter, epoch_node
 from delaylog.replication.events import Role
 
@@ -82,10 +84,19 @@ class OperatorCalls:
             return member.waits_for
         if not replication.votes and not member.files.log_end:
             return "this node is a learner and has no data yet"
-        if member.leader is not None:
+        if member.leader is not None and member.leader_works:
             return None
         missing = member.watch.missing_voters()
         names = f"; voters that are not connected: {', '.join(missing)}" if missing else ""
+        if member.leading:
+            return f"this node leads, but no majority of the voters acknowledges its rounds{names}"
+        if member.leader is not None:
+            name = self._config.name_of(member.leader)
+            return f"this node hears no leader: {name} is elected, and sends nothing{names}"
+        silent = member.watch.without_datagrams()
+        if silent:
+            names += f"; no election datagrams come to UDP {udp_of(self._config.me)} from "
+            names += ", ".join(silent)
         return f"this node knows no leader{names}"
 
     def status(self) -> dict[str, Any]:
@@ -108,6 +119,7 @@ class OperatorCalls:
             "gate_age_ms": member.gate_age_ms(),
             **member.watch.facts(),
             "error": member.quarantined,
+            "not_ready": self.not_ready(),
             "members": [self._member_status(each) for each in self._config.members],
         }
 
@@ -136,7 +148,7 @@ class OperatorCalls:
                 voter, match = one.counts, one.match
         return {
             **_named(each),
-            "peer": "{}:{}".format(*each.peer),
+            "peer": host_port(each.peer),
             **member.watch.facts_of(each.node),
             "connected": me or each.node in member.transport.connected(),
             "voter": voter,

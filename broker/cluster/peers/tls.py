@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.process.name_lookup import Found
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.tls import certificates
 from delaylog.broker.host.tls.alerts import AlertingContext
@@ -124,13 +125,11 @@ class PeerTls:
 # ------------------------------------------------------------------ connections
 
 
-async def connect(host: str, port: int) -> socket.socket:
-    """A socket that is connected to the first address of a host that answers. Raises OSError."""
+async def connect(addresses: Found) -> socket.socket:
+    """A socket that is connected to the first of the addresses that answers. Raises OSError."""
     loop = asyncio.get_running_loop()
     failed: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
+    for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:
@@ -143,7 +142,7 @@ async def connect(host: str, port: int) -> socket.socket:
             raise
         else:
             return sock
-    raise failed or OSError(f"{host} has no address")
+    raise failed or OSError("the name has no address")
 
 
 def tls_failure(error: BaseException, who: str) -> str:

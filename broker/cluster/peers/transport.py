@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Collection, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -24,7 +25,9 @@ from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
 from delaylog.broker.cluster.peers.tls import connect, host_at, tls_failure
 from delaylog.broker.host.accepting import Acceptor
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.process.name_lookup import Names
 from delaylog.broker.host.tls.alerts import alerting
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
@@ -59,6 +62,7 @@ class PeerTransport:
         self._on_message = host.on_message
         self._on_connect = host.on_connect
         self._on_disconnect = host.on_disconnect
+        self._stretch = host.stretch
         self._limits = limits or PeerLimits()
         self._random = machine.random()
         self.nonce = partial(machine.random_bytes, NONCE_SIZE)
@@ -81,6 +85,7 @@ class PeerTransport:
         self._acceptor: Acceptor | None = None
         self._running = False
         self._log = QuietLog(_LOGGER)
+        self._names = Names()
         self._strangers = Strangers(self._limits, self.counts, config.tls)
 
     # ------------------------------------------------------------------ life
@@ -89,7 +94,7 @@ class PeerTransport:
         """Listen and dial; returns the bound port. Raises OSError if it cannot listen."""
         assert not self._running
         loop = asyncio.get_running_loop()
-        listener = socket.create_server(self._listen, backlog=_BACKLOG)
+        listener = _listener(*self._listen)
         self._acceptor = Acceptor(listener, self._accept, self._accept_failed)
         self._running = True
         self._dial()
@@ -282,14 +287,16 @@ class PeerTransport:
         for peer in told:
             if self._open.get(peer) is connection:
                 del self._open[peer]
-            asyncio.get_running_loop().call_soon(self._tell_lost, connection)
+            ended = reason in (None, Refused.CUT)
+            tell = partial(self._tell_lost, connection, ended=ended)
+            asyncio.get_running_loop().call_soon(tell)
 
-    def _tell_lost(self, connection: Connection) -> None:
+    def _tell_lost(self, connection: Connection, *, ended: bool = False) -> None:
         peer = connection.peer
         if self._told.get(peer) is connection:
             del self._told[peer]
             _LOGGER.info("node %d is disconnected", peer)
-            self._on_disconnect(peer)
+            self._on_disconnect(peer, ended)
 
     # ------------------------------------------------------------------ connecting
 
@@ -309,7 +316,7 @@ class PeerTransport:
         known = [
             self._describe(peer)
             for peer, (at, _) in self._addresses.items()
-            if at == host and peer != self._identity.node
+            if self._names.is_at(at, host) and peer != self._identity.node
         ]
         return f"{' or '.join(known) or 'a node'} at {host}"
 
@@ -336,7 +343,7 @@ class PeerTransport:
             if other is not None:
                 # The peer has dialled this node already.
                 await asyncio.shield(other.lost)
-            who = "{} at {}:{}".format(self._describe(peer), *self._addresses[peer])
+            who = f"{self._describe(peer)} at {host_port(self._addresses[peer])}"
             connection = self._connection(who, peer)
             await self._connect(peer, connection)
             if connection.hello is not None:
@@ -355,7 +362,7 @@ class PeerTransport:
             async with asyncio.timeout(self._limits.stranger_ms / 1000):
                 context = None if self._tls is None else self._tls.client
                 with connection.made_or_lost():
-                    sock = await connect(host, port)
+                    sock = await connect(await self._names.addresses(host, port))
                     with alerting(sock):
                         await asyncio.get_running_loop().create_connection(
                             lambda: connection,
@@ -368,7 +375,9 @@ class PeerTransport:
             if connection.hello is not None:
                 return
             text = "no answer in time"
-            if not isinstance(error, TimeoutError):
+            if isinstance(error, socket.gaierror):
+                text = f"the name cannot be resolved: {error.strerror}"
+            elif not isinstance(error, TimeoutError):
                 text = tls_failure(error, connection.who)
             self._log.tell(f"dial {peer}", "cannot reach %s: %s", connection.who, text)
             if isinstance(error, ssl.SSLError):
@@ -392,10 +401,11 @@ class PeerTransport:
         look_s = self._limits.look_ms / 1000
         blocked_s = now - self._looked_at - look_s
         self._looked_at = now
+        silent_ms = self._limits.silent_ms * self._stretch()
         for connection in [*self._alive]:
             if blocked_s > look_s:
                 connection.heard_at = min(now, connection.heard_at + blocked_s)
-            connection.look(now)
+            connection.look(now, silent_ms)
         self._looker = loop.call_later(look_s, self._look)
 
     def _flush_soon(self) -> None:
@@ -412,3 +422,17 @@ class PeerTransport:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A listening socket; no host = on all addresses of the machine. Raises OSError."""
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    if socket.has_dualstack_ipv6():
+        with suppress(OSError):
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            )
+    # IPv6 may be switched off; another error comes again.
+    return socket.create_server(("", port), backlog=_BACKLOG)

@@ -93,8 +93,12 @@ def _matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(first + "".join(f"(?>.*?{part})" for part in rest) + last, re.DOTALL)
 
 
-def parse_grant(text: str) -> Grant:
-    """Parse a grant. Raises BadRequestError."""
+def parse_grant(text: str, *, stored: bool = False) -> Grant:
+    """Parse a grant. Raises BadRequestError.
+
+    `stored`: it comes from a log or a checkpoint. Earlier releases accepted patterns that match no
+    name, which are kept.
+    """
     words, *rest = text.split(":")
     if len(rest) > 2:
         raise _wrong(text, "it has more than three parts; write RIGHTS:TOPIC:GROUP")
@@ -116,6 +120,14 @@ def parse_grant(text: str) -> Grant:
     for part in (namespace, topic, group):
         if not 1 <= len(part) <= PATTERN_CHARS_MAX or not part.isprintable():
             raise _wrong(text, f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, all printable")
+        # Topics of camellia may have letters of every alphabet.
+        odd = next((char for char in part if not (char.isalnum() or char in "._-*")), None)
+        if odd is not None and not stored:
+            raise _wrong(
+                text,
+                f"{odd!a} is in no name that a grant can name: a pattern has letters, digits, "
+                "'.', '_', '-', and '*' for any text; give several grants for several patterns",
+            )
     return Grant(frozenset(rights), namespace, topic, group)
 
 

@@ -126,7 +126,7 @@ class Principal:
         """The principal of a frame or a checkpoint."""
         return cls(
             members["name"],
-            tuple(map(parse_grant, members["grants"])),
+            tuple(parse_grant(text, stored=True) for text in members["grants"]),
             tuple(Secret(*each) for each in members["secrets"]),
             tuple(members["certificates"]),
             tuple(members["redis"]),

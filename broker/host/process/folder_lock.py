@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.settings.options import ConfigError, InUseError
 from delaylog.storage.files.file_system import FILE_MODE, make_folder, raise_disk_error
 from delaylog.storage.files.os_file_system import open_descriptor
 from delaylog.storage.files.spare_descriptors import refill
@@ -31,14 +32,29 @@ def lock_folder(folder: str) -> int:
         make_folder(folder)
         fd = os.open(f"{folder}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
-        raise ConfigError(f"data-dir {folder} cannot be used: {error.strerror}") from None
+        denied = f"; {ownership(folder)}" if isinstance(error, PermissionError) else ""
+        text = f"data-dir {folder} cannot be used: {error.strerror}{denied}"
+        raise ConfigError(text) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = holder_of(fd)
         os.close(fd)
-        raise ConfigError(f"data folder {folder} is in use by {holder}; stop it first") from None
+        raise InUseError(f"data folder {folder} is in use by {holder}; stop it first") from None
     return fd
+
+
+def ownership(path: str) -> str:
+    """Who owns a path that this process may not use, and what to do."""
+    at = Path(path)
+    while not os.path.exists(at) and at != at.parent:
+        at = at.parent
+    found, user, group = os.stat(at), os.geteuid(), os.getegid()
+    return (
+        f"{at} belongs to user {found.st_uid} and group {found.st_gid} (mode "
+        f"{found.st_mode & 0o7777:o}), and this process runs as {user} and {group}: run "
+        f"`chown -R {user}:{group} {path}`"
+    )
 
 
 def holder_of(fd: int) -> str:
@@ -71,6 +87,23 @@ def suspended_retention(folder: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def note_backup(folder: str, now_ms: int) -> None:
+    """A backup of the folder is complete: `newest_backup_s` tells its time."""
+    with suppress(OSError):
+        # The backup is complete also where its process may not change the folder.
+        os.utime(f"{folder}/{HOLD}", (now_ms / 1_000, now_ms / 1_000))
+
+
+def newest_backup_s(folder: str) -> float | None:
+    """Unix time of the newest backup of a folder; without one, when it was first served. None if
+    it was not. The time is that of the file that backups lock, which is there already.
+    """
+    try:
+        return os.stat(f"{folder}/{HOLD}").st_mtime
+    except OSError:
+        return None
 
 
 def retention_suspended(folder: str) -> bool:

@@ -6,6 +6,8 @@ defaults.
 
 from __future__ import annotations
 
+import errno
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +20,17 @@ ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
 
 class ConfigError(Exception):
     """A setting is invalid; the text names the setting and its allowed values."""
+
+
+class InUseError(ConfigError):
+    """Another process uses an address or a folder. Try again once it has ended."""
+
+
+def cannot_listen(where: str, error: OSError) -> ConfigError:
+    """The error of a listener; `where` = the address, and the option that has it."""
+    kind = InUseError if error.errno == errno.EADDRINUSE else ConfigError
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+    return kind(f"cannot listen on {where}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,5 +26,10 @@ def set_up_logs(level: str, form: str) -> None:
     logging.getLogger("asyncio").addFilter(_is_useful)
 
 
+def logs_are_json() -> bool:
+    """Whether `set_up_logs` has chosen JSON."""
+    return any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger().handlers)
+
+
 def _is_useful(record: logging.LogRecord) -> bool:
     return record.msg != _NAMELESS

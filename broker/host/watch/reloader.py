@@ -68,6 +68,11 @@ class Reloader:
         """Called after each source that was read again."""
         self.retry_looks = RETRY_LOOKS
 
+    @property
+    def failing(self) -> dict[str, int]:
+        """By source, 1 while its newest reload has failed, else 0."""
+        return {source.name: int(source.fault is not None) for source in self._sources}
+
     def register(self, name: str, files: Sequence[str], read: Read) -> None:
         """Add a source whose files have just been read for the first time.
 
@@ -102,12 +107,13 @@ class Reloader:
             raise ReloadError("; ".join(faults))
         return [source.name for source in self._sources]
 
-    def reload_soon(self) -> None:
+    def reload_soon(self) -> asyncio.Task[None]:
         """Read all sources again, for a signal. Faults are logged."""
         log.info("asked to read the configured files again")
         task = asyncio.get_running_loop().create_task(self._reload_quietly())
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
+        return task
 
     async def _reload_quietly(self) -> None:
         try:

@@ -56,6 +56,12 @@ def test_a_token_from_beginning_to_end(secured: Secured, run: Run) -> None:
     assert "life existed: its grants and limits are now these" in err
     assert secured.call("POST", "/v1/topics/cli.b/messages", {"body": "x"}, token).status == 403
 
+    status, _, err = run("create", "life")
+    assert "warning: life may do nothing, since it has no grant" in err
+    assert run("create", "life", "--redis", "+@read ~a")[2].count("warning") == 0
+    assert "' ' is in no name" in run("create", "life", "--allow", "producer:lo ad*")[2]
+    assert run("create", "life", "--allow", "viewer")[0] == 0
+
     status, out, err = run("rotate", "life", "--grace", "1h")
     fresh = out.removesuffix("\n")
     assert is_token(fresh)

@@ -75,7 +75,7 @@ def test_a_private_file_is_read(tmp_path: Path, content: str, mode: int) -> None
         assert Credentials(token_file=each, environ={}).token == SECRET
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o602, 0o610, 0o666])
+@pytest.mark.parametrize("mode", [0o660, 0o604, 0o644, 0o620, 0o602, 0o610, 0o666])
 def test_a_file_that_others_reach_is_refused(tmp_path: Path, mode: int) -> None:
     """The error names the file and the command that repairs it."""
     path = token_file(tmp_path, mode=mode)

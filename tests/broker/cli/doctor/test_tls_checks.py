@@ -87,7 +87,7 @@ def issued(**how: Any) -> Callable[[Files], None]:
 
 
 def open_to_the_group(files: Files) -> None:
-    files.mode = 0o640
+    files.mode = 0o660
 
 
 def another_key(files: Files) -> None:
@@ -159,7 +159,7 @@ def old_client_ca(files: Files) -> None:
 @pytest.mark.parametrize(
     ("change", "check", "mark", "says"),
     [
-        (open_to_the_group, "files", "fail", "(mode 640); run: chmod 600"),
+        (open_to_the_group, "files", "fail", "(mode 660); run: chmod 600"),
         (no_key, "files", "fail", "contains no private key: give its file as tls-key"),
         (another_key, "files", "fail", "belongs to another certificate"),
         (issued(days=(-9, -1)), "validity", "fail", "CN=broker has expired: it ended on 20"),

@@ -195,7 +195,7 @@ def test_a_flipped_byte_of_an_hour_is_healed_when_it_was_met(three: Three) -> No
         flip(path, path.stat().st_size - 30)
     three.start(node)
     make_lead(three, node)
-    assert three.ended(node) == 65
+    assert three.ended(node) == 66
     assert (three.data_dir(node) / "damaged").exists()
     for other in NODES:
         if other not in three.running and other != node:
@@ -221,6 +221,6 @@ def test_damage_without_anybody_who_could_help(three: Three) -> None:
     path = max((three.data_dir(node) / "log").glob("*.log"))
     flip(path, path.stat().st_size - 100)
     three.start(node, wait=False)
-    assert three.ended(node) == 65
+    assert three.ended(node) == 66
     assert "no other voter with data answers" in three.log(node)
     assert not list(three.data_dir(node).glob("damaged-*"))

@@ -45,6 +45,9 @@ class Fake:
         self.file = self.config
         self.leading = True
         self.leader: int | None = 1
+        self.leader_works = True
+        self.machine = REAL
+        self.cut = False
         self.position = 1_000
         self.members = SimpleNamespace(removed=False, deciding=(1, 2, 3))
         self.waits_for = "this node waits for all other members before it joins"
@@ -68,9 +71,14 @@ class Fake:
             dial_all=lambda *, wanted: None,
         )
         self.statuses = Statuses()
+        self.machine = REAL
         sight = LeaderSight(1, REAL.boot_ms, leads=lambda: self.leading, chosen=lambda: None)
         self.fitness = FitnessWatch(self, SimpleNamespace(), sight, 0)  # type: ignore[arg-type]
-        self.oracle = SimpleNamespace(refused={"replayed": 7})
+        self.oracle = SimpleNamespace(
+            refused={"replayed": 7},
+            elections="raftos",
+            datagram_ages_ms={2: 250, 3: None},
+        )
         self.statuses = Statuses()
         self.copies = SimpleNamespace(
             giving=True,
@@ -90,7 +98,7 @@ class Fake:
             commit=950,
             votes=True,
             role=Role.SERVING,
-            leader=SimpleNamespace(progress=progress),
+            leader=SimpleNamespace(progress=progress, is_cut=lambda now_ms: self.cut),
             leadership=SimpleNamespace(hands_over=False),
             configuration=Configuration((1, 2, 3)),
         )
@@ -181,8 +189,22 @@ def test_roles(fake: Fake) -> None:
 
 def test_it_says_why_it_is_not_ready(fake: Fake) -> None:
     assert fake.calls().not_ready() is None
+    fake.leader_works, fake.cut = False, True
+    assert fake.calls().not_ready() == (
+        "this node leads, but no majority of the voters acknowledges its rounds"
+    )
+    assert "delaylog_cluster_majority 0.0" in fake.scrape()
+    assert fake.calls().status()["majority"] is False
     fake.follow()
+    assert fake.calls().not_ready() == (
+        "this node hears no leader: beta is elected, and sends nothing"
+    )
+    assert "delaylog_cluster_leader_known 0.0" in fake.scrape()
+    fake.leader_works = True
     assert fake.calls().not_ready() is None
+    assert {"delaylog_cluster_leader_known 1.0", "delaylog_cluster_majority 1.0"} <= {
+        *fake.scrape()
+    }
     fake.leader, fake.connected = None, {2}
     assert fake.calls().not_ready() == (
         "this node knows no leader; voters that are not connected: gamma"
@@ -353,7 +375,26 @@ def test_a_leadership_that_ends_just_then(fake: Fake) -> None:
         hand_over(fake)
 
 
+def test_datagrams_that_do_not_arrive(fake: Fake) -> None:
+    """A peer of an older release sends none while it follows, so only raftos here is awaited."""
+    fake.follow()
+    fake.leader = None
+    fake.say(2, elections="peers")
+    fake.say(3, elections="raftos")
+    for now_ms in (0, 4_900):
+        fake.watch.look(now_ms)
+        assert fake.calls().not_ready() == "this node knows no leader"
+    fake.watch.look(5_000)
+    assert fake.calls().not_ready() == (
+        "this node knows no leader; no election datagrams come to UDP 10.0.0.1:8701 from gamma"
+    )
+    rows = {each["node"]: each["datagrams_arrive"] for each in fake.calls().status()["members"]}
+    assert rows == {1: None, 2: None, 3: False}
+
+
 def test_metrics(fake: Fake) -> None:
+    for peer in (2, 3):
+        fake.say(peer, elections="raftos")
     lines = fake.scrape()
     for line in (
         'delaylog_cluster_role{role="leader"} 1.0',
@@ -372,6 +413,7 @@ def test_metrics(fake: Fake) -> None:
         "delaylog_cluster_handovers_failed_total 0.0",
         'delaylog_cluster_peers_refused_total{reason="wrong_key"} 4.0',
         'delaylog_cluster_election_datagrams_refused_total{reason="replayed"} 7.0',
+        'delaylog_cluster_election_datagram_age_seconds{node="2"} 0.25',
         'delaylog_cluster_unfit{reason="full"} 0.0',
         "delaylog_cluster_sync_seconds 0.0",
         'delaylog_cluster_automatic_handovers_total{reason="slow",result="let_go"} 0.0',

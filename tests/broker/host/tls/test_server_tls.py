@@ -310,8 +310,8 @@ def test_files_that_cannot_be_used_change_nothing(loop: str, files: Files) -> No
                 assert not await in_thread(lambda: refused(listening, context))
             pair.write_bytes(good[0])
             clients.write_bytes(good[1])
-            pair.chmod(0o640)
-            with pytest.raises(ReloadError, match=r"mode 640\); run: chmod 600"):
+            pair.chmod(0o644)
+            with pytest.raises(ReloadError, match=r"mode 644\); run: chmod 600"):
                 await listening.reloader.reload()
             pair.chmod(0o600)
             assert await listening.reloader.reload() == ["tls"]
