@@ -18,7 +18,7 @@ from delaylog.replication.events import Role
 from delaylog.replication.leading.leader import Acks
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
-from delaylog.replication.oracle import LeaderOracle, StaticOracle
+from delaylog.replication.oracle import LeaderOracle, LogState
 from delaylog.replication.timing import Now, Timing
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import Decoder, encode
@@ -31,6 +31,7 @@ __all__ = [
     "DivergedError",
     "EpochTick",
     "LeaderOracle",
+    "LogState",
     "Meta",
     "MetaDamagedError",
     "MetaFile",
@@ -41,7 +42,6 @@ __all__ = [
     "ReplicationError",
     "ReplicationNode",
     "Role",
-    "StaticOracle",
     "TickStore",
     "Timing",
     "WireError",

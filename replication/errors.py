@@ -5,13 +5,6 @@ Each docstring says what the caller can do now.
 
 from __future__ import annotations
 
-import shlex
-import sys
-from typing import Final
-
-RAFTOS: Final = "raftos==0.2.6"
-"""The only release that raftos_oracle is written for."""
-
 
 class ReplicationError(Exception):
     """Base of all errors of replication."""
@@ -23,23 +16,6 @@ class ClusterError(ReplicationError):
 
 class ChangeRefusedError(ReplicationError):
     """This change of members is impossible, or not possible now. Nothing was changed."""
-
-
-class RaftosMissingError(ClusterError):
-    """raftos or what it needs is not installed. Run `command`, then start again."""
-
-    def __init__(self, module: str) -> None:
-        self.module = module
-        # `pip` on the path may belong to another environment.
-        pip = f"{shlex.quote(sys.executable or 'python')} -m pip install"
-        self.command = f"{pip} --no-deps {RAFTOS}"
-        if module != "raftos":
-            # The extra `cluster` is missing, raftos perhaps too. Installing it again does no harm.
-            self.command = f"{pip} 'cryptography>=42' && {self.command}"
-        super().__init__(
-            f"a cluster elects its leader by raftos, but {module} is not installed; "
-            f"run: {self.command}"
-        )
 
 
 class PeerError(ReplicationError):

@@ -53,6 +53,23 @@ class NodeStatus(NamedTuple):
     members: Block
 
 
+class Canvass(NamedTuple):
+    """A node that hears no leader asks the receiver whether it would promise an epoch to it."""
+
+    round: int
+    """Numbers the canvasses of the sender; the answer names it."""
+    last_epoch: int
+    end: int
+    """The sender's log: its newest epoch, and its end."""
+
+
+class Support(NamedTuple):
+    """The answer to a CANVASS. It binds nobody: only a promise does."""
+
+    round: int
+    granted: bool
+
+
 class Prepare(NamedTuple):
     """A candidate asks the receiver to promise its epoch: to follow no lower one any more."""
 
@@ -184,7 +201,8 @@ class CopyEnd(NamedTuple):
 
 
 CopyMessage: TypeAlias = CopyOffer | CopyTaken | CopyPart | CopyEnd
-HostMessage: TypeAlias = CopyMessage | FolderIdentity | NodeStatus
+OracleMessage: TypeAlias = Canvass | Support
+HostMessage: TypeAlias = CopyMessage | FolderIdentity | NodeStatus | OracleMessage
 """Messages between the hosts of two nodes, which `ReplicationNode` does not take."""
 
 Message: TypeAlias = (

@@ -6,7 +6,14 @@ harmless. The oracle is polled, so a lost suggestion does no harm either.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class LogState(NamedTuple):
+    """How complete a node's log is: an oracle prefers the greatest."""
+
+    last_epoch: int = 0
+    end: int = 0
 
 
 class LeaderOracle(Protocol):
@@ -23,23 +30,3 @@ class LeaderOracle(Protocol):
 
     def transfer(self, target: int, now_ms: int) -> None:
         """A planned hand-over has begun: have the target elected."""
-
-
-class StaticOracle:
-    """Always suggests the same node: for a cluster of one, or a leader that is set by hand."""
-
-    def __init__(self, node: int, leader: int) -> None:
-        self._node = node
-        self._leader = leader
-
-    def suggests(self, now_ms: int) -> bool:
-        return self._leader == self._node
-
-    def leader(self, now_ms: int) -> int | None:
-        return self._leader
-
-    def resign(self, now_ms: int, until_ms: int) -> None:
-        """No other node can be elected."""
-
-    def transfer(self, target: int, now_ms: int) -> None:
-        self._leader = target

@@ -23,12 +23,15 @@
                     remembered u64, learner u64, leads u64,
                     acknowledged u64                                       numbers
     17    STATUS    nothing                                                a msgpack map
+    18    CANVASS   round u64, last_epoch u64, end u64
+    19    SUPPORT   round u64, granted ?
 
     tick         epoch u64, second u32, local_index u32, position u64, wall_ms i64
     epoch table  epoch u64, first position u64 each, both ascending
     numbers      u64 each
 
-Kinds 16 and 17 are sent only to nodes that know feature level 2.
+Kinds 16 and 17 are sent only to nodes that know feature level 2, 18 and 19 only to those that know
+level 4.
 
 Little-endian; kind 0 is never valid. Integrity is checked elsewhere: frames have checksums, and the
 transport authenticates the sender before it passes bytes to a decoder.
@@ -48,6 +51,7 @@ from delaylog.replication.errors import WireError
 from delaylog.replication.messages import (
     Ack,
     Append,
+    Canvass,
     CopyEnd,
     CopyOffer,
     CopyPart,
@@ -63,6 +67,7 @@ from delaylog.replication.messages import (
     Promise,
     Readmit,
     Reject,
+    Support,
     Takeover,
 )
 from delaylog.replication.meta import INCARNATIONS_MAX
@@ -144,6 +149,8 @@ LAYOUTS: Final = (
     _layout(15, CopyEnd, "QQ?"),
     _layout(16, FolderIdentity, "16sQQ16sQQQQ", Tail.NUMBERS),
     _layout(17, NodeStatus, "", Tail.MAP),
+    _layout(18, Canvass, "QQQ"),
+    _layout(19, Support, "Q?"),
 )
 _BY_KIND: Final = {layout.kind: layout for layout in LAYOUTS}
 _BY_TYPE: Final = {layout.type: layout for layout in LAYOUTS}

@@ -12,7 +12,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
-from delaylog.broker.cluster.elections import make_oracle, require_oracle
+from delaylog.broker.cluster.elections import make_oracle
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
@@ -91,7 +91,6 @@ async def open_cluster_node(
     """
     assert config.cluster is not None, "a cluster is configured"
     cluster = load_cluster(config.cluster, node=config.cluster_node)
-    require_oracle(cluster)
     fs = OsFileSystem()
     try:
         noted = noted_damage(fs, config.data_dir)

@@ -1,64 +1,52 @@
-"""Makes the election of a member's cluster: by raftos, or of the only node."""
+"""Makes the oracle of a member: over the connections between nodes, and by raftos if possible.
+
+raftos is optional. It is used, without any setting, if it is installed and all voters have numeric
+IPv4 addresses. Nodes with it and nodes without it elect together.
+"""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Collection, Mapping
+from ipaddress import AddressValueError, IPv4Address
 
-from delaylog.broker.cluster.config import Address, ClusterConfig
+from delaylog.broker.cluster.config import Address
 from delaylog.broker.cluster.config.secret import KeyUse
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_oracle import Election, MemberOracle
-from delaylog.replication.errors import ClusterError
-from delaylog.replication.oracle import StaticOracle
+from delaylog.replication.messages import Message
+from delaylog.replication.oracle import LogState
+from delaylog.replication.peer_oracle import PeerOracle, View
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.files.file_system import FileSystem
-
-
-class OnlyNode(StaticOracle):
-    """The election of a cluster of one node."""
-
-    failure: Exception | None = None
-    refused: Mapping[str, int] = MappingProxyType({})
-
-    async def start(self) -> None:
-        """Nothing to start."""
-
-    async def stop(self) -> None:
-        """Nothing to stop."""
-
-    def change_members(self, members: Mapping[int, Address]) -> bool:
-        """False when other nodes join: they need another election."""
-        return len(members) == 1
-
-
-def require_election() -> None:
-    """Raise RaftosMissingError if raftos, which several nodes need, is not installed."""
-    import delaylog.replication.raftos_oracle  # noqa: F401
-
-
-def require_port(address: Address) -> None:
-    """Raise ClusterError if elections cannot listen on this address, which one node never tries."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(address)
-        except OSError as error:
-            host, port = address
-            raise ClusterError(
-                f"elections need the UDP port {host}:{port}, which cannot be used: {error}"
-            ) from None
-
-
-def require_oracle(config: ClusterConfig) -> None:
-    """Raise RaftosMissingError, before a folder is changed, if `make_oracle` would raise it."""
-    if config.others:
-        require_election()
+from delaylog.storage.log.levels import CANVASSES
 
 
 def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> MemberOracle:
-    """The oracle of a member's cluster. Raises ClusterError, also when raftos is not installed."""
-    return MemberOracle(lambda: _make(fs, folder, member), lambda: electors(member))
+    """The oracle of a member's cluster."""
+
+    def view() -> View | None:
+        replication = member.replication
+        if replication is None:
+            return None
+        leader = replication.leader
+        return View(
+            configuration=replication.configuration,
+            votes=replication.votes,
+            log=_log_state(member),
+            role=replication.role,
+            gate_age_ms=None if leader is None else leader.gate.age_ms(member.machine.boot_ms()),
+            peers=_canvassed(member),
+        )
+
+    def send(peer: int, message: Message) -> None:
+        if peer in _canvassed(member):
+            member.transport.send(peer, message)
+
+    node, random = member.config.node, member.machine.random()
+    peers = PeerOracle(node, view=view, send=send, random=random)
+    return MemberOracle(
+        peers, lambda: _make_raftos(fs, folder, member, peers), lambda: electors(member)
+    )
 
 
 def electors(member: ClusterMember) -> dict[int, Address]:
@@ -67,13 +55,46 @@ def electors(member: ClusterMember) -> dict[int, Address]:
     return {each.node: each.election for each in member.config.members if each.node in deciding}
 
 
-def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
-    config = member.config
+def may_use_raftos(members: Mapping[int, Address]) -> bool:
+    """Whether raftos can elect among these nodes: it knows a node by its numeric IPv4 address."""
+    try:
+        for host, _ in members.values():
+            IPv4Address(host)
+    except AddressValueError:
+        return False
+    return len(members) > 1
+
+
+def _canvassed(member: ClusterMember) -> Collection[int]:
+    """The connected nodes that know the messages of the peer oracle."""
+    transport = member.transport
+    return [n for n in transport.connected() if (transport.known_level(n) or 0) >= CANVASSES]
+
+
+def _log_state(member: ClusterMember) -> LogState | None:
+    """How complete this node's log is; None while it must not lead."""
+    replication = member.replication
+    if (
+        replication is None
+        or not replication.may_lead
+        or member.lags
+        or member.fitness.stands_back(member.machine.boot_ms())
+    ):
+        return None
+    return LogState(member.files.last_begin[0], member.files.log_end)
+
+
+def _make_raftos(
+    fs: FileSystem, folder: str, member: ClusterMember, peers: PeerOracle
+) -> Election | None:
     members = electors(member)
-    if len(members) == 1:
-        return OnlyNode(config.node, config.node)
-    # Imported here, since a broker without a cluster needs no raftos.
-    from delaylog.replication.raftos_oracle import LogState, OracleSettings, RaftosOracle
+    if not may_use_raftos(members):
+        return None
+    try:
+        from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle
+    except ImportError:
+        return None
+    config = member.config
 
     def tick() -> EpochTick | None:
         replication = member.replication
@@ -84,23 +105,14 @@ def _make(fs: FileSystem, folder: str, member: ClusterMember) -> Election:
         if member.replication is not None:
             member.replication.accept_tick(tick)
 
-    def log_state() -> LogState | None:
-        replication = member.replication
-        if (
-            replication is None
-            or not replication.may_lead
-            or member.lags
-            or (member.fitness.stands_back(member.machine.boot_ms()))
-        ):
-            return None
-        return LogState(member.files.last_begin[0], member.files.log_end)
-
     settings = OracleSettings(
         cluster_id=config.cluster_id,
         secret=config.key(KeyUse.ELECTION),
         tick=tick,
         accept_tick=accept_tick,
-        log_state=log_state,
+        log_state=lambda: _log_state(member),
+        hears=lambda: peers.hears(member.machine.boot_ms()),
+        stretch=lambda: peers.delays.factor(member.machine.boot_ms()),
         listen=member.file.listen_election,
     )
     return RaftosOracle(fs, folder, config.node, members, settings)

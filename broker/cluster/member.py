@@ -42,7 +42,13 @@ from delaylog.broker.host.node_role import ClusterCalls
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.errors import LostCommitError
 from delaylog.replication.events import Event
-from delaylog.replication.messages import Append, CopyMessage, Message, NodeStatus
+from delaylog.replication.messages import (
+    Append,
+    CopyMessage,
+    Message,
+    NodeStatus,
+    OracleMessage,
+)
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
 from delaylog.storage.errors import DiskFullError
@@ -99,7 +105,8 @@ class ClusterMember:
                 self._on_connect,
                 self._on_disconnect,
                 self.greeting.levels,
-                lambda node: f"node {node} ({self.members.name_of(node)})",
+                describe=lambda node: f"node {node} ({self.members.name_of(node)})",
+                stretch=lambda: self.oracle.stretch(machine.boot_ms()),
             ),
             machine,
         )
@@ -130,6 +137,7 @@ class ClusterMember:
             leads=lambda: succession.leading,
             chosen=lambda: oracle.leader(self.machine.boot_ms()),
             knows=lambda node: node in self.members.nodes,
+            stretch=lambda: oracle.stretch(self.machine.boot_ms()),
         )
         self.fitness = FitnessWatch(self, node, self._sight, self.machine.boot_ms())
         self._lead = Lead(self, self._host, succession, self._pace, self._safe_sends)
@@ -258,9 +266,11 @@ class ClusterMember:
             self.stopping = True
             self._loop.call_soon(self.on_fatal, error)
 
-    def _on_disconnect(self, peer: int) -> None:
+    def _on_disconnect(self, peer: int, ended: bool) -> None:
         self.statuses.lost(peer)
         self.watch.lost(peer)
+        if ended:
+            self.oracle.ended(peer, self.machine.boot_ms())
         if not self.stopping:
             self.copies.lost(peer)
 
@@ -272,12 +282,21 @@ class ClusterMember:
         if isinstance(message, NodeStatus):
             self._exchange.receive(peer, message)
             return
+        if isinstance(message, OracleMessage):
+            if not self.stopping:
+                self.oracle.receive(peer, message, self.machine.boot_ms())
+            return
         replication = self.replication
         if replication is not None:
             self.take_input(lambda: replication.receive(peer, message, self.now()))
-            if isinstance(message, Append) and message.epoch == replication.promised:
-                self._sight.follow(peer)
-                self.settle()
+            if isinstance(message, Append):
+                now_ms = self.machine.boot_ms()
+                if message.epoch == replication.promised:
+                    self.oracle.hear(peer, now_ms)
+                    self._sight.follow(peer)
+                    self.settle()
+                else:
+                    self.oracle.hear_deposed(peer, now_ms)
 
     def take_input(self, take: Callable[[], object]) -> None:
         """Give replication an input and act on the results. Raises PeerError."""

@@ -81,12 +81,13 @@ class MemberPoll:
         if member.oracle.failure is not None:
             member.on_fatal(member.oracle.failure)
             return
-        chosen = member.oracle.suggests(now.boot_ms)
-        self._candidacy.look(replication, now, chosen=chosen)
+        oracle = member.oracle
+        oracle.look(now.boot_ms)
+        chosen, silence_ms = oracle.suggests(now.boot_ms), oracle.silence_ms(now.boot_ms)
+        self._candidacy.look(replication, now, chosen=chosen, silence_ms=silence_ms)
         self._candidacy.readmit(replication, now, member.members.all_have_met)
         member.settle()
         member.members.look(replication)
-        member.oracle.look()
         if now.boot_ms >= self._slots_ms:
             # The background may be halted: then the next poll asks again.
             if member.node.spawn("tick", self._sync_slots):

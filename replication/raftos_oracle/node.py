@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Final
 
 from raftos.cryptors import Cryptor
 from raftos.server import Node
@@ -21,8 +22,13 @@ from delaylog.replication.raftos_oracle.sessions import Sessions
 from delaylog.replication.raftos_oracle.settings import OracleSettings
 from delaylog.replication.raftos_oracle.state import ElectionState
 from delaylog.replication.raftos_oracle.term_file import TermFile
+from delaylog.replication.raftos_oracle.timers import SteadyTimer
 from delaylog.replication.raftos_oracle.transport import Transport
 from delaylog.storage.errors import DiskFullError, StorageError
+
+PING_SECONDS: Final = 1.0
+"""Interval of the datagrams that show each node whether the path from every other one is open: else
+followers exchange none until an election."""
 
 
 class ElectionNode(Node):
@@ -49,6 +55,7 @@ class ElectionNode(Node):
         self.state = ElectionState(self, storage, settings)
         self._sessions = Sessions(roster.others, lambda: secrets.token_hex(RANDOM_BYTES))
         self._protocol = Transport(roster, self._sessions, cryptor, refusals, self.request_handler)
+        self._pings = SteadyTimer(lambda: PING_SECONDS, self._protocol.ping_all)
         self._know_members()
 
     def change_members(self) -> None:
@@ -76,6 +83,7 @@ class ElectionNode(Node):
             where = raftos_id(address)
             raise ClusterError(f"UDP {where} cannot be used: {error.strerror or error}") from error
         self._running = True
+        self._pings.start()
         self.state.start()
 
     async def stop(self) -> None:
@@ -85,10 +93,23 @@ class ElectionNode(Node):
 
     def _end(self) -> None:
         self._running = False
+        self._pings.stop()
         self.state.stop()
         if self._told is not None:
             self._told.cancel()
             self._told = None
+
+    def index_of(self, name: str) -> int | None:
+        """The index of a raftos name; None for a former address."""
+        return self._roster.index_of(name)
+
+    def ages_ms(self) -> dict[int, int | None]:
+        """Time since the newest accepted datagram of each other node; None = none came."""
+        heard, now_s = self._protocol.heard_s, self.loop.time()
+        return {
+            peer: round((now_s - heard[peer]) * 1000) if peer in heard else None
+            for peer in self._roster.others
+        }
 
     def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]:
         """Send at once; the returned future is done already."""

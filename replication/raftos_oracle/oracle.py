@@ -84,6 +84,11 @@ class RaftosOracle:
         """Numbers of refused datagrams, by reason (the values of Refusal), since it was made."""
         return self._refusals.view()
 
+    def ages_ms(self) -> Mapping[int, int | None]:
+        """Time since the newest accepted datagram of each other node; None = none came."""
+        node = self._running()
+        return dict.fromkeys(self._roster.others) if node is None else node.ages_ms()
+
     @property
     def failure(self) -> Exception | None:
         """The error that has ended its part, if any."""

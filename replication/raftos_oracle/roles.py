@@ -85,7 +85,7 @@ class Leader(raftos_state.Leader):
         super().__init__(state)
         timing = state.timing
         self.heartbeat_timer = SteadyTimer(lambda: timing.heartbeat_ms / 1000, self.heartbeat)
-        self.step_down_timer = SteadyTimer(lambda: timing.step_down_ms / 1000, state.to_follower)
+        self.step_down_timer = SteadyTimer(state.step_down_s, state.to_follower)
         self._sent_s: dict[int, float] = {}
         """The times of the heartbeats that a majority has not answered yet."""
         self._confirmed_s: float = self.loop.time()
@@ -99,8 +99,7 @@ class Leader(raftos_state.Leader):
         The step-down timer checks nearly the same, but only once the loop has run, and it counts
         answers that waited in the socket: a process that was stopped must not lead by those.
         """
-        timing = self.state.timing
-        return bool(self.loop.time() - self._confirmed_s < timing.step_down_ms / 1000)
+        return bool(self.loop.time() - self._confirmed_s < self.state.step_down_s())
 
     def transfer(self, target_id: str) -> None:
         """Have another node elected, until the deadline; sent repeatedly, as it may be lost."""

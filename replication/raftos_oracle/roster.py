@@ -32,7 +32,7 @@ class Roster:
     def change(self, addresses: Mapping[int, Address]) -> None:
         """Use these members from now on. Raises ClusterError without changing anything."""
         if len(addresses) < 2:
-            raise ClusterError("a cluster of one has nothing to elect: use the StaticOracle")
+            raise ClusterError("a cluster of one has nothing to elect")
         if self.node not in addresses:
             raise ClusterError(f"node {self.node} is not among the members")
         checked = {index: _checked(index, addresses[index]) for index in addresses}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from raftos.conf import Configuration
 from raftos.cryptors import Cryptor
@@ -17,6 +17,7 @@ from raftos.serializers import JSONSerializer
 
 from delaylog.replication.configuration import CLUSTER_ID_SIZE
 from delaylog.replication.errors import ClusterError
+from delaylog.replication.oracle import LogState
 from delaylog.replication.raftos_oracle.roster import Address, check_address
 from delaylog.replication.watermark import EpochTick
 
@@ -46,13 +47,6 @@ class ElectionTiming:
         assert self.heartbeat_ms < self.transfer_deadline_ms, "a transfer has more than one chance"
 
 
-class LogState(NamedTuple):
-    """How complete a node's log is (`standing` in datagrams): voters prefer the greatest."""
-
-    last_epoch: int = 0
-    end: int = 0
-
-
 def _no_tick() -> EpochTick | None:
     return None
 
@@ -63,6 +57,14 @@ def _take_nothing(tick: EpochTick) -> None:
 
 def _empty_log() -> LogState | None:
     return LogState()
+
+
+def _hears_nobody() -> int | None:
+    return None
+
+
+def _no_stretch() -> float:
+    return 1.0
 
 
 def _nothing() -> None:
@@ -88,6 +90,11 @@ class OracleSettings:
     log_state: Callable[[], LogState | None] = _empty_log
     """Returns how complete this node's log is; None if it must not lead now (a learner, or shutting
     down), though it still votes. A preference only: safety does not depend on it."""
+    hears: Callable[[], int | None] = _hears_nobody
+    """Returns the other node that leads, as the host knows by other means, or None. This node is no
+    candidate then, and supports no other one than that leader."""
+    stretch: Callable[[], float] = _no_stretch
+    """Returns the factor, 1 or more, by which a busy machine stretches the times of `timing`."""
     changed: Callable[[], None] = _nothing
     """Called when the role or the leader has changed: call `suggests` and `leader` again. Poll them
     too, since the silence of a leader shows only there."""

@@ -36,6 +36,9 @@ class Server(Protocol):
     def cluster_count(self) -> int:
         """The number of other nodes."""
 
+    def index_of(self, name: str) -> int | None:
+        """The index of a raftos name."""
+
     def send(self, data: Message, destination: str | Address) -> asyncio.Future[None]: ...
 
     def broadcast(self, data: Message) -> None: ...
@@ -76,7 +79,7 @@ class ElectionState(raftos_state.State):
     @property
     def hears_leader(self) -> bool:
         """Whether a leader was heard so recently that no other node should be a candidate."""
-        return self.loop.time() - self._heard_s < self.timing.step_down_ms / 1000
+        return self.loop.time() - self._heard_s < self.step_down_s()
 
     @property
     def is_out(self) -> bool:
@@ -88,7 +91,8 @@ class ElectionState(raftos_state.State):
         if isinstance(self.state, Leader):
             return self.id if self.state.confirmed else None
         silent_s = self.loop.time() - self._heard_s
-        return self.leader if silent_s < self.timing.election_max_ms / 1000 else None
+        longest_s = self.timing.election_max_ms * self.settings.stretch() / 1000
+        return self.leader if silent_s < longest_s else None
 
     def is_majority(self, count: int) -> bool:
         """Whether this is a majority of all members; `cluster_count` does not include this node."""
@@ -97,7 +101,12 @@ class ElectionState(raftos_state.State):
     def election_interval_s(self) -> float:
         """A random election timeout."""
         timing = self.timing
-        return self.settings.random.uniform(timing.election_min_ms, timing.election_max_ms) / 1000
+        span_ms = self.settings.random.uniform(timing.election_min_ms, timing.election_max_ms)
+        return span_ms * self.settings.stretch() / 1000
+
+    def step_down_s(self) -> float:
+        """How long a leader counts as heard, or as answered, without another message."""
+        return self.timing.step_down_ms * self.settings.stretch() / 1000
 
     def note_heartbeat(self) -> None:
         """The leader of this term was heard."""
@@ -209,7 +218,7 @@ class ElectionState(raftos_state.State):
     def begin_pre_vote(self) -> None:
         """Ask whether a majority would vote for this node; the term does not change."""
         log_state = None if self.is_out else self.settings.log_state()
-        if log_state is None:
+        if log_state is None or self.settings.hears() is not None:
             return
         self._round += 1
         self._agreed = {self.id}
@@ -230,12 +239,16 @@ class ElectionState(raftos_state.State):
             data["term"] >= self.storage.term
             and not isinstance(self.state, Leader)
             and not self.hears_leader
+            and self.settings.hears() in (None, self._index_of(data["sender"]))
             and not self.is_behind(data["standing"])
         )
         if granted and isinstance(self.state, Follower):
             self.state.give_time()
         answer = {"term": self.storage.term, "round": data["round"], "vote_granted": granted}
         self.send({"type": "pre_vote_response", **answer}, data["sender"])
+
+    def _index_of(self, sender: Address) -> int | None:
+        return self.server.index_of(self.get_sender_id(sender))
 
     def _on_pre_vote_response(self, data: Message) -> None:
         if not isinstance(self.state, Follower):

@@ -28,6 +28,7 @@ from delaylog.replication.raftos_oracle.roster import Roster
 from delaylog.replication.raftos_oracle.sessions import Sessions, Stamp
 
 HELLO = "hello"
+PING: Message = {"type": HELLO, "ask": None, "answer": None}
 
 
 class Transport(UDPProtocol):
@@ -47,6 +48,8 @@ class Transport(UDPProtocol):
         self._sessions = sessions
         self._refusals = refusals
         self._closed = loop.create_future()
+        self.heard_s: dict[int, float] = {}
+        """When the newest accepted datagram of each node came, by the loop's clock."""
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:
         """Greet all nodes; raftos' own starts its task here."""
@@ -57,6 +60,11 @@ class Transport(UDPProtocol):
         """Send a challenge to all other nodes."""
         for peer in self._roster.others:
             self._greet(peer, answer=None, ask=self._sessions.ask(peer))
+
+    def ping_all(self) -> None:
+        """Show all nodes that datagrams arrive; nodes of older releases ignore it."""
+        for peer in self._roster.others:
+            self._greet(peer, answer=None, ask=None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed; raftos' own treats that as an error."""
@@ -92,13 +100,16 @@ class Transport(UDPProtocol):
     def _take(self, data: bytes) -> None:
         source, _, stamp, message = self._open(data)
         check(message, self._roster.id_of(source))
-        if message["type"] == HELLO:
+        ping = message == PING
+        if message["type"] == HELLO and not ping:
             self._take_hello(source, stamp, message)
             return
         if not self._sessions.knows(source, stamp.life):
             self._greet(source, answer=None, ask=self._sessions.ask(source))
         self._sessions.admit(source, stamp)
-        self.request_handler({**message, "sender": self._roster.addresses[source]})
+        self.heard_s[source] = self.loop.time()
+        if not ping:
+            self.request_handler({**message, "sender": self._roster.addresses[source]})
 
     def _take_hello(self, source: int, stamp: Stamp, message: Message) -> None:
         """Handle a hello. A recorded one does no harm: its answer matches no present challenge, and

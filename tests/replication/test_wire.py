@@ -16,6 +16,7 @@ from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import (
     Ack,
     Append,
+    Canvass,
     CopyEnd,
     CopyOffer,
     CopyPart,
@@ -31,6 +32,7 @@ from delaylog.replication.messages import (
     Promise,
     Readmit,
     Reject,
+    Support,
     Takeover,
 )
 from delaylog.replication.watermark import EpochTick
@@ -107,6 +109,11 @@ KNOWN: list[tuple[Message, str]] = [
         + "0700000000000000 0100000000000000",
     ),
     (NodeStatus(b"\x80"), "4452 01 11 01000000 80"),
+    (
+        Canvass(1, 2, 3),
+        "4452 01 12 18000000 0100000000000000 0200000000000000 0300000000000000",
+    ),
+    (Support(1, True), "4452 01 13 09000000 0100000000000000 01"),
 ]
 
 u64 = st.integers(0, 2**64 - 1)
@@ -163,6 +170,8 @@ messages = st.one_of(
         st.lists(u64, max_size=5).map(tuple),
     ),
     st.builds(NodeStatus, st.binary(max_size=300)),
+    st.builds(Canvass, u64, u64, u64),
+    st.builds(Support, u64, st.booleans()),
 )
 
 
@@ -232,7 +241,7 @@ def test_one_wrong_byte_never_does_worse_than_an_error(
         ((0x1234, VERSION, 2, 8), "begins with 0x1234"),
         ((MAGIC, 2, 2, 8), "version 2"),
         ((MAGIC, VERSION, 0, 8), "unknown kind 0"),
-        ((MAGIC, VERSION, 18, 8), "unknown kind 18"),
+        ((MAGIC, VERSION, 20, 8), "unknown kind 20"),
         ((MAGIC, VERSION, 2, 7), "Prepare of 7 bytes"),
         ((MAGIC, VERSION, 2, 9), "Prepare of 9 bytes"),
         ((MAGIC, VERSION, 7, 71), "Append of 71 bytes"),

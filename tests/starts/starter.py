@@ -89,6 +89,8 @@ def become(request: dict[str, object], streams: list[int]) -> list[str]:
     os.environ.update(request["environment"])
     time.tzset()
     os.chdir(request["folder"])
+    for name in request.get("hidden", ()):
+        sys.modules[name] = None
     sys.argv = request["words"]
     return sys.argv[1:]
 

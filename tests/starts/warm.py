@@ -26,7 +26,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -51,9 +51,10 @@ class WarmProcess:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         turn: int = 0,
+        hidden: Collection[str] = (),
     ) -> None:
         """The streams are descriptors, which stay the caller's. An even `turn` has one seed of
-        hashes, an odd one another.
+        hashes, an odd one another. `hidden` = modules that are not installed there.
         """
         self.returncode: int | None = None
         self._told, telling = os.pipe()
@@ -64,6 +65,7 @@ class WarmProcess:
             "words": [PROGRAM, *words],
             "folder": str(folder or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
+            "hidden": [*hidden],
         }
         streams = [stdin, stdout, stderr, telling]
         socket.send_fds(_door(turn % 2), [json.dumps(request).encode()], streams)

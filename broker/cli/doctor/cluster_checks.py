@@ -225,6 +225,20 @@ def _clocks(asked: Sequence[Asked]) -> Found:
             yield Mark.WARN, text, "its wall clock is behind the time it has given before; wait"
 
 
+def _datagrams(asked: Sequence[Asked]) -> Found:
+    for each in _answered(asked):
+        rows = each.get("members", ())
+        silent = [_name(row) for row in rows if row.get("datagrams_arrive") is False]
+        if silent:
+            port = next(row["election"] for row in rows if row["node"] == each.node)
+            yield (
+                Mark.WARN,
+                f"no election datagrams come to UDP {port} of {each.named} from "
+                f"{', '.join(silent)}; the nodes elect over their TCP connections instead",
+                f"open UDP to {port} in the firewalls between the nodes",
+            )
+
+
 def _disks(asked: Sequence[Asked]) -> Found:
     for each in asked:
         if each.ready.get("disk_full"):
@@ -304,6 +318,7 @@ CHECKS: Final[Checks[Sequence[Asked]]] = (
     ("configuration", "all members have the same members and addresses", _configuration),
     ("voters", "all voters are connected with each other", _voters),
     ("learners", "all members vote", _learners),
+    ("datagrams", "election datagrams arrive wherever raftos is used", _datagrams),
     ("lag", "all members are close behind the leader", _lag),
     ("clocks", "all clocks agree", _clocks),
     ("disk", "all members have disk space", _disks),

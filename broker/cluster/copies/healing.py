@@ -158,7 +158,7 @@ async def _somebody_has_it(
             found.set()
 
     host = PeerHost(
-        lambda: hello, Visitor(meta), lambda peer, message: None, met, lambda peer: None
+        lambda: hello, Visitor(meta), lambda peer, message: None, met, lambda peer, ended: None
     )
     transport = PeerTransport(config.peer_config(), host, machine)
     await transport.start()

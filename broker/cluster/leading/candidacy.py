@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.cluster.leading.leader_sight import FOLLOWED_MS
 from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.timing import Now
@@ -28,10 +27,15 @@ class Candidacy:
         self._suggested = False
         self._readmit_ms = 0
 
-    def look(self, replication: ReplicationNode, now: Now, *, chosen: bool) -> None:
-        """Tell replication whether the oracle has chosen this node."""
+    def look(
+        self, replication: ReplicationNode, now: Now, *, chosen: bool, silence_ms: float
+    ) -> None:
+        """Tell replication whether the oracle has chosen this node.
+
+        `silence_ms` = how long a leader counts as followed after a majority's last answers.
+        """
         # The node that was chosen instead becomes a candidate; until then this leader goes on.
-        suggested = chosen or (self._suggested and _is_followed(replication, now))
+        suggested = chosen or (self._suggested and _is_followed(replication, now, silence_ms))
         if suggested:
             self._counts.chosen += not self._suggested
             replication.suggest_leader(now)
@@ -58,8 +62,8 @@ class Candidacy:
                 log.warning("node %d has the log and may vote again", peer)
 
 
-def _is_followed(replication: ReplicationNode, now: Now) -> bool:
+def _is_followed(replication: ReplicationNode, now: Now, silence_ms: float) -> bool:
     """Whether this node leads, and a majority has answered recently."""
     leader = replication.leader
     age_ms = None if leader is None else leader.gate.age_ms(now.boot_ms)
-    return age_ms is not None and age_ms < FOLLOWED_MS
+    return age_ms is not None and age_ms < silence_ms

@@ -28,13 +28,16 @@ class LeaderSight:
         leads: Callable[[], bool],
         chosen: Callable[[], int | None],
         knows: Callable[[int], bool] = lambda _: True,
+        stretch: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """`leads` = whether this node leads; `chosen` = the oracle's choice; `knows` = whether a
-        node is a known member: one that is behind in the log may not know the leader yet.
+        node is a known member: one that is behind in the log may not know the leader yet;
+        `stretch` = the factor by which a busy machine stretches silences.
         """
         self._node = node
         self._boot_ms = boot_ms
         self._knows = knows
+        self._stretch = stretch
         self._leads = leads
         self._chosen = chosen
         self._followed: int | None = None
@@ -55,7 +58,7 @@ class LeaderSight:
         """The index of the leader; None if none is known."""
         if self._leads():
             return self._node
-        recent = self._boot_ms() - self._followed_ms < FOLLOWED_MS
+        recent = self._boot_ms() - self._followed_ms < FOLLOWED_MS * self._stretch()
         found = self._followed if recent else self._chosen()
         if found is None or found == self._node or not self._knows(found):
             return None

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from delaylog.broker.cluster.config import MEMBERS_MAX, check_members, make_member
-from delaylog.broker.cluster.elections import require_election, require_port
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
 from delaylog.broker.host.addresses import host_port
@@ -183,9 +182,6 @@ class MemberChanges:
                 )
         if len(voters) > VOTERS_MAX:
             raise ConflictError(f"a cluster has {VOTERS_MAX} voters at most")
-        if len(before.voters) == 1:
-            require_election()
-            require_port(self._member.file.me.election)
         return before.with_voters(voters)
 
     def _remove(self, before: Configuration, nodes: Sequence[int]) -> Configuration:

@@ -49,6 +49,8 @@ class Status:
     zone: str = ""
     met: dict[int, int] = field(default_factory=dict)
     """The newest incarnation of each node's folder that the sender remembers."""
+    elections: str = ""
+    """What the sender elects by ("raftos" or "peers"); empty from a node of an older release."""
     removed: bool = False
     """The receiver was removed from the cluster; the sender closes the connection."""
     version: int = 0

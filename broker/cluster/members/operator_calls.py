@@ -12,6 +12,7 @@ from typing import Any, Final
 from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.members.member_changes import MemberChanges, Wanted, not_leading
+from delaylog.broker.cluster.watch.member_watch import udp_of
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -87,6 +88,10 @@ class OperatorCalls:
             return None
         missing = member.watch.missing_voters()
         names = f"; voters that are not connected: {', '.join(missing)}" if missing else ""
+        silent = member.watch.without_datagrams()
+        if silent:
+            names += f"; no election datagrams come to UDP {udp_of(self._config.me)} from "
+            names += ", ".join(silent)
         return f"this node knows no leader{names}"
 
     def status(self) -> dict[str, Any]:

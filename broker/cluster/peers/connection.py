@@ -191,13 +191,13 @@ class Connection(asyncio.BufferedProtocol):
             self._write(block)
         return outgoing.bytes_waiting > 0
 
-    def look(self, now_s: float) -> None:
-        """Send a ping if it is time; close if the peer is silent for too long."""
+    def look(self, now_s: float, silent_ms: float) -> None:
+        """Send a ping if it is time; close if the peer sent no byte for `silent_ms`."""
         if self.stage not in _PROVEN:
             return
         assert self._outgoing is not None
-        if (now_s - self.heard_at) * 1000 >= self._limits.silent_ms:
-            self.close(Refused.SILENT, f"no byte for {self._limits.silent_ms} ms")
+        if (now_s - self.heard_at) * 1000 >= silent_ms:
+            self.close(Refused.SILENT, f"no byte for {silent_ms:.0f} ms")
         elif (now_s - self.sent_at) * 1000 >= self._limits.ping_ms:
             if not self._outgoing.bytes_waiting:
                 self._write(self._outgoing.ping())

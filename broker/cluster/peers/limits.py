@@ -34,7 +34,8 @@ class PeerLimits:
     ping_ms: int = 150
     """After sending nothing for this long, a node sends an empty record as a ping."""
     silent_ms: int = 500
-    """A peer that sent no byte for this long is dead: three pings are missing."""
+    """A peer that sent no byte for this long is dead: three pings are missing. On a busy machine it
+    may be longer (replication/delays.py)."""
     look_ms: int = 50
     """Interval of the checks of both."""
     stranger_ms: int = 1_000

@@ -91,8 +91,11 @@ class PeerHost:
     on_message: Callable[[int, Message], None]
     """May raise PeerError, which closes the connection."""
     on_connect: Callable[[int], None]
-    on_disconnect: Callable[[int], None]
-    """Called once after each `on_connect`, never from inside `send`, `flush` or `drop`."""
+    on_disconnect: Callable[[int, bool], None]
+    """Called once after each `on_connect`, never from inside `send`, `flush` or `drop`. True = the
+    other side closed the connection, as the kernel does when a process ends."""
     levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL)
     describe: Callable[[int], str] = "node {}".format
     """A node for messages, such as `node 2 (beta)`."""
+    stretch: Callable[[], float] = lambda: 1.0
+    """By how much the machine is busy: a peer may be silent that much longer."""

@@ -63,6 +63,7 @@ class PeerTransport:
         self._on_message = host.on_message
         self._on_connect = host.on_connect
         self._on_disconnect = host.on_disconnect
+        self._stretch = host.stretch
         self._limits = limits or PeerLimits()
         self._random = machine.random()
         self.nonce = partial(machine.random_bytes, NONCE_SIZE)
@@ -289,15 +290,17 @@ class PeerTransport:
         for peer in told:
             if self._open.get(peer) is connection:
                 del self._open[peer]
-            asyncio.get_running_loop().call_soon(self._tell_lost, connection)
+            ended = reason in (None, Refused.CUT)
+            tell = partial(self._tell_lost, connection, ended=ended)
+            asyncio.get_running_loop().call_soon(tell)
 
-    def _tell_lost(self, connection: Connection) -> None:
+    def _tell_lost(self, connection: Connection, *, ended: bool = False) -> None:
         peer = connection.peer
         if self._told.get(peer) is connection:
             del self._told[peer]
             _LOGGER.log(self._level(peer), "node %d is disconnected", peer)
             self._refused[peer] = self._refused.get(peer, 0) + 1 if connection.was_refused else 0
-            self._on_disconnect(peer)
+            self._on_disconnect(peer, ended)
 
     def _level(self, peer: int) -> int:
         """The level at which a connection of the peer is logged: one of many that end soon is not
@@ -415,10 +418,11 @@ class PeerTransport:
         look_s = self._limits.look_ms / 1000
         blocked_s = now - self._looked_at - look_s
         self._looked_at = now
+        silent_ms = self._limits.silent_ms * self._stretch()
         for connection in [*self._alive]:
             if blocked_s > look_s:
                 connection.heard_at = min(now, connection.heard_at + blocked_s)
-            connection.look(now)
+            connection.look(now, silent_ms)
         self._looker = loop.call_later(look_s, self._look)
 
     def _flush_soon(self) -> None:

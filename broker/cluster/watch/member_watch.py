@@ -10,12 +10,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from delaylog import __version__
+from delaylog.broker.cluster.config import Member
 from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.member_oracle import RAFTOS, MemberOracle
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.members.addresses import announced, announced_elsewhere
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import Status
 from delaylog.broker.cluster.watch.clock_watch import ClockWatch
+from delaylog.broker.cluster.watch.datagram_watch import DatagramWatch
 from delaylog.broker.cluster.watch.majority_watch import MajorityWatch
 from delaylog.broker.host.node import Node
 
@@ -27,6 +30,12 @@ class WatchedMember(MemberView, Protocol):
 
     copies: Copies
     members: KnownMembers
+    oracle: MemberOracle
+
+
+def udp_of(member: Member) -> str:
+    """The address of a member's election datagrams."""
+    return "{}:{}".format(*member.election)
 
 
 class MemberWatch:
@@ -44,6 +53,7 @@ class MemberWatch:
         self._majority = MajorityWatch()
         self.certificates: Callable[[], dict[str, Any]] = dict
         """Fields of a status about the certificates of this process; `serve` sets it."""
+        self._datagrams = DatagramWatch(self._named, lambda: udp_of(self._member.config.me))
         self._elsewhere: dict[tuple[int, str], str] = {}
         """Differing addresses that were logged, by peer and key."""
 
@@ -66,11 +76,17 @@ class MemberWatch:
         removed = member.members.removed
         if configuration is not None and configuration.voters and not removed:
             self._majority.look(now_ms, configuration, self._here(), self.missing_voters())
+        self._datagrams.look(now_ms, self._senders(), member.oracle.datagram_ages_ms)
         member.transport.dial_all(wanted=self._majority.lacking and not removed)
 
     def said(self) -> dict[str, Any]:
         """Fields of this node's status for its peers."""
-        return {**announced(self._member.file.me), "release": __version__}
+        elections = self._member.oracle.elections
+        return {
+            **announced(self._member.file.me),
+            "release": __version__,
+            "elections": elections,
+        }
 
     # ------------------------------------------------------------------ status
 
@@ -80,6 +96,15 @@ class MemberWatch:
         if member.replication is None:
             return []
         return [member.config.name_of(node) for node in member.members.deciding if node not in here]
+
+    def datagram_ages_ms(self) -> dict[int, int | None]:
+        """Time since the last election datagram of each peer that sends some; None = none came."""
+        ages_ms = self._member.oracle.datagram_ages_ms
+        return {peer: ages_ms.get(peer) for peer in self._senders()}
+
+    def without_datagrams(self) -> list[str]:
+        """Names of connected nodes whose election datagrams do not arrive."""
+        return [self._member.config.name_of(peer) for peer in self._datagrams.silent]
 
     @property
     def majority(self) -> bool:
@@ -93,6 +118,7 @@ class MemberWatch:
         return {
             "majority": self.majority,
             "missing_voters": self.missing_voters(),
+            "elections": member.oracle.elections,
             "copy_to": copies.giver.peer,
             "copy_from": copies.receiver.peer,
             "release": __version__,
@@ -110,17 +136,28 @@ class MemberWatch:
         member = self._member
         me = peer == member.config.node
         status = None if me else member.statuses.of(peer)
+        silent = self._datagrams.silent
         return {
             **self.clocks.facts_of(None if me else peer),
             "announced_http": None if status is None else status.http or None,
             "announced_peer": None if status is None else status.peer or None,
             "release": __version__ if me else None if status is None else status.release or None,
+            "election": udp_of(member.config.member(peer)),
+            "datagrams_arrive": None if peer not in self._senders() else peer not in silent,
         }
 
     # ------------------------------------------------------------------ helpers
 
     def _here(self) -> set[int]:
         return {self._member.config.node, *self._member.transport.connected()}
+
+    def _senders(self) -> list[int]:
+        """Connected peers that elect by raftos, as this node does: their datagrams have to come.
+        Nodes of older releases send some only while they lead or vote.
+        """
+        statuses, ages_ms = self._member.statuses, self._member.oracle.datagram_ages_ms
+        known = {peer: statuses.of(peer) for peer in ages_ms}
+        return [peer for peer, one in known.items() if one and one.elections == RAFTOS]
 
     def _named(self, peer: int) -> str:
         return f"node {peer} ({self._member.config.name_of(peer)})"

@@ -18,6 +18,14 @@ def watch_metrics(member: ClusterMember) -> Iterator[Metric]:
         "delaylog_cluster_clock_offset_seconds",
         {str(peer): offset.us / 1e6 for peer, offset in clocks.peers.items()},
     )
+    yield by_label(
+        "delaylog_cluster_election_datagram_age_seconds",
+        {
+            str(peer): age_ms / 1000
+            for peer, age_ms in member.watch.datagram_ages_ms().items()
+            if age_ms is not None
+        },
+    )
     own = clocks.own
     if own is not None:
         yield from families({"delaylog_cluster_own_clock_offset_seconds": own.us / 1e6})

@@ -251,6 +251,11 @@ _CLUSTER: Final = (
         "Connections and messages between nodes that were refused.",
         "reason",
     ),
+    _gauge(
+        "cluster_election_datagram_age_seconds",
+        "Age of the newest election datagram of a connected peer; with raftos on both nodes only.",
+        "node",
+    ),
     _counter(
         "cluster_election_datagrams_refused",
         "Datagrams of the election that were refused.",

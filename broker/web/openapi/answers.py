@@ -379,12 +379,12 @@ def _cluster() -> Schema:
     member = object_of(
         **_NODE,
         priority=COUNT,
-        **each(TEXT, "peer", "zone"),
+        **each(TEXT, "peer", "election", "zone"),
         **each(TEXT_OR_NULL, "announced_http", "announced_peer", "release", "unfit"),
         **each(INT_OR_NULL, "match", "lag_bytes", "sync_ms"),
         **each(INT_OR_NULL, "clock_ahead_ms", "clock_uncertainty_ms"),
         **each(FLAG, "connected", "removed"),
-        **each(FLAG_OR_NULL, "voter", "fit", "clock_off"),
+        **each(FLAG_OR_NULL, "voter", "fit", "clock_off", "datagrams_arrive"),
     )
     return object_of(
         **_NODE,
@@ -395,7 +395,7 @@ def _cluster() -> Schema:
             object_of(**each(COUNT, "counter", "node"), name=TEXT_OR_NULL, began_ms=INT_OR_NULL)
         ),
         **each(COUNT, "version", "log_end", "durable", "commit", "applied", "feature_level"),
-        **each(TEXT, "cluster", "release"),
+        **each(TEXT, "cluster", "release", "elections"),
         **each(TEXT_OR_NULL, "cluster_id", "error"),
         **each(INT_OR_NULL, "gate_age_ms", "copy_to", "copy_from", "clock_offset_ms"),
         **each(FLAG, "majority", "peer_tls", "clock_stands_aside"),

@@ -17,8 +17,8 @@ ALL = (1, 2, 3, 4, 5)
 class Growing(ThreeNodes):
     """Nodes 1 to 5; `found` says who begins."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **options)
         ports = free_ports(4)
         self.http |= {4: ports[0], 5: ports[1]}
         self.peers |= {4: ports[2], 5: ports[3]}

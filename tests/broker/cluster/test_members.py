@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from delaylog.client.free_ports import free_ports
-from tests.broker.cluster.growing import Growing, Load
+from tests.broker.cluster.growing import ALL, Growing, Load
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Growing]:
-    made = Growing(tmp_path)
+def nodes(tmp_path: Path, without_raftos: Sequence[int]) -> Iterator[Growing]:
+    made = Growing(tmp_path, without_raftos=without_raftos)
     yield made
     made.clean_up()
 
 
+@pytest.fixture
+def without_raftos() -> Sequence[int]:
+    """The nodes where raftos is not installed."""
+    return ()
+
+
+each_oracle = pytest.mark.parametrize("without_raftos", [(), ALL], ids=["raftos", "peers"])
+
+
+@each_oracle
 def test_from_one_to_three_to_five_and_back_under_load(nodes: Growing) -> None:
     """Nothing that was acknowledged is lost, and the nodes of the end hold it all."""
     nodes.found(1)
@@ -48,6 +58,7 @@ def test_from_one_to_three_to_five_and_back_under_load(nodes: Growing) -> None:
     assert "node1" not in nodes.voters()
 
 
+@each_oracle
 def test_a_node_is_replaced_by_another(nodes: Growing) -> None:
     nodes.found(1, 2, 3)
     with Load(nodes) as load:

@@ -13,7 +13,7 @@ import secrets
 import signal
 import ssl
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -58,10 +58,12 @@ class ThreeNodes:
         program: Callable[[int], Sequence[str]] | None = None,
         more: Mapping[int, str] | None = None,
         token: str = "",
+        without_raftos: Collection[int] = (),
     ) -> None:
         """`limits` = lines of a configuration file for all nodes; `redis` = they take Redis clients
         too; `program` gives what stands for the command on a node; `more` = lines of the cluster
-        file about a node; `token` = the administrator's, which calls carry by default."""
+        file about a node; `token` = the administrator's, which calls carry by default;
+        `without_raftos` = nodes where raftos is not installed."""
         self.folder = folder
         self._program = program
         ports = free_ports(9)
@@ -91,6 +93,7 @@ class ThreeNodes:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
         self.token = token
+        self._without_raftos = without_raftos
         self.tls: ssl.SSLContext | None = None
         """Trusts the nodes' certificates, if their cluster file has https URLs."""
         self._processes: dict[int, Process] = {}
@@ -139,6 +142,7 @@ class ThreeNodes:
                 stderr=log,
                 environment=environment,
                 turn=node + next(self._starts) // len(NODES),
+                hidden=["raftos"] if node in self._without_raftos else [],
             )
 
     def stop(self, *nodes: int) -> list[int]:

@@ -44,6 +44,9 @@ class OneNode:
         sent.set_result(None)
         return sent
 
+    def index_of(self, name: str) -> int | None:
+        return self.roster.index_of(name)
+
     def broadcast(self, data: dict[str, Any]) -> None:
         for destination in self.cluster:
             self.send(data, destination)

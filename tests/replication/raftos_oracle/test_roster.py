@@ -21,7 +21,7 @@ def test_names_and_indexes() -> None:
 @pytest.mark.parametrize(
     ("addresses", "what"),
     [
-        ({0: A}, "StaticOracle"),
+        ({0: A}, "nothing to elect"),
         ({1: A, 2: B, 3: C}, "node 0 is not among"),
         ({0: A, 1: B, 2: B}, "the same UDP address"),
         ({0: A, 1: B, 2: ("localhost", 1)}, "node 2 needs a numeric IPv4 host, not 'localhost'"),

@@ -41,6 +41,8 @@ def row(node: int, seer: int) -> dict[str, Any]:
         "clock_off": False,
         "announced_http": None if node == seer else url(node),
         "announced_peer": None if node == seer else f"10.0.0.{node}:8712",
+        "election": f"10.0.0.{node}:8712",
+        "datagrams_arrive": None if node == seer else True,
     }
 
 
@@ -205,6 +207,11 @@ def clock(answers: Answers) -> None:
     member(answers, 3, 3).update(clock_off=True, clock_ahead_ms=0)
 
 
+def no_datagrams(answers: Answers) -> None:
+    member(answers, 2, 1)["datagrams_arrive"] = False
+    member(answers, 2, 3)["datagrams_arrive"] = False
+
+
 def clock_of_two(answers: Answers) -> None:
     status(answers, 1)["clock_offset_ms"] = None
     member(answers, 1, 2).update(clock_off=True, clock_ahead_ms=400)
@@ -282,6 +289,12 @@ F, W = Mark.FAIL, Mark.WARN
         (joining, "learners", F, "node 3 (gamma) has not joined"),
         (blank_learner, "learners", F, "holds no data"),
         (learner, "learners", W, "does not vote"),
+        (
+            no_datagrams,
+            "datagrams",
+            W,
+            "to UDP 10.0.0.2:8712 of node 2 (beta) from node 1 (alpha), node 3 (gamma)",
+        ),
         (lags, "lag", W, "lacks 67,108,865 bytes"),
         (unheard, "lag", W, "has not heard how far node 3 (gamma) is"),
         (copies, "lag", W, "sends a copy of its data to node 3"),

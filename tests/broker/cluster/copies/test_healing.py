@@ -152,7 +152,11 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
         other = PeerTransport(
             PeerConfig(2, cluster.cluster_id, key, cluster.peers, cluster.peers[2]),
             PeerHost(
-                lambda: hello, AnyFolder(), lambda peer, message: None, met, lambda peer: None
+                lambda: hello,
+                AnyFolder(),
+                lambda peer, message: None,
+                met,
+                lambda peer, ended: None,
             ),
             REAL,
         )

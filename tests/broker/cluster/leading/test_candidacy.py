@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from delaylog.broker.cluster.leading.candidacy import READMIT_EVERY_MS, Candidacy
-from delaylog.broker.cluster.leading.leader_sight import FOLLOWED_MS
 from delaylog.broker.cluster.member_counts import MemberCounts
 from delaylog.replication.timing import Now
 
@@ -41,7 +40,7 @@ def test_the_chosen_one_asks_each_time_and_counts_once() -> None:
     counts, replication = MemberCounts(), _Replication()
     candidacy = Candidacy(counts)
     for boot_ms in (0, 20, 40):
-        candidacy.look(replication, _at(boot_ms), chosen=True)  # type: ignore[arg-type]
+        candidacy.look(replication, _at(boot_ms), chosen=True, silence_ms=250)  # type: ignore[arg-type]
     assert replication.said == ["lead"] * 3
     assert counts.chosen == 1
 
@@ -49,18 +48,18 @@ def test_the_chosen_one_asks_each_time_and_counts_once() -> None:
 def test_who_is_not_chosen_any_more_lets_go_once() -> None:
     replication, candidacy = _Replication(), Candidacy(MemberCounts())
     for chosen in (False, True, False, False):
-        candidacy.look(replication, _at(0), chosen=chosen)  # type: ignore[arg-type]
+        candidacy.look(replication, _at(0), chosen=chosen, silence_ms=250)  # type: ignore[arg-type]
     assert replication.said == ["lead", "let go"]
 
 
 def test_a_leader_that_is_followed_stays_until_it_is_not() -> None:
     replication, candidacy = _Replication(), Candidacy(MemberCounts())
-    candidacy.look(replication, _at(0), chosen=True)  # type: ignore[arg-type]
-    replication.lead(age_ms=FOLLOWED_MS - 1)
-    candidacy.look(replication, _at(20), chosen=False)  # type: ignore[arg-type]
+    candidacy.look(replication, _at(0), chosen=True, silence_ms=250)  # type: ignore[arg-type]
+    replication.lead(age_ms=249)
+    candidacy.look(replication, _at(20), chosen=False, silence_ms=250)  # type: ignore[arg-type]
     assert replication.said == ["lead", "lead"]
-    replication.lead(age_ms=FOLLOWED_MS)
-    candidacy.look(replication, _at(40), chosen=False)  # type: ignore[arg-type]
+    replication.lead(age_ms=250)
+    candidacy.look(replication, _at(40), chosen=False, silence_ms=250)  # type: ignore[arg-type]
     assert replication.said[2:] == ["let go"]
 
 

@@ -70,7 +70,11 @@ class Fake:
         self.statuses = Statuses()
         sight = LeaderSight(1, REAL.boot_ms, leads=lambda: self.leading, chosen=lambda: None)
         self.fitness = FitnessWatch(self, SimpleNamespace(), sight, 0)  # type: ignore[arg-type]
-        self.oracle = SimpleNamespace(refused={"replayed": 7})
+        self.oracle = SimpleNamespace(
+            refused={"replayed": 7},
+            elections="raftos",
+            datagram_ages_ms={2: 250, 3: None},
+        )
         self.statuses = Statuses()
         self.copies = SimpleNamespace(
             giving=True,
@@ -353,7 +357,26 @@ def test_a_leadership_that_ends_just_then(fake: Fake) -> None:
         hand_over(fake)
 
 
+def test_datagrams_that_do_not_arrive(fake: Fake) -> None:
+    """A peer of an older release sends none while it follows, so only raftos here is awaited."""
+    fake.follow()
+    fake.leader = None
+    fake.say(2, elections="peers")
+    fake.say(3, elections="raftos")
+    for now_ms in (0, 4_900):
+        fake.watch.look(now_ms)
+        assert fake.calls().not_ready() == "this node knows no leader"
+    fake.watch.look(5_000)
+    assert fake.calls().not_ready() == (
+        "this node knows no leader; no election datagrams come to UDP 10.0.0.1:8701 from gamma"
+    )
+    rows = {each["node"]: each["datagrams_arrive"] for each in fake.calls().status()["members"]}
+    assert rows == {1: None, 2: None, 3: False}
+
+
 def test_metrics(fake: Fake) -> None:
+    for peer in (2, 3):
+        fake.say(peer, elections="raftos")
     lines = fake.scrape()
     for line in (
         'delaylog_cluster_role{role="leader"} 1.0',
@@ -372,6 +395,7 @@ def test_metrics(fake: Fake) -> None:
         "delaylog_cluster_handovers_failed_total 0.0",
         'delaylog_cluster_peers_refused_total{reason="wrong_key"} 4.0',
         'delaylog_cluster_election_datagrams_refused_total{reason="replayed"} 7.0',
+        'delaylog_cluster_election_datagram_age_seconds{node="2"} 0.25',
         'delaylog_cluster_unfit{reason="full"} 0.0',
         "delaylog_cluster_sync_seconds 0.0",
         'delaylog_cluster_automatic_handovers_total{reason="slow",result="let_go"} 0.0',

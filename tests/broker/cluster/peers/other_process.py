@@ -31,7 +31,7 @@ async def main(ports: list[int]) -> None:
             AnyFolder(),
             answer,
             lambda peer: None,
-            lambda peer: None,
+            lambda peer, ended: None,
         ),
         REAL,
     )

@@ -48,11 +48,18 @@ class Node:
         self.transport = transport
         self.messages: list[tuple[int, Message]] = []
         self.story: list[tuple[str, int]] = []
+        self.ended: list[int] = []
+        """Peers that have closed their connection themselves."""
         self.on_message: Callable[[int, Message], None] = lambda peer, message: None
 
     @property
     def refused(self) -> dict[Refused, int]:
         return dict(self.transport.counts.refused)
+
+    def down(self, peer: int, *, ended: bool) -> None:
+        self.story.append(("down", peer))
+        if ended:
+            self.ended.append(peer)
 
     def take(self, peer: int, message: Message) -> None:
         self.messages.append((peer, message))
@@ -206,7 +213,7 @@ class Rig:
             "folders": AnyFolder(),
             "on_message": take,
             "on_connect": lambda peer: made.story.append(("up", peer)),
-            "on_disconnect": lambda peer: made.story.append(("down", peer)),
+            "on_disconnect": lambda peer, ended: made.down(peer, ended=ended),
         }
         options |= changes
         place = {name: options.pop(name) for name in PLACE if name in options}

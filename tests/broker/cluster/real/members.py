@@ -16,6 +16,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
 from delaylog.broker.cluster.copies.exchange import Copies
+from delaylog.broker.cluster.leading.leader_sight import FOLLOWED_MS
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import open_member
@@ -74,8 +75,20 @@ class WildOracle:
     async def stop(self) -> None:
         pass
 
-    def look(self) -> None:
+    def look(self, now_ms: int) -> None:
         pass
+
+    def hear(self, leader: int, now_ms: int) -> None:
+        pass
+
+    def hear_deposed(self, leader: int, now_ms: int) -> None:
+        pass
+
+    def stretch(self, now_ms: int) -> float:
+        return 1.0
+
+    def silence_ms(self, now_ms: int) -> float:
+        return FOLLOWED_MS
 
     def suggests(self, now_ms: int) -> bool:
         return now_ms >= self._out_ms and self._said()
