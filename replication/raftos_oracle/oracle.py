@@ -14,7 +14,7 @@ from delaylog.replication.errors import ClusterError
 from delaylog.replication.raftos_oracle.node import ElectionNode
 from delaylog.replication.raftos_oracle.refusals import RefusalCounts
 from delaylog.replication.raftos_oracle.roster import Address, Roster
-from delaylog.replication.raftos_oracle.settings import OracleSettings, make_cryptor
+from delaylog.replication.raftos_oracle.settings import Cryptors, OracleSettings
 from delaylog.replication.raftos_oracle.term_file import TermFile
 from delaylog.storage.files.file_system import FileSystem
 
@@ -51,7 +51,8 @@ class RaftosOracle:
         assert self._node is None, "an oracle runs once at a time"
         storage = TermFile(self._fs, self._path, self._roster)
         settings = self._settings
-        cryptor = await asyncio.to_thread(make_cryptor, settings.secret, settings.cluster_id)
+        cryptor = Cryptors(settings)
+        await asyncio.to_thread(cryptor.prepare)
         node = ElectionNode(self._roster, storage, cryptor, settings, self._refusals)
         await node.start()
         self._node = node

@@ -54,7 +54,7 @@ class PeerTransport:
         self._farewell: Message | None = None
         members = self._addresses.keys()
         self._identity = Identity(
-            node, config.cluster_id, config.key, members, host.levels, self._removed
+            node, config.cluster_id, config.keys, members, host.levels, self._removed
         )
         self._dials_all = False
         self._listen = config.listen

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.config.secret import KeyUse, derive_key, parse_secret, read_secret
+from delaylog.broker.cluster.config.secret import (
+    KeyUse,
+    derive_key,
+    parse_secret,
+    read_secrets,
+)
 from delaylog.replication.errors import ClusterError
 
 GOOD = bytes(range(7, 7 + 33))
@@ -74,7 +79,7 @@ def test_open_to_others(tmp_path: Path, mode: int) -> None:
     with pytest.raises(
         ClusterError, match=rf"others than its owner may .*mode {mode:o}\); run: chmod 600"
     ):
-        read_secret(path)
+        read_secrets(path)
 
 
 def test_files(tmp_path: Path) -> None:
@@ -83,18 +88,18 @@ def test_files(tmp_path: Path) -> None:
     path.write_text(GOOD.hex())
     for mode in (0o600, 0o400, 0o700, 0o440, 0o640):
         path.chmod(mode)
-        assert read_secret(path) == GOOD
+        assert read_secrets(path) == (GOOD,)
     with pytest.raises(ClusterError, match="cannot read"):
-        read_secret(tmp_path / "none")
+        read_secrets(tmp_path / "none")
     with pytest.raises(ClusterError, match="is not a regular file"):
-        read_secret(tmp_path)
+        read_secrets(tmp_path)
     path.chmod(0o600)
     path.write_text("ab" * 4096)
     with pytest.raises(ClusterError, match="too large"):
-        read_secret(path)
+        read_secrets(path)
     path.write_bytes(b"\xff\xfe" * 40)
     with pytest.raises(ClusterError, match="neither hex nor base64"):
-        read_secret(path)
+        read_secrets(path)
 
 
 def test_known_keys() -> None:
