@@ -64,13 +64,17 @@ class RaftosOracle:
             await node.stop()
 
     def change_members(self, members: Mapping[int, Address]) -> bool:
-        """Elect among these nodes from now on. Raises ClusterError.
+        """Elect among these nodes from now on.
 
-        False if that needs another oracle: this node's own address differs, or it is alone.
+        False if that needs another oracle: this node's own address differs, it is alone, or a node
+        has no numeric IPv4 address.
         """
         if len(members) < 2 or members.get(self._roster.node) != self._roster.address:
             return False
-        self._roster.change(members)
+        try:
+            self._roster.change(members)
+        except ClusterError:
+            return False
         if self._node is not None:
             self._node.change_members()
         return True

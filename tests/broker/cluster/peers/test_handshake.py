@@ -133,6 +133,33 @@ def test_altered_byte(flip: int) -> None:
         shake(*sides(), flip=flip)
 
 
+A, B = bytes([1]) * 32, bytes([2]) * 32
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    # The steps of an exchange, in which two nodes are in one step or in two that follow.
+    [((A,), (A, B)), ((A, B), (A, B)), ((A, B), (B, A)), ((B, A), (B, A)), ((B, A), (B,))],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_exchange_of_keys(
+    one: tuple[bytes, ...], other: tuple[bytes, ...], *, turned: bool
+) -> None:
+    dials, listens = (other, one) if turned else (one, other)
+    two = sides(replace(DIALLER, keys=lambda: dials), replace(LISTENER, keys=lambda: listens))
+    first, second = shake(*two)
+    assert first.send_key == second.receive_key
+
+
+@pytest.mark.parametrize(("dials", "listens"), [((A,), (B,)), ((A,), (B, A)), ((B,), (A, B))])
+def test_a_skipped_step_is_refused(dials: tuple[bytes, ...], listens: tuple[bytes, ...]) -> None:
+    """The dialler does not know the key that the listener uses."""
+    two = sides(replace(DIALLER, keys=lambda: dials), replace(LISTENER, keys=lambda: listens))
+    with pytest.raises(HandshakeError) as caught:
+        shake(*two)
+    assert caught.value.reason is Refused.KEY
+
+
 def test_wrong_key() -> None:
     """The listener proves itself first, so it is the dialler that sees it."""
     with pytest.raises(HandshakeError, match="node 2 does not know the secret") as caught:
