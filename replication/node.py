@@ -316,7 +316,7 @@ class ReplicationNode:
         configuration = candidate.begins_with(self._log.epochs.last_epoch, self.configuration)
         self._log.append_begin(tick, now.wall_ms, configuration)
         self._ticks.write(tick)
-        leader = Leader(self._replica, configuration, tick)
+        leader = Leader(self._replica, configuration, tick, now.boot_ms)
         self.leadership.begin(leader, now)
         self._note_progress(now)
 
@@ -331,7 +331,7 @@ class ReplicationNode:
     def _on_ack(self, source: int, message: Ack, now: Now) -> None:
         leader = self.leader
         if leader is not None and leader.epoch == message.epoch and source in leader.progress:
-            leader.take_ack(source, message)
+            leader.take_ack(source, message, now.boot_ms)
             self._note_progress(now)
 
     def _on_reject(self, source: int, message: Reject) -> None:

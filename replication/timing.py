@@ -17,6 +17,9 @@ class Timing:
     gate_ms: int = 50
     """How long dispatch goes on after the last tick that a majority has taken. Only hand-outs of
     this time can be repeated at an unplanned failover."""
+    stalled_ms: int = 1_000
+    """A leader that no majority has acknowledged for this long is cut off: 20 rounds went
+    unanswered."""
     retry_min_ms: int = 20
     retry_max_ms: int = 60
     """A refused candidate waits a random time between these, so that two do not retry in step."""
@@ -36,6 +39,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         assert self.busy_round_ms < self.gate_ms, "the gate must not close between two rounds"
+        assert self.round_ms < self.stalled_ms
         assert self.retry_min_ms <= self.retry_max_ms < self.serve_deadline_ms
         assert self.yield_ms + self.retry_max_ms < self.serve_deadline_ms
         assert self.fetch_stall_ms < self.serve_deadline_ms, "there must be time for another try"

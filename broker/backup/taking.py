@@ -29,7 +29,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.upkeep.saved_state import log_needed
-from delaylog.broker.host.process.folder_lock import LOCK, suspended_retention
+from delaylog.broker.host.process.folder_lock import LOCK, note_backup, suspended_retention
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
@@ -150,6 +150,7 @@ def take_backup(
             raise ConfigError(f"{dest} was created while the backup was taken; it is not changed")
         target.rename(partial, dest)
         target.sync_folder(parent_of(dest))
+        note_backup(data_dir, manifest.ended_at_ms)
     return manifest
 
 

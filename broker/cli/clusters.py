@@ -261,6 +261,8 @@ def _print_status(status: dict[str, Any], args: argparse.Namespace) -> None:
         "leader": "nobody" if leader is None else f"{_named(leader)} {leader['http']}",
         **{name: status[name] for name in ("log_end", "durable", "commit", "applied")},
         "gate_age": "-" if gate_ms is None else span_text(gate_ms),
+        "majority": _yes(status.get("majority")),
+        "ready": status.get("not_ready") or "yes",
     }
     for name, value in lines.items():
         print(f"{name:<10}{value}")
@@ -281,18 +283,19 @@ def _print_table(status: dict[str, Any]) -> None:
     rows = []
     for member in status["members"]:
         leads = " *" if leader is not None and leader["node"] == member["node"] else ""
-        lag = member["lag_bytes"]
+        lag, silent_ms = member["lag_bytes"], member.get("silent_ms")
         rows.append(
             (
                 _named(member) + leads,
                 _yes(member["connected"]),
+                "-" if silent_ms is None else f"{span_text(silent_ms)} ago",
                 _yes(member["voter"]),
                 "?" if lag is None else lag,
                 member.get("unfit") or _yes(member.get("fit")),
                 member["http"],
             )
         )
-    columns = ("member", "connected", "voter", "lag_bytes", "fit", "http")
+    columns = ("member", "connected", "heard", "voter", "lag_bytes", "fit", "http")
     print_table(columns, rows, numbers=("lag_bytes",))
 
 

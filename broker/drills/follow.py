@@ -7,14 +7,16 @@ attempt was answered, was certainly not carried out (`NotDone`), or has an unkno
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 
-ATTEMPT_S: Final = 0.3
-"""Timeout of an attempt, added to the wait that the call itself asks for."""
+ATTEMPT_S: Final = 1.0
+"""Timeout of an attempt, added to the wait that the call itself asks for. Careful clients use this
+value; a shorter one would hide how long a node that hangs keeps its clients."""
 REDIRECT: Final = 307
 NOT_READY: Final = 503
 
@@ -46,14 +48,16 @@ class Answered:
 class Route:
     """The node believed to lead, shared by all calls of a drill."""
 
-    def __init__(self, urls: Mapping[int, str]) -> None:
+    def __init__(self, urls: Mapping[int, str], tls: ssl.SSLContext | None = None) -> None:
         self._urls = dict(urls)
+        self._tls = tls
         self._order = sorted(urls)
         self._at = self._order[0]
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Route:
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
+        self._session = aiohttp.ClientSession(connector=connector)
         # aiohttp would repeat some calls by itself; only the load may repeat a call.
         self._session._retry_connection = False
         return self

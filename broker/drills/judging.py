@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.broker.drills.deliveries import Deliveries
+from delaylog.broker.drills.held import growth_faults
 from delaylog.broker.drills.load import LEASE_MS, Load
-from delaylog.broker.drills.rounds import NOT_MEASURED, Round
+from delaylog.broker.drills.rounds import Round
 from delaylog.broker.history import CheckReport, CheckSettings, check_files
 from delaylog.replication.timing import Timing
 
@@ -23,6 +24,19 @@ WINDOW_MS: Final = Timing().gate_ms + 1
 """The gate, plus one because stated times are whole milliseconds."""
 RULES: Final = frozenset("ABCDEHJ")
 """The rules to check. F and G are about keys, which the load does not send; I is never judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a drill demands besides the promises. Pauses are the longest of a round, see `Round`."""
+
+    pause_ms: float | None = None
+    """The longest pause of sends; a longer one breaks the drill."""
+    quiet_ms: tuple[float, float] | None = None
+    """99th percentile and maximum of the pauses of sends on a quiet machine. A miss is named, but
+    breaks nothing, as a busy machine is slower."""
+    growth: float | None = None
+    """The share by which what a process holds may grow from the first round to the last one."""
 
 
 @dataclass(slots=True)
@@ -38,6 +52,8 @@ class Verdict:
     """Repeats that no fault excuses."""
     broken: list[str] = field(default_factory=list)
     """Everything else that is wrong."""
+    missed: list[str] = field(default_factory=list)
+    """Targets for a quiet machine that were missed."""
 
     @property
     def holds(self) -> bool:
@@ -46,9 +62,15 @@ class Verdict:
 
 
 def judge(
-    history: Path, load: Load, rounds: Sequence[Round], *, whole: bool, clock_steps: bool
+    history: Path,
+    load: Load,
+    rounds: Sequence[Round],
+    limits: Limits,
+    *,
+    whole: bool,
+    clock_steps: bool,
 ) -> Verdict:
-    """Check the history, and attribute each repeat to a round.
+    """Check the history and the limits, and attribute each repeat to a round.
 
     `whole` = everything was drained. If the drill broke off, lost messages cannot be determined.
     """
@@ -69,7 +91,37 @@ def judge(
         verdict.broken += [f"rule {rule}: {v.id!r}: {v.text}" for v in findings.examples[:5]]
         if findings.violations > 5:
             verdict.broken.append(f"rule {rule}: {findings.violations:,} violations in all")
+    verdict.broken += over_limit(rounds, limits)
+    if limits.quiet_ms is not None:
+        verdict.missed = missed_targets([one.silence_ms[0] for one in rounds], *limits.quiet_ms)
     return verdict
+
+
+def over_limit(rounds: Sequence[Round], limits: Limits) -> list[str]:
+    """A text for each limit that a round has exceeded."""
+    found = []
+    if limits.pause_ms is not None:
+        found += [
+            f"round {number}{one.strike.what and f' ({one.strike.what})'}: no send was "
+            f"acknowledged for {one.silence_ms[0]:,.0f} ms; the limit is {limits.pause_ms:,.0f} ms"
+            for number, one in enumerate(rounds, 1)
+            if one.silence_ms[0] > limits.pause_ms
+        ]
+    if limits.growth is not None:
+        found += growth_faults([one.held for one in rounds if one.held], limits.growth)
+    return found
+
+
+def missed_targets(pauses_ms: Sequence[float], p99_ms: float, max_ms: float) -> list[str]:
+    """A text for each of the two targets that the pauses of sends miss."""
+    found = spread(pauses_ms)
+    targets = {"p99": p99_ms, "max": max_ms}
+    return [
+        f"{name} of the pauses of sends is {found[name]:,.0f} ms; the target on a quiet machine is "
+        f"{target_ms:,.0f} ms"
+        for name, target_ms in targets.items()
+        if found and found[name] > target_ms
+    ]
 
 
 def blame(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
@@ -109,13 +161,14 @@ def blame(deliveries: Deliveries, rounds: Sequence[Round]) -> list[str]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, 95th percentile and maximum."""
+    """Median, 95th and 99th percentile, and maximum."""
     ordered = sorted(values)
     if not ordered:
         return {}
     return {
         "median": round(_at(ordered, 0.5), 1),
         "p95": round(_at(ordered, 0.95), 1),
+        "p99": round(_at(ordered, 0.99), 1),
         "max": round(ordered[-1], 1),
     }
 
@@ -126,7 +179,7 @@ def _at(ordered: Sequence[float], share: float) -> float:
 
 
 def figures(rounds: Sequence[Round]) -> dict[str, Any]:
-    """The times and counts of rounds, each as median, p95 and maximum."""
+    """The times and counts of rounds, each as in `spread`."""
     planned = [one for one in rounds if one.strike.planned]
     # A planned handover is measured by its pauses, as the old leader serves on after the request.
     again = [one.again for one in rounds if one.again is not None and one not in planned]
@@ -134,15 +187,14 @@ def figures(rounds: Sequence[Round]) -> dict[str, Any]:
         "serving_ms": spread([each.serving_ms for each in again]),
         "send_ms": spread([each.sent_ms for each in again]),
         "delivery_ms": spread([each.delivered_ms for each in again]),
+        "send_pause_ms": spread([one.silence_ms[0] for one in rounds]),
+        "delivery_pause_ms": spread([one.silence_ms[1] for one in rounds]),
         "duplicates": spread([one.duplicates for one in rounds]),
         "handed_out_in_50_ms": spread([one.allowed for one in rounds]),
         "farthest_repeat_ms": spread([one.farthest_ms for one in rounds]),
         "catch_up_ms": spread([one.catch_up_s * 1000 for one in rounds]),
+        "memory_mib": spread([h.memory_kib / 1024 for one in rounds for h in one.held.values()]),
     }
-    silent = [one for one in rounds if one.silence_ms != NOT_MEASURED]
-    if silent:
-        found["send_pause_ms"] = spread([one.silence_ms[0] for one in silent])
-        found["delivery_pause_ms"] = spread([one.silence_ms[1] for one in silent])
     if planned:
         drifts = [one.drift for one in planned if one.drift is not None]
         found["tick_drift"] = spread(drifts)

@@ -73,7 +73,7 @@ class Load:
     async def begin(self) -> None:
         """Create the topic and start the clients, which run until `drain`."""
         settings = json.dumps({"max_retry": RETRIES_MAX}).encode()
-        await self._insist(PLACE, settings, {"Content-Type": "application/json"}, method="PUT")
+        await self.insist(PLACE, settings, {"Content-Type": "application/json"}, method="PUT")
         loop = asyncio.get_running_loop()
         self._sending = [loop.create_task(self._send(n)) for n in range(SENDERS)]
         self._consuming = [loop.create_task(self._consume(n)) for n in range(CONSUMERS)]
@@ -110,11 +110,11 @@ class Load:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _counts(self) -> dict[str, int]:
-        answer = await self._insist(f"{PLACE}/stats", b"", {}, method="GET")
+        answer = await self.insist(f"{PLACE}/stats", b"", {}, method="GET")
         counts: dict[str, int] = json.loads(answer.body)["counts"]
         return counts
 
-    async def _insist(
+    async def insist(
         self, path: str, body: bytes, headers: dict[str, str], *, method: str
     ) -> Answered:
         """Repeat an idempotent call until it is answered."""

@@ -30,6 +30,10 @@ class LogMark:
             if str(entry.get("message", "")).startswith(starts)
         ]
 
+    def others_led(self, leader: int) -> bool:
+        """Whether another node than `leader` has begun to lead since the mark."""
+        return any(node != leader for node, _ in self.entries(LEADS))
+
     def drift(self) -> int | None:
         """Difference between the tick that was handed over and the next leader's first one.
 

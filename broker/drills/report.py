@@ -10,13 +10,14 @@ _LABELS = {
     "serving_ms": "serving again, ms",
     "send_ms": "  first send acknowledged",
     "delivery_ms": "  first delivery after it",
-    "send_pause_ms": "pause of sends, ms",
-    "delivery_pause_ms": "pause of deliveries, ms",
+    "send_pause_ms": "longest pause of sends, ms",
+    "delivery_pause_ms": "longest pause of deliveries, ms",
     "tick_drift": "tick drift, seconds + rows",
     "duplicates": "duplicates",
     "handed_out_in_50_ms": "  bound: delivered in 50 ms",
     "farthest_repeat_ms": "  age of the oldest repeat, ms",
     "catch_up_ms": "all nodes caught up, ms",
+    "memory_mib": "memory of a node, MiB",
 }
 
 
@@ -38,6 +39,7 @@ def result_object(name: str, seed: int, verdict: Verdict, notes: list[str]) -> d
             for case in cases
         },
         "broken": [*verdict.over_bound[:20], *verdict.broken[:20]],
+        "missed": verdict.missed,
         "notes": notes,
         "each": [
             {
@@ -45,6 +47,7 @@ def result_object(name: str, seed: int, verdict: Verdict, notes: list[str]) -> d
                 "leader": one.strike.node,
                 **({"note": one.note} if one.note else {}),
                 "serving_ms": None if one.again is None else round(one.again.serving_ms, 1),
+                "send_pause_ms": round(one.silence_ms[0], 1),
                 "duplicates": one.duplicates,
                 "handed_out_in_50_ms": one.allowed,
             }
@@ -58,7 +61,7 @@ def result_text(result: dict[str, Any]) -> str:
     lines = []
     for case, found in result["cases"].items():
         rounds = sum(each["case"] == case for each in result["each"])
-        lines.append(f"{case}, {rounds} rounds".ljust(34) + _columns("median", "p95", "max"))
+        lines.append(f"{case}, {rounds} rounds".ljust(34) + _columns("median", "p95", "p99", "max"))
         for key, values in _in_order(found):
             if values:
                 lines.append(f"  {_LABELS[key]:<32}" + _columns(*map(_plain, values.values())))
@@ -68,6 +71,7 @@ def result_text(result: dict[str, Any]) -> str:
         f"early, {result['duplicates']} duplicates, {result['duplicates_over_bound']} over bound"
     )
     lines += [f"note: {text}" for text in result["notes"]]
+    lines += [f"missed: {text}" for text in result["missed"]]
     lines += [f"BROKEN: {text}" for text in result["broken"]]
     lines.append("holds" if result["holds"] else "broken")
     return "\n".join(lines)

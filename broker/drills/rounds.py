@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from delaylog.broker.drills.held import Held, held_by
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.load import Load
 from delaylog.broker.drills.node_log import LEADS, LogMark
@@ -23,7 +24,6 @@ from delaylog.broker.history import HistoryRecorder
 
 SERVING_DEADLINE_S: Final = 30.0
 """After this time the drill fails. Shorter times are reported, not judged."""
-NOT_MEASURED: Final = (-1.0, -1.0)
 CALM_S: Final = (0.15, 0.45)
 """Random pause between rounds, so that each fault meets a different moment of the load."""
 
@@ -53,8 +53,10 @@ class Round:
 
     strike: Strike
     again: Again | None = None
-    silence_ms: tuple[float, float] = NOT_MEASURED
-    """The longest time around the fault without an acknowledged send, and without a delivery."""
+    silence_ms: tuple[float, float] = (0.0, 0.0)
+    """The longest time since the fault without an acknowledged send, and without a delivery."""
+    held: dict[int, Held] = field(default_factory=dict)
+    """What the process of each node held at the end of the round."""
     drift: int | None = None
     """Of a planned handover: see `LogMark.drift`."""
     catch_up_s: float = 0.0
@@ -80,6 +82,19 @@ class Stage:
     """Violations that a fault itself has observed."""
     notes: list[str] = field(default_factory=list)
     """Remarks for the report."""
+
+    async def play(self, fault: Fault) -> None:
+        """Run one round, and measure its pauses and what the processes hold at its end."""
+        await self.calm()
+        try:
+            await fault(self)
+        finally:
+            if self.rounds:
+                one, ended_ms = self.rounds[-1], wall_ms()
+                fault_ms = one.strike.fault_ms
+                one.silence_ms = self.load.timeline.longest_silence_ms(fault_ms, ended_ms)
+        processes = {node: broker.process_id for node, broker in self.trio.nodes.items()}
+        one.held = {node: held_by(process) for node, process in processes.items() if process}
 
     async def calm(self) -> None:
         """Let the load run for a moment; raises if a client or a node has ended."""
@@ -107,7 +122,7 @@ class Stage:
 
     @asynccontextmanager
     async def undisturbed(self, what: str, leader: int) -> AsyncIterator[Round]:
-        """Record a fault that need not change the leader, and the longest pauses during it.
+        """Record a fault that need not change the leader.
 
         If the leader changes nevertheless, the round is judged as a failover.
         """
@@ -126,7 +141,6 @@ class Stage:
             self.recorder.mark(
                 "failover", int(fault_ms), until=int(ended_ms), planned=not strike.disturbs
             )
-            one.silence_ms = self.load.timeline.longest_silence_ms(fault_ms, ended_ms)
 
     async def all_back(self, one: Round) -> None:
         """Start the nodes that are down, and wait until all followers have caught up."""

@@ -11,17 +11,31 @@ from typing import Any, Final
 
 from delaylog.broker.drills.compare import compare, is_unsaved
 from delaylog.broker.drills.faults.blanks import blank_node
+from delaylog.broker.drills.faults.busy import busy_machine
+from delaylog.broker.drills.faults.certificates import (
+    CertifiedTrio,
+    certificates,
+    need_certificates,
+)
 from delaylog.broker.drills.faults.clocks import SteppedTrio, clock_step
 from delaylog.broker.drills.faults.disks import need_strace, slow_disk
+from delaylog.broker.drills.faults.failovers import failovers
+from delaylog.broker.drills.faults.filters import black_hole, cut_tcp
+from delaylog.broker.drills.faults.hung import hang_leader
 from delaylog.broker.drills.faults.kills import kill_leader, restart_all
-from delaylog.broker.drills.faults.namespaces import NetworkTrio, own_network
+from delaylog.broker.drills.faults.namespaces import (
+    NetworkTrio,
+    own_filtered_network,
+    own_network,
+)
 from delaylog.broker.drills.faults.partition import partition
 from delaylog.broker.drills.faults.pauses import stop_leader
 from delaylog.broker.drills.faults.planned import hand_over
 from delaylog.broker.drills.follow import Route
-from delaylog.broker.drills.judging import judge
+from delaylog.broker.drills.judging import Limits, judge
 from delaylog.broker.drills.kinds import DRILLS, DrillError
 from delaylog.broker.drills.load import Load
+from delaylog.broker.drills.readiness import ReadinessWatch, unseen_outages
 from delaylog.broker.drills.report import result_object
 from delaylog.broker.drills.rounds import Fault, Stage
 from delaylog.broker.drills.timeline import wall_ms
@@ -34,11 +48,17 @@ STOPS_MAX: Final = 3
 checkpoint. Then all of them start and stop again."""
 
 
+NONE: Final = Limits()
+HUNG: Final = Limits(pause_ms=3_000)
+"""A leader that hangs or is cut off has to be replaced within this time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One drill of the table below."""
 
     fault: Fault
+    limits: Limits = NONE
     make_trio: Callable[[Path], Trio] = Trio
     clock_steps: bool = False
     """Whether nodes' clocks are stepped: their times cannot be compared, so repeats are judged by
@@ -48,13 +68,21 @@ class Kind:
 
 
 KINDS: Final = {
-    "kill-leader": Kind(kill_leader),
-    "stop-leader": Kind(stop_leader),
+    "kill-leader": Kind(kill_leader, Limits(quiet_ms=(400, 600))),
+    "stop-leader": Kind(stop_leader, HUNG),
+    "hang-leader": Kind(hang_leader, HUNG),
+    "failovers": Kind(failovers, Limits(pause_ms=3_000, growth=0.2)),
     "handover": Kind(hand_over),
-    "partition": Kind(partition, NetworkTrio, need=own_network),
-    "slow-disk": Kind(slow_disk, need=need_strace),
+    "partition": Kind(partition, HUNG, NetworkTrio, need=own_network),
+    "cut-tcp": Kind(cut_tcp, HUNG, NetworkTrio, need=own_filtered_network),
+    "black-hole": Kind(black_hole, HUNG, NetworkTrio, need=own_filtered_network),
+    "slow-disk": Kind(slow_disk, Limits(pause_ms=6_000), need=need_strace),
     "blank-node": Kind(blank_node),
-    "clock-step": Kind(clock_step, SteppedTrio, clock_steps=True),
+    "clock-step": Kind(clock_step, make_trio=SteppedTrio, clock_steps=True),
+    "certificates": Kind(
+        certificates, Limits(pause_ms=2_000), CertifiedTrio, need=need_certificates
+    ),
+    "busy-machine": Kind(busy_machine),
     "restart-all": Kind(restart_all),
 }
 assert KINDS.keys() == DRILLS.keys()
@@ -79,17 +107,18 @@ async def _run(
     history = folder / "history.jsonl"
     whole = False
     with HistoryRecorder(history, client="drill") as recorder:
-        async with kind.make_trio(folder) as trio, Route(trio.urls) as route:
+        async with kind.make_trio(folder) as trio, Route(trio.urls, trio.tls) as route:
             await trio.found()
             load = Load(route, recorder, seed)
             stage = Stage(trio, load, recorder, Random(seed))
             try:
                 await load.begin()
-                for number in range(rounds):
-                    progress(name, number, rounds)
+                async with ReadinessWatch(trio) as watch:
+                    for number in range(rounds):
+                        progress(name, number, rounds)
+                        await stage.play(kind.fault)
                     await stage.calm()
-                    await kind.fault(stage)
-                await stage.calm()
+                stage.broken += unseen_outages(load.timeline.sends, watch.all_ready)
                 if not await load.drain():
                     stage.broken.append("after the last round some messages did not end")
                 whole = True
@@ -108,7 +137,9 @@ async def _run(
             f"node {node} stopped without a last checkpoint: its folder was verified, not compared"
             for node in compared.unsaved
         ]
-    verdict = judge(history, load, stage.rounds, whole=whole, clock_steps=kind.clock_steps)
+    verdict = judge(
+        history, load, stage.rounds, kind.limits, whole=whole, clock_steps=kind.clock_steps
+    )
     verdict.broken[:0] = stage.broken
     return result_object(name, seed, verdict, stage.notes)
 

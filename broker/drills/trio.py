@@ -10,11 +10,12 @@ import asyncio
 import json
 import secrets
 import signal
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 
@@ -28,7 +29,7 @@ LOOK_EVERY_S: Final = 0.02
 LOOK_TIMEOUT_S: Final = 0.5
 LEADER_DEADLINE_S: Final = 30.0
 """Ends a drill that hangs. It is long, because the duration of elections is measured elsewhere."""
-HANDOVER_TIMEOUT_S: Final = 10.0
+POST_TIMEOUT_S: Final = 10.0
 CAUGHT_UP_DEADLINE_S: Final = 60.0
 VOTERS_DEADLINE_S: Final = 60.0
 
@@ -43,17 +44,21 @@ class Trio:
         hosts: dict[int, tuple[str, str]] | None = None,
         program: Callable[[int], Sequence[str] | None] = lambda _: None,
         options: Sequence[str] = (),
+        tls: ssl.SSLContext | None = None,
+        tables: str = "",
     ) -> None:
         """`hosts`: each node's addresses for clients and for the other nodes; default: loopback.
 
-        `program`: the command to run in place of `delaylog`, if not None.
+        `program`: the command to run in place of `delaylog`, if not None. `tls`: how clients trust
+        the nodes, if these serve HTTPS. `tables`: more tables of the cluster file.
         """
+        self.tls = tls
         self.folder = folder
         self._hosts = hosts or dict.fromkeys(NODES, (LOOPBACK, LOOPBACK))
         self._ports = free_ports(2 * len(NODES)) if hosts is None else [8711, 8712] * len(NODES)
         self._session: aiohttp.ClientSession | None = None
         cluster = folder / "cluster.toml"
-        self._write_files(cluster)
+        self._write_files(cluster, tables)
         if hosts is not None:
             # Only the drill's own processes can reach these namespaces.
             options = ("--insecure=no-auth,no-tls", *options)
@@ -67,30 +72,32 @@ class Trio:
             )
             for node in NODES
         }
-        self.urls = {node: broker.url for node, broker in self.nodes.items()}
+        self.urls = {node: self._url(node) for node in NODES}
 
     def _http_port(self, node: int) -> int:
         return self._ports[2 * NODES.index(node)]
 
-    def _write_files(self, cluster: Path) -> None:
+    def _url(self, node: int) -> str:
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://{self._hosts[node][0]}:{self._http_port(node)}"
+
+    def _write_files(self, cluster: Path, tables: str) -> None:
         secret = self.folder / "cluster.secret"
         secret.touch(mode=0o600)
         secret.write_text(secrets.token_hex(32))
         lines = ['cluster = "drill"', f'secret_file = "{secret.name}"']
         for node in NODES:
-            http, peer = self._hosts[node]
-            at = self._http_port(node)
+            _, peer = self._hosts[node]
             lines += [
                 f"[members.{node}]",
                 f'peer = "{peer}:{self._ports[2 * NODES.index(node) + 1]}"',
-                f'http = "{http}:{at}"',
+                f'http = "{self._url(node).removeprefix("http://")}"',
             ]
-        cluster.write_text("\n".join([*lines, ""]))
+        cluster.write_text("\n".join([*lines, tables]))
 
     async def __aenter__(self) -> Trio:
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=LOOK_TIMEOUT_S),
-            connector=aiohttp.TCPConnector(force_close=True),
+            connector=aiohttp.TCPConnector(force_close=True, ssl=self.tls or True),
         )
         return self
 
@@ -167,13 +174,9 @@ class Trio:
 
     async def hand_over(self, leader: int, target: int) -> None:
         """Ask the leader to hand over to `target`. Raises DrillError if it refuses."""
-        assert self._session is not None
-        url = f"{self.urls[leader]}/v1/cluster/handover"
-        timeout = aiohttp.ClientTimeout(total=HANDOVER_TIMEOUT_S)
-        async with self._session.post(url, json={"to": target}, timeout=timeout) as answer:
-            if answer.status != 200:
-                text = (await answer.text())[:300]
-                raise DrillError(f"node {leader} did not hand over to node {target}: {text}")
+        status, text = await self.post(leader, "/v1/cluster/handover", {"to": target})
+        if status != 200:
+            raise DrillError(f"node {leader} did not hand over to node {target}: {text[:300]}")
 
     async def _leads(self, node: int) -> bool:
         status, _ = await self.get(node, "/v1/topics")
@@ -191,7 +194,8 @@ class Trio:
             if goal is not None and at is not None and at >= goal:
                 return time.monotonic() - began
             await asyncio.sleep(LOOK_EVERY_S)
-        raise DrillError(f"node {node} had not caught up after {CAUGHT_UP_DEADLINE_S:.0f} s")
+        late = f"node {node} had not caught up after {CAUGHT_UP_DEADLINE_S:.0f} s"
+        raise DrillError(f"{late}\n{self.nodes[node].log_tail()}")
 
     async def position(self, node: int) -> int | None:
         """Position up to which a node has applied its log; None if it does not answer."""
@@ -205,9 +209,22 @@ class Trio:
         return None
 
     async def get(self, node: int, path: str) -> tuple[int, str]:
+        """Status and body of the answer; status 0 if there is none."""
+        return await self._ask("GET", node, path, LOOK_TIMEOUT_S)
+
+    async def post(self, node: int, path: str, shape: object = None) -> tuple[int, str]:
+        """Status and body of the answer to a control call; status 0 if there is none."""
+        return await self._ask("POST", node, path, POST_TIMEOUT_S, json=shape)
+
+    async def _ask(
+        self, method: str, node: int, path: str, limit_s: float, **more: Any
+    ) -> tuple[int, str]:
         assert self._session is not None
+        url, timeout = self.urls[node] + path, aiohttp.ClientTimeout(total=limit_s)
         try:
-            async with self._session.get(self.urls[node] + path, allow_redirects=False) as answer:
+            async with self._session.request(
+                method, url, timeout=timeout, allow_redirects=False, **more
+            ) as answer:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError, OSError):
             return 0, ""

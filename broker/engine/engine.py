@@ -114,10 +114,10 @@ class Engine:
         self.upkeep = Upkeep(
             self.state,
             lean_bytes=max(self.reserve.target_bytes // 16, 256 << 10),
-            freed=self.refill_reserve,
+            freed=self.reserve.regrow,
             make_snapshot=setup.make_snapshot,
         )
-        self.compactor = Compactor(self.state, self.upkeep, freed=self.refill_reserve)
+        self.compactor = Compactor(self.state, self.upkeep, freed=self.reserve.regrow)
         self.housekeeping = Housekeeping(self.state, self.reserve, self.upkeep, self.compactor)
         self.jobs = JobRunner(self.state, self.housekeeping.flush_work)
         self.publisher = Publisher(self.state, self.housekeeping.flush_work)
@@ -450,11 +450,6 @@ class Engine:
     def create_reserve(self) -> bool:
         """At a start: create the reserve file; False if the disk has no room for it."""
         return self.reserve.stand(self.fs.free_bytes(self.folder))
-
-    def refill_reserve(self) -> None:
-        """Refill the reserve file as far as the disk has room. Any thread."""
-        if not self.reserve.whole:
-            self.reserve.refill(self.fs.free_bytes(self.folder))
 
     def close(self) -> None:
         """Close every file. State that is not in the log's files is lost."""

@@ -44,7 +44,7 @@ from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.engine.watch.taps import Taps
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.run_file import ScratchRuns
 from delaylog.storage.hours.hot_seconds import HotSeconds
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_hash import UNKEYED, IdHash
@@ -159,6 +159,8 @@ class EngineState:
         self.limits = limits
         self.random = random
         self.unneeded_files: list[Callable[[], None]] = []
+        self.make_run = ScratchRuns(scratch, f"{folder}/ready", self.unneeded_files.append)
+        """Makes a file for refs that do not fit into memory."""
 
         self.topics: dict[tuple[str, str], Topic] = {}
         self.by_number: dict[int, Topic] = {}
@@ -173,7 +175,7 @@ class EngineState:
         self.jobs = JobTable()
         self.transactions = TransactionTable()
         self.access = AccessTable()
-        self.schedules = ScheduleTable(files.fs, folder, log.frame_at, self._hash_one)
+        self.schedules = ScheduleTable(files.fs, folder, log.frame_at, UNKEYED.one)
         self.targets = TargetTable()
         self.failures = FailureTable()
         self.keyspace = Keyspace(random)
@@ -232,10 +234,9 @@ class EngineState:
         """Up to where frames are safe: on this disk, or in a cluster on a majority's disks."""
         self.archive_hold = archive_hold
 
+        self.replaced: list[Work] = []
+        """Frees the tables of the states that this one replaced, in slices."""
         self._activities: dict[int, Activity] = {}
-        self._runs = 0
-        self._make_run = self.make_run
-        """One bound method for all groups."""
 
     @property
     def short_of_space(self) -> bool:
@@ -256,9 +257,7 @@ class EngineState:
         """Hash ids with this key. No id may have been hashed before."""
         self.id_key = key
         self.id_hash = IdHash(key)
-
-    def _hash_one(self, value: bytes) -> int:
-        return self.id_hash.one(value)
+        self.schedules.hash_of = self.id_hash.one
 
     def retire(self, commit: int) -> None:
         """Stop leading: frames behind `commit` were applied and may never be committed.
@@ -268,6 +267,26 @@ class EngineState:
         self.retired = True
         self.keyspace.stop_expiring()
         self.committed = lambda: commit
+
+    def inherit(self, old: EngineState) -> None:
+        """Free the state that this one has replaced, in slices: in one step, a million producers or
+        keys would block the loop for a second.
+
+        Reference counts free the rest. Therefore no object of an engine may refer to another one
+        that refers to it: Python's collector may have frozen both, and frees neither then.
+        """
+        self.keyspace.inherit(old.keyspace)
+        self.replaced += [*old.replaced, _dismantled(old)]
+
+    def free_slice(self) -> bool:
+        """Free some of what the replaced states have left; returns whether more is left."""
+        if self.keyspace.free_slice():
+            return True
+        if self.replaced:
+            for _ in self.replaced[-1]:
+                return True
+            self.replaced.pop()
+        return bool(self.replaced)
 
     def begin_epoch(self, epoch: int, position: int, members: bytes = b"") -> None:
         """Apply the frame at `position`, which begins a leadership of a cluster with `members`."""
@@ -358,13 +377,7 @@ class EngineState:
 
     def new_group(self, topic_number: int, number: int, name: str) -> Group:
         """An empty group; the caller adds it to its topic."""
-        return Group(number, name, self._make_run, topic_number)
-
-    def make_run(self, topic_number: int) -> RunFile:
-        """A new file for refs that do not fit into memory; topic 0 = for all topics."""
-        self._runs += 1
-        path = f"{self.folder}/ready/{topic_number}-{self._runs}.run"
-        return RunFile(self.scratch, path, self.unneeded_files.append)
+        return Group(number, name, self.make_run, topic_number)
 
     def activity(self, topic: Topic) -> Activity:
         """The counters of releases and expiries of a topic, created if it has none."""
@@ -396,3 +409,9 @@ class EngineState:
     def before_change(self, number: int) -> None:
         """To be called before a change to what a checkpoint stores of a topic or its groups."""
         self.packed_topics.before_change(number)
+
+
+def _dismantled(state: EngineState) -> Work:
+    """Free the tables whose entries refer to each other."""
+    yield from state.producers.clear()
+    yield from state.leases.clear()

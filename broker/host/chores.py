@@ -111,7 +111,7 @@ class Chores:
             yield "compaction", lambda: engine.compactor.work(host.state_ms, self._stopping)
         if state.unneeded_files:
             yield "discard", engine.housekeeping.discard_work
-        if state.keyspace.garbage:
+        if state.keyspace.garbage or state.replaced:
             yield "free", self.free
         if host.space.refill_due():
             yield "reserve", host.space.refill
@@ -156,8 +156,8 @@ class Chores:
         return self._host.engine.upkeep.checkpoint(self._host.state_ms)
 
     def free(self) -> Work:
-        """Free removed values of the keyspace, in slices."""
-        while self._host.engine.state.keyspace.free_slice():
+        """Free removed values of the keyspace, and what a replaced engine has left, in slices."""
+        while self._host.engine.state.free_slice():
             yield None
 
     def _snapshot(self) -> Work:

@@ -69,7 +69,7 @@ class EngineExchange:
             old = owner.engine
             old.close()
             owner.adopt(make(loaded))
-            self._inherit_garbage(old)
+            owner.engine.state.inherit(old.state)
         finally:
             self.suspended = False
 
@@ -114,11 +114,7 @@ class EngineExchange:
         owner = self._owner
         old = owner.engine
         owner.adopt(engine)
-        self._inherit_garbage(old)
+        owner.engine.state.inherit(old.state)
         owner.log_commits.exchange(log)
         self.suspended = False
         owner.background.go_on()
-
-    def _inherit_garbage(self, old: Engine) -> None:
-        """Free the old keyspace in slices: in one step it would block the loop for seconds."""
-        self._owner.engine.state.keyspace.inherit(old.state.keyspace)

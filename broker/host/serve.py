@@ -343,7 +343,7 @@ async def _tell_ready(manager: ServiceManager, node: ServingNode) -> None:
 def _set_access(node: ServingNode, config: Config) -> None:
     """Require authentication wherever other machines reach the node, unless it is switched off."""
     authenticator = node.access.authenticator
-    node.access.admin_token = config.admin_token
+    node.access.expect_first_admin(config.admin_token)
     authenticator.switched_off = config.no_auth
     authenticator.always_required = (
         config.open_to_others

@@ -169,7 +169,10 @@ class Keyspace:
     def inherit(self, dropped: Keyspace) -> None:
         """Free the values of a keyspace that is no longer used, in slices."""
         self.garbage += dropped.garbage
+        # Nothing may refer to it any more that it refers to; see `EngineState.inherit`.
+        dropped.apply_commands = None
         for database in dropped.databases:
+            database.keyspace = self
             self.discard(database.values)
             self.discard(database.expires)
 

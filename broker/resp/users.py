@@ -80,12 +80,14 @@ class NodeUsers:
             return
         try:
             caller = self._authenticator.by_certificate(*certificate)
+            if caller is None:
+                return
+            self._authenticator.admit(caller)
         except Problem:
             # The certificate has expired, or this node has no leader: the client may authenticate
             # later.
             return
-        if caller is not None:
-            self._admit(session, caller)
+        self._admit(session, caller)
 
     def login(self, session: Session, name: bytes, secret: bytes) -> None:
         """Authenticate a client. Raises CommandError, which is the same for a wrong name or secret.

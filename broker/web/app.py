@@ -47,6 +47,7 @@ from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.broker.web.request_line import LIMITS, METHODS, check_line, origin_form
 from delaylog.broker.web.websocket import carry_stream
+from delaylog.storage.calls.table import ALL
 
 SETTLE_SECONDS: Final = 1.0
 """How long a call waits while a cluster changes its leader."""
@@ -63,6 +64,13 @@ PUBLIC: Final = frozenset(
     + [path for path, (_, right, _) in PLAIN.items() if right is None]
 )
 """Paths that need no caller: they say whether the node is up, and nothing else."""
+LEADERLESS: Final = frozenset(
+    [path for path, (_, right, *_) in PAGES.items() if right == "metrics"]
+    + [path for path, (_, right, _) in PLAIN.items() if right == "metrics"]
+    + [call.path for call in ALL if call.leaderless]
+    + [LIVE]
+)
+"""Paths whose reads are answered without a leader. Live reads are decided on one by one."""
 
 HttpHandler: TypeAlias = Callable[[Any], Awaitable[AnyAnswer]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
@@ -243,8 +251,13 @@ class HttpFace:
         ctx.origin = connection = cast("Connection", request.protocol)
         try:
             if path not in PUBLIC:
+                reads = _reads(request.method, path)
                 ctx.caller = await self._callers.find(
-                    request.headers, connection, query, reads=_reads(request.method, path)
+                    request.headers,
+                    connection,
+                    query,
+                    reads=reads,
+                    leaderless=reads and path in LEADERLESS,
                 )
             route = self._routes.get((request.method, path))
             handler: HttpHandler
@@ -317,12 +330,13 @@ class HttpFace:
         """Carry out a call on this node, or redirect it to the leader."""
         call, role = ctx.call, self._node.role
         if call is not None and not call.local:
-            if not role.settled:
-                await role.until_settled(SETTLE_SECONDS)
             ctx.reads = call.reads
             ctx.changes = not ctx.reads
+            alone = call.leaderless and not role.settled
+            if not role.settled and not alone:
+                await role.until_settled(SETTLE_SECONDS)
             try:
-                away = elsewhere(ctx, raw_path)
+                away = None if alone else elsewhere(ctx, raw_path)
             except NotLeadingError as error:
                 error.facts["begun"] = False
                 raise
@@ -348,7 +362,8 @@ class HttpFace:
                 inner.about(route.call, route.topic_key, route.params)
                 if route.call.streams:
                     raise Problem("bad_request", "a stream is no read", field="read")
-                inner.caller.take_call(self._node.clock.now_ms())
+                authenticator = self._node.access.authenticator
+                authenticator.admit(inner.caller, leaderless=route.call.leaderless)
                 return await self._carry(inner, route.handler, path_qs)
             except Exception as error:
                 problem = problem_of(error)

@@ -41,27 +41,40 @@ class Callers:
         self._sessions = node.access.sessions
 
     async def find(
-        self, headers: Mapping[str, str], connection: Connection | None, query: str, *, reads: bool
+        self,
+        headers: Mapping[str, str],
+        connection: Connection | None,
+        query: str,
+        *,
+        reads: bool,
+        leaderless: bool = False,
     ) -> Caller:
-        """The caller of a request, which changes nothing if `reads`. Raises a Problem (401, 403,
-        429 or 503).
+        """The caller of a request, which changes nothing if `reads`, and is answered without a
+        leader if `leaderless`. Raises a Problem (401, 403, 429 or 503).
         """
         authenticator = self._authenticator
         header = headers.get(_AUTHORIZATION)
         if header is None and authenticator.required:
             caller, session = self._without_header(headers, connection, query, reads=reads)
+            authenticator.admit(caller, leaderless=leaderless)
         else:
             session = None
             try:
-                caller = authenticator.by_header(header)
+                caller = self._by_header(header, leaderless=leaderless)
             except Problem as refusal:
-                if refusal.code != "unauthorized" or header is None or self._node.role.leading:
+                # A follower may get the newest tokens soon, a new leader writes the first one soon.
+                soon = "not_ready" if self._node.role.leading else "unauthorized"
+                if refusal.code != soon or header is None:
                     raise
                 await self._node.pause(FOLLOWER_SECONDS)
-                caller = authenticator.by_header(header)
+                caller = self._by_header(header, leaderless=leaderless)
         if connection is not None:
             connection.caller, connection.session = caller, session
         return caller
+
+    def _by_header(self, header: str | None, *, leaderless: bool) -> Caller:
+        authenticator = self._authenticator
+        return authenticator.admit(authenticator.by_header(header), leaderless=leaderless)
 
     def recheck(self, connections: list[Connection]) -> None:
         """Close connections with a call in progress whose caller's rights have changed or ended,
@@ -108,8 +121,8 @@ class Callers:
                 return caller, None
             if identities:
                 names = ", ".join(identities)[:_NAMES_SHOWN_MAX]
-                raise Problem(
-                    "unauthorized", f"no principal has an identity of this certificate: {names}"
+                raise self._authenticator.unknown(
+                    f"no principal has an identity of this certificate: {names}"
                 )
         return self._authenticator.by_header(None), None
 
@@ -125,7 +138,7 @@ class Callers:
         """The caller of a session or a ticket. Raises a Problem if it is not valid any more."""
         if not self._authenticator.is_valid(caller):
             raise Problem("unauthorized", "the token of this session was revoked or has expired")
-        return self._authenticator.admit(caller)
+        return caller
 
     def _now_ms(self) -> int:
         return self._node.clock.now_ms()

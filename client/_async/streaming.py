@@ -21,6 +21,7 @@ from yarl import URL
 from delaylog.client._async.deliveries import AsyncPolls
 from delaylog.client._async.link import AsyncLink
 from delaylog.client._async.message import AsyncMessage
+from delaylog.client._async.transport import Watched
 from delaylog.client.calls.requests import request
 from delaylog.client.keywords import ReceiveKeywords, SettleTimes
 from delaylog.client.models import Settled
@@ -28,7 +29,9 @@ from delaylog.client.shards.receiving import Wanted
 from delaylog.client.shards.settling import Share, Verb
 from delaylog.client.wire.bulk_answers import BulkError
 from delaylog.client.wire.durations import split_limit
+from delaylog.client.wire.exchanging import AGAIN_OF_POLL_S, AGAIN_S
 from delaylog.client.wire.http_answer import ANSWER_BYTES_MAX
+from delaylog.client.wire.leader_watch import LeftNode
 from delaylog.client.wire.process_name import process_name
 from delaylog.client.wire.stream_frames import STOP, StreamState
 from delaylog.storage.calls.streams import CLOSED_OK, HEARTBEAT_SECONDS, KEEP_LEASES
@@ -124,7 +127,7 @@ class _Streamed(AsyncPolls):
             if error.status not in _LATER:
                 self._not_before_s = time.monotonic() + OFFERED_AGAIN_S
                 log.info("no stream of %s (HTTP %s): long polls", self.topic, error.status)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+        except (aiohttp.ClientError, LeftNode, OSError, TimeoutError, ValueError):
             # The long poll finds the same, and says it.
             await stream.close()
         except BaseException:
@@ -141,6 +144,7 @@ class AsyncStream:
         self._link = link
         self._wanted = wanted
         self._state = StreamState(messages_max)
+        self._node = ""
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -151,6 +155,8 @@ class AsyncStream:
         self._answers: dict[int, asyncio.Future[None]] = {}
         self.is_unreadable = False
         """Whether it has ended since a frame makes no sense."""
+        self._left = False
+        """Whether it was given up since its node was silent and another one leads."""
         self._has_spoken = False
         """Whether a frame has arrived."""
 
@@ -163,10 +169,11 @@ class AsyncStream:
     def broke_off(self) -> bool:
         """Whether it has ended without a word of the broker why, after it had begun well."""
         code = None if self._socket is None else self._socket.close_code
-        return self._has_spoken and not self.is_unreadable and code in (None, BROKEN)
+        ended = self._has_spoken and not self.is_unreadable and code in (None, BROKEN)
+        return self._left or ended
 
     async def open(self, lease_ms: int) -> None:
-        """Connect. Raises what aiohttp raises."""
+        """Connect. Raises what aiohttp raises, and LeftNode."""
         transport, wanted = self._link.transport, self._wanted
         # Refuses another event loop, and a client that is closed.
         transport.open()
@@ -184,21 +191,23 @@ class AsyncStream:
             begin=False,
             consumer=wanted.consumer or process_name(),
         )
-        node, credentials = transport.route.node, transport.route.credentials
+        self._node = node = transport.route.node
+        credentials = transport.route.credentials
         token = credentials.token_for(node)
         tls = credentials.tls
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=True if tls is None else tls),
             middlewares=(_refuse_redirects,),
         )
-        async with asyncio.timeout(transport.times.timeout_s):
-            self._socket = await self._session.ws_connect(
-                URL(node + asked.path, encoded=True),
-                headers={} if token is None else {"Authorization": f"Bearer {token}"},
-                heartbeat=HEARTBEAT_SECONDS,
-                max_msg_size=ANSWER_BYTES_MAX,
-                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
-            )
+        with Watched(transport, node, AGAIN_S):
+            async with asyncio.timeout(transport.times.timeout_s):
+                self._socket = await self._session.ws_connect(
+                    URL(node + asked.path, encoded=True),
+                    headers={} if token is None else {"Authorization": f"Bearer {token}"},
+                    heartbeat=HEARTBEAT_SECONDS,
+                    max_msg_size=ANSWER_BYTES_MAX,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+                )
         self._reading = asyncio.create_task(self._read(self._socket))
 
     async def fetch(self) -> list[AsyncMessage]:
@@ -263,7 +272,8 @@ class AsyncStream:
 
     async def _close(self, code: int) -> None:
         try:
-            if self._socket is not None:
+            # A silent node would not answer the close frame either.
+            if self._socket is not None and not self._left:
                 await self._socket.close(code=code)
             if self._reading is not None:
                 self._reading.cancel()
@@ -284,7 +294,9 @@ class AsyncStream:
     async def _read(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         told = 0
         try:
-            async for message in socket:
+            while True:
+                with Watched(self._link.transport, self._node, AGAIN_OF_POLL_S):
+                    message = await socket.receive()
                 if message.type is not WSMsgType.BINARY:
                     return
                 self._has_spoken = True
@@ -300,6 +312,8 @@ class AsyncStream:
         except BulkError as error:
             log.warning("%s: a frame of the stream cannot be read: %s", self._link.name, error)
             self.is_unreadable = True
+        except LeftNode:
+            self._left = True
         finally:
             topic, code = self._wanted.topic, socket.close_code
             log.info("%s: the stream of %s has ended (%s)", self._link.name, topic, code)

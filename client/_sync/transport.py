@@ -2,7 +2,8 @@
 
 The transport carries out the plan of `exchanging` and makes no decisions itself. It sends each
 request once and reports a failure as NotReached or AnswerLost. Any number of threads may use it. A
-forked child process starts without connections: the inherited ones belong to its parent.
+forked child process starts without connections: the inherited ones belong to its parent. A thread
+whose node is silent looks for another leader itself, by `leader_watch`, between two waits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -27,12 +29,14 @@ from delaylog.client.errors import (
 )
 from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
+    SHORTEST_S,
     TIMEOUT_S,
     Answer,
     Ask,
     OnRepeat,
     Outcome,
     Pause,
+    Step,
     Times,
     exchange,
 )
@@ -44,8 +48,10 @@ from delaylog.client.wire.http_answer import (
     unreached,
 )
 from delaylog.client.wire.leader_route import LeaderRoute
+from delaylog.client.wire.leader_watch import QUIET_S, LeaderWatch, LeftNode, Silence
 
 T = TypeVar("T")
+R = TypeVar("R")
 READ_BYTES: Final = 64 << 10
 READ_BYTES_MAX: Final = 1 << 20
 JOINED_BYTES_MAX: Final = 128 << 10
@@ -70,6 +76,7 @@ class Transport:
         self.route = route
         self.times = Times(timeout_s, failover_s, reconnect_s)
         self._connections_max = connections_max
+        self._leader_watch = LeaderWatch(route, time.monotonic)
         self._nodes: dict[str, _Node] = {}
         self._process_id = os.getpid()
         self._in_use: set[_Connection] = set()
@@ -107,6 +114,10 @@ class Transport:
         carried out; `on_repeat` is called with each failure after which it is retried.
         """
         plan = exchange(call, self.route, time.monotonic, self.times, doubts, on_repeat)
+        return call.decoded(self._carried(plan))
+
+    def _carried(self, plan: Generator[Step, Outcome, R]) -> R:
+        """Carry out the steps of a plan; returns what it returns."""
         try:
             step = next(plan)
             while True:
@@ -116,8 +127,13 @@ class Transport:
                 else:
                     step = plan.send(self._once(step))
         except StopIteration as done:
-            wire: bytes = done.value
-        return call.decoded(wire)
+            result: R = done.value
+        return result
+
+    def _look(self, silence: Silence) -> None:
+        """Raise LeftNode if another node leads than the silent one."""
+        if self._carried(self._leader_watch.look(silence)):
+            raise LeftNode(f"{self.route.node} leads")
 
     def _once(self, ask: Ask) -> Outcome:
         """Make one exchange with one node."""
@@ -125,9 +141,11 @@ class Transport:
         head = self._node(ask.node)
         if head is None:
             return NotReached(f"{ask.name}: not an http address")
-        until = time.monotonic() + ask.limit_s
+        wait = _Wait(ask, self._look)
         try:
-            connection = head.take() or head.connect(ask.limit_s)
+            connection = head.take() or head.connect(wait)
+        except LeftNode as left:
+            return _because(NotReached(f"{ask.name}: no connection, and {left}"), left)
         except TimeoutError as error:
             return _because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
         except OSError as error:
@@ -137,8 +155,10 @@ class Transport:
         try:
             if self._closed:
                 raise ConnectionAbortedError("the client is closed")
-            reader = connection.exchange(head.request(ask), ask.body, until)
+            reader = connection.exchange(head.request(ask), ask.body, wait)
             answered = True
+        except LeftNode as left:
+            return _because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
         except NoAnswer as error:
             return _because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
         except TimeoutError as error:
@@ -232,8 +252,19 @@ class _Node:
                 return connection
             connection.close()
 
-    def connect(self, timeout_s: float) -> _Connection:
-        """Open a connection. Raises OSError, of which ssl.SSLError is a subclass."""
+    def connect(self, wait: _Wait) -> _Connection:
+        """Open a connection. Raises OSError, of which ssl.SSLError is a subclass, or LeftNode."""
+        tried_s = 0.0
+        while True:
+            # A try that waited for longer than that begins anew: nothing has been sent.
+            try_s = wait.at_most(max(QUIET_S, tried_s))
+            try:
+                return self._connect(try_s)
+            except TimeoutError:
+                wait.timed_out()
+                tried_s += try_s
+
+    def _connect(self, timeout_s: float) -> _Connection:
         raw = socket.create_connection((self._host, self._port), timeout_s)
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -291,53 +322,113 @@ class _Connection:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def exchange(self, head: bytes, body: bytes | None, until: float) -> AnswerReader:
-        """Send a request and read its answer. Raises OSError (TimeoutError) or MalformedAnswer."""
-        self._limit(until)
+    def exchange(self, head: bytes, body: bytes | None, wait: _Wait) -> AnswerReader:
+        """Send a request and read its answer. Raises OSError (TimeoutError), MalformedAnswer or
+        LeftNode.
+        """
         try:
             if body is None:
-                self._socket.sendall(head)
+                self._send(head, wait)
             elif len(body) <= JOINED_BYTES_MAX:
-                self._socket.sendall(head + body)
+                self._send(head + body, wait)
             else:
-                self._socket.sendall(head)
-                self._socket.sendall(body)
+                self._send(head, wait)
+                self._send(body, wait)
         except TimeoutError:
             raise
         except OSError as error:
-            return self._early_answer(error, until)
-        return self._read(until)
+            return self._early_answer(error, wait)
+        return self._read(wait)
 
-    def _read(self, until: float) -> AnswerReader:
+    def _send(self, data: bytes, wait: _Wait) -> None:
+        left: bytes | memoryview = data
+        while True:
+            self._limit(wait)
+            try:
+                sent = self._socket.send(left)
+            except TimeoutError:
+                wait.timed_out()
+                continue
+            if sent == len(left):
+                return
+            left = memoryview(left)[sent:]
+
+    def _read(self, wait: _Wait) -> AnswerReader:
         reader = AnswerReader()
-        receive, feed = self._socket.recv, reader.feed
-        data = receive(READ_BYTES)
+        feed = reader.feed
+        data = self._receive(READ_BYTES, wait)
         while data:
             if feed(data):
                 return reader
-            self._limit(until)
-            data = receive(max(READ_BYTES, min(reader.wanted, READ_BYTES_MAX)))
+            wait.heard()
+            self._limit(wait)
+            data = self._receive(max(READ_BYTES, min(reader.wanted, READ_BYTES_MAX)), wait)
         reader.end()
         return reader
 
-    def _early_answer(self, error: OSError, until: float) -> AnswerReader:
+    def _receive(self, size: int, wait: _Wait) -> bytes:
+        while True:
+            try:
+                return self._socket.recv(size)
+            except TimeoutError:
+                wait.timed_out()
+                self._limit(wait)
+
+    def _early_answer(self, error: OSError, wait: _Wait) -> AnswerReader:
         """Read the answer of a peer that refused a request before it had read all of it."""
         try:
-            reader = self._read(until)
+            reader = self._read(wait)
         except (OSError, MalformedAnswer):
             raise error from None
         reader.reusable = False
         return reader
 
-    def _limit(self, until: float) -> None:
-        """Set the socket timeout to the time that is left for the call."""
-        left_s = until - time.monotonic()
+    def _limit(self, wait: _Wait) -> None:
+        """Set the socket timeout to the time until the call ends, or looks for another leader."""
+        wait_s = wait.seconds()
+        # Setting a timeout costs a system call, so one that is almost right is kept.
+        if not 0 <= self._timeout_s - wait_s < 0.001 * self._timeout_s:
+            self._timeout_s = wait_s
+            self._socket.settimeout(wait_s)
+
+
+class _Wait:
+    """How long an exchange may wait: until its limit, with looks for another leader between."""
+
+    __slots__ = ("_look", "_silence", "_until_s")
+
+    def __init__(self, ask: Ask, look: Callable[[Silence], None]) -> None:
+        """`look` raises LeftNode if another node leads than a silent one."""
+        now_s = time.monotonic()
+        self._until_s = now_s + ask.limit_s
+        self._silence = None if ask.again_s is None else Silence(ask.node, ask.again_s, now_s)
+        self._look = look
+
+    def seconds(self) -> float:
+        """How long the socket may wait now. TimeoutError if the limit has passed."""
+        now_s = time.monotonic()
+        left_s = self._until_s - now_s
         if left_s <= 0:
             raise TimeoutError("the call took too long")
-        # Setting a timeout costs a system call, so one that is almost right is kept.
-        if not 0 <= self._timeout_s - left_s < 0.001 * self._timeout_s:
-            self._timeout_s = left_s
-            self._socket.settimeout(left_s)
+        if self._silence is None:
+            return left_s
+        return min(left_s, max(self._silence.look_at_s - now_s, SHORTEST_S))
+
+    def at_most(self, longest_s: float) -> float:
+        """How long a try to connect may take; the limit counts alone if there are no looks."""
+        left_s = max(self._until_s - time.monotonic(), SHORTEST_S)
+        return left_s if self._silence is None else min(left_s, longest_s)
+
+    def heard(self) -> None:
+        """Note that bytes have arrived."""
+        if self._silence is not None:
+            self._silence.heard(time.monotonic())
+
+    def timed_out(self) -> None:
+        """Look for another leader: LeftNode if there is one. TimeoutError at the limit."""
+        if self._silence is None or time.monotonic() >= self._until_s:
+            raise TimeoutError("the call took too long")
+        self._look(self._silence)
 
 
 E = TypeVar("E", NotReached, AnswerLost)

@@ -3,8 +3,9 @@
 A call is retried until its time limit if it was certainly not carried out, or if it is repeatable.
 It was not if no node could be reached, or a node says that it has not begun it, since it does not
 lead. A redirected call goes to the leader; a call that reached no node goes to another node. A call
-whose token was refused is retried once if the token file has another one. The plan sends nothing:
-it yields what to ask and how long to pause, and receives the outcome.
+whose token was refused is retried once if the token file has another one. A node that is silent
+while another one leads counts as a lost answer: see `leader_watch`. The plan sends nothing: it
+yields what to ask and how long to pause, and receives the outcome.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ RETRY_EVERY_S: Final = 0.1
 # The pauses grow up to this while no node can be reached: a broker restarts in about a second.
 RECONNECT_EVERY_S: Final = 0.5
 SHORTEST_S: Final = 0.001
+# When a member is asked again for the leader while a node is silent. A poll is silent by design,
+# so its questions are fewer.
+AGAIN_S: Final = 0.5
+AGAIN_OF_POLL_S: Final = 1.5
 HOPS_MAX: Final = 5
 MOVED: Final = 307
 UNAUTHORIZED: Final = 401
@@ -53,6 +58,10 @@ class Ask:
     headers: Mapping[str, str]
     limit_s: float
     """How long this exchange may take."""
+    again_s: float | None = None
+    """How often another member is asked for the leader while the node is silent; None: never."""
+    aside: bool = False
+    """Whether it takes no connection from the calls, which may all hang."""
 
     @property
     def name(self) -> str:
@@ -130,7 +139,10 @@ def exchange(
         if call.repeatable and route.known > 1:
             # A node that hangs must leave time for another one.
             left_s = max((left_s - call.extra_s) / 2, 0.0) + min(call.extra_s, left_s)
-        outcome = yield Ask(node, call.method, call.path, call.body, sent, left_s)
+        again_s: float | None = None
+        if route.known > 1:
+            again_s = AGAIN_OF_POLL_S if call.extra_s else AGAIN_S
+        outcome = yield Ask(node, call.method, call.path, call.body, sent, left_s, again_s)
         if isinstance(outcome, Answer):
             if outcome.status < 300:
                 return outcome.body
@@ -214,16 +226,24 @@ def _follow(
     """
     if route.follow(location):
         return None
-    headers = _with_token(READ_FORM.headers(), route.credentials.token_for(route.node))
-    outcome = yield Ask(route.node, "GET", CLUSTER, None, headers, limit_s)
+    route.learn(answered_object((yield cluster_question(route, route.node, limit_s))))
+    return None if route.follow(location) else route.why_not(location)
+
+
+def cluster_question(route: LeaderRoute, node: str, limit_s: float, *, aside: bool = False) -> Ask:
+    """Ask a node for the leader and the members of its cluster."""
+    headers = _with_token(READ_FORM.headers(), route.credentials.token_for(node))
+    return Ask(node, "GET", CLUSTER, None, headers, limit_s, aside=aside)
+
+
+def answered_object(outcome: Outcome) -> dict[str, Any]:
+    """The JSON object of a 2xx answer; an empty one for any other outcome."""
     answer = outcome if isinstance(outcome, Answer) else Answer(0, b"")
     try:
-        status = json.loads(answer.body) if answer.status < 300 else None
+        found = json.loads(answer.body) if 200 <= answer.status < 300 else None
     except (ValueError, RecursionError):
-        status = None
-    if isinstance(status, dict):
-        route.learn(status)
-    return None if route.follow(location) else route.why_not(location)
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def _with_token(headers: Mapping[str, str], token: str | None) -> Mapping[str, str]:

@@ -35,6 +35,12 @@ class LeaderRoute:
         return self._known[self._at]
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """The addresses of all known nodes, from the one to ask on."""
+        known, at = self._known, self._at
+        return (*known[at:], *known[:at])
+
+    @property
     def known(self) -> int:
         """The number of known nodes."""
         return len(self._known)
@@ -75,6 +81,11 @@ class LeaderRoute:
 
     def _obstacle(self, url: str) -> str | None:
         return self.credentials.obstacle(self.node, url)
+
+
+def same_node(url: str, other: str) -> bool:
+    """Whether two addresses have the same scheme, host and port."""
+    return _origin(url) == _origin(other)
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:

@@ -56,12 +56,19 @@ class Progress:
     may have voted for another node in between and then lost its disk."""
     behind: bool = False
     """Whether it needs frames from before this log's first position."""
+    moved_ms: int = 0
+    """When an acknowledgement last showed that log or a round has arrived there. Messages of one
+    connection keep their order and each connection begins with the frames that lack, so a round
+    arrives behind the frames before it: an open connection that loses them moves nothing.
+    """
 
 
 class Leader:
     """One leadership."""
 
-    def __init__(self, replica: Replica, configuration: Configuration, tick: EpochTick) -> None:
+    def __init__(
+        self, replica: Replica, configuration: Configuration, tick: EpochTick, now_ms: int
+    ) -> None:
         """The log ends with the EPOCH_BEGIN frame of the tick's epoch."""
         self._node = node = replica.node
         self.configuration = configuration
@@ -83,7 +90,7 @@ class Leader:
         self.round_ms = 0
         """When the newest round was sent; the first one is sent at once."""
         self.progress = {
-            peer: Progress(self.begin_start, counts=peer in configuration.deciding)
+            peer: Progress(self.begin_start, counts=peer in configuration.deciding, moved_ms=now_ms)
             for peer in configuration.others(node)
         }
 
@@ -150,12 +157,14 @@ class Leader:
 
     # ------------------------------------------------------------------ answers
 
-    def take_ack(self, source: int, message: Ack) -> None:
+    def take_ack(self, source: int, message: Ack, now_ms: int) -> None:
         """A peer has acknowledged durable frames and a tick. Raises PeerError."""
         if message.end > self._log.end or message.seq > self.gate.seq:
             raise PeerError(f"node {source} acknowledges what was never sent")
         one = self._hear(source, voter=message.voter)
         one.behind = False
+        if message.end > one.match or message.seq > one.seq:
+            one.moved_ms = now_ms
         one.match = max(one.match, message.end)
         one.next = max(one.next, one.match)
         one.seq = max(one.seq, message.seq)
@@ -211,6 +220,12 @@ class Leader:
         reached = self.configuration.reached({self._node: self._log.durable_end, **ends})
         if reached is not None and reached > self.commit and self._may_commit(reached):
             self.commit = reached
+
+    def is_cut(self, now_ms: int) -> bool:
+        """Whether no majority has acknowledged anything for `stalled_ms`, so it cannot commit."""
+        moved = {peer: one.moved_ms for peer, one in self.progress.items() if one.counts}
+        moved_ms = self.configuration.reached({self._node: now_ms, **moved})
+        return moved_ms is None or now_ms - moved_ms >= self._timing.stalled_ms
 
     def agree(self, peers: Iterable[int]) -> bool:
         """Whether these nodes and this one are a majority."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from delaylog.storage.messages.members import Flag, Member
 from delaylog.storage.messages.shape import Shape
@@ -21,6 +21,8 @@ Right: TypeAlias = Literal[
     "any",
 ]
 """The permission that a call requires; `any` = every principal may make it."""
+WATCHING: Final[tuple[Right, ...]] = ("metrics", "operate")
+"""The rights of those who watch a broker: with one of them they are answered without a leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,10 @@ class ApiCall:
     """Whether it lists groups, or what is in them: only those that the caller may read."""
     local: bool = False
     """Whether each node answers for itself, leader or not."""
+    leaderless: bool = False
+    """Whether a node that knows no leader answers it from its own state, to callers with a right of
+    `WATCHING`. It may tell nothing of messages.
+    """
     streams: bool = False
     """Whether it leases messages and delivers them as a stream: a WebSocket or server-sent events.
     """
@@ -86,6 +92,8 @@ class ApiCall:
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "reads", method == "GET" and not (self.local or self.streams))
+        fixed = method == "GET" and "{" not in path
+        assert fixed or not self.leaderless, "without a leader only reads of the node are answered"
 
     @property
     def flags(self) -> dict[str, bool]:

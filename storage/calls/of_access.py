@@ -91,6 +91,7 @@ OF_ACCESS: Final = (
         "Session",
         query=(MAY, OF_TOPIC, shapes.NAMESPACE, shapes.GROUP),
         local=True,
+        leaderless=True,
     ),
     ApiCall(
         "openSession",

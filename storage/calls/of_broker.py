@@ -81,7 +81,7 @@ OF_BROKER: Final = (
         "Targets",
         query=(shapes.LISTED_MAX,),
     ),
-    ApiCall("getClock", f"GET {CLOCK}", "any", "The broker's clock.", "Clock"),
+    ApiCall("getClock", f"GET {CLOCK}", "any", "The broker's clock.", "Clock", leaderless=True),
     ApiCall(
         "acceptClock",
         f"POST {CLOCK}",
@@ -213,6 +213,7 @@ OF_BROKER: Final = (
         "Cluster",
         problems=(404,),
         local=True,
+        leaderless=True,
     ),
     ApiCall(
         "handOver",

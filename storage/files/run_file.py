@@ -103,3 +103,21 @@ class RunFile:
             remove()
         else:
             self._later(remove)
+
+
+class ScratchRuns:
+    """Makes runs in one folder, whose files are removed later."""
+
+    def __init__(
+        self, fs: FileSystem, folder: str, later: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """`later` is given functions that remove a file."""
+        self._fs = fs
+        self._folder = folder
+        self._later = later
+        self._made = 0
+
+    def __call__(self, topic: int) -> RunFile:
+        """A new run for messages of this topic; 0 = of all topics."""
+        self._made += 1
+        return RunFile(self._fs, f"{self._folder}/{topic}-{self._made}.run", self._later)

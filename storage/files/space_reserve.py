@@ -97,6 +97,11 @@ class SpaceReserve:
                 pass
             return self.whole
 
+    def regrow(self) -> None:
+        """Refill the file as far as the disk has room."""
+        if not self.whole:
+            self.refill(self._fs.free_bytes(parent_of(self._path)))
+
     def stand(self, free_bytes: int) -> bool:
         """At a start: create the file, or cut it to the target and allocate it; then `refill`.
 

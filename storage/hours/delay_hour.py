@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
+from weakref import proxy
 
 import numpy as np
 
@@ -76,9 +77,17 @@ class DelayHour:
         self.used = False
         """Whether this hour was requested since the last check by `OpenHours`."""
         self.extent_count = 0
-        self.files = HourFiles(fs, folder, self._note_files)
-        self.reader = HourReader(self.files.open, folder, self.checks)
-        self.heads = HourHeads(self.files, self.reader, hour, self._note_heads)
+        # Weak: Python's collector may have frozen this hour, and frees no cycle of it then. A bound
+        # method of a proxy would be strong.
+        me: DelayHour = proxy(self)
+        self.files = HourFiles(fs, folder, lambda: me._note_files())  # noqa: PLW0108
+        self.reader = HourReader(self.files.open, folder, lambda: me.checks())  # noqa: PLW0108
+        self.heads = HourHeads(
+            self.files,
+            self.reader,
+            hour,
+            lambda loaded: me._note_heads(loaded),  # noqa: PLW0108
+        )
         self._checks: ExtentChecks | None = None
         self._own_extents = 0
         """Number of the first extent that was written since the files were opened."""

@@ -13,8 +13,8 @@ kind of frame or an unknown version reports that the folder is newer, never that
                           configurations in EPOCH_BEGIN; identities and statuses between nodes;
                           several leases in a LEASE frame, and leases whose attempts count later
     3      0.2.0          frame kinds SCHEDULE, MULTI and TARGET; jobs for one group or reason
-    4      0.2.0          frame kind HELD; configurations whose peer addresses are names or IPv6;
-                          CANVASS and SUPPORT between nodes
+    4      0.2.0          frame kind HELD; CANVASS and SUPPORT between nodes;
+                          configurations whose peer addresses are names or IPv6
 
 For what every later format must keep, see docs/FORMATS.md, "How formats change".
 """
@@ -48,10 +48,10 @@ JOB_GROUPS: Final = 3
 """The level that has JOB frames whose filter names a group or a failure."""
 HELD_FRAMES: Final = 4
 """The level that has HELD frames."""
-PEER_NAMES: Final = 4
-"""The level that has configurations whose peer addresses are names or IPv6 addresses."""
 CANVASSES: Final = 4
 """The level that has CANVASS and SUPPORT messages."""
+PEER_NAMES: Final = 4
+"""The level that has configurations whose peer addresses are names or IPv6 addresses."""
 KNOWN_LEVEL: Final = 4
 """The highest level that this program reads and writes."""
 _KIND_MAX: Final = max(FrameKind)

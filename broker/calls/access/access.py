@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.authenticating import Authenticator
-from delaylog.broker.calls.access.first_admin import adopt, clear
+from delaylog.broker.calls.access.first_admin import adopt, awaited, clear
 from delaylog.broker.calls.access.sessions import Sessions
 from delaylog.broker.engine.access.commands import note_audit_head, note_used
-from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.engine.access.token_form import digest_of
+from delaylog.broker.engine.errors import BadRequestError, EngineError
 from delaylog.storage.layout import NEVER_MS
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Access:
         self._warned = ""
         self.admin_token: str | None = None
         """The first administrator's token, if the environment gives one."""
+        self._compared = False
+        """Whether `admin_token` was compared with the principals of the log."""
 
     def start(self) -> None:
         """Look for changes from now on, until the node stops."""
@@ -71,6 +75,7 @@ class Access:
         """Act on changed principals, expired secrets and ended sessions."""
         self.authenticator.look()
         self._adopt_first_admin()
+        self._compare_admin_token()
         table = self._node.engine.state.access
         now_ms = self._node.clock.now_ms()
         seen = table, table.version
@@ -133,6 +138,32 @@ class Access:
             if state.committed() >= self._adopted_at:
                 clear(state)
                 self._cleared = True
+
+    def expect_first_admin(self, token: str | None) -> None:
+        """Know the administrators that the environment (`token`) and `delaylog init` give, until
+        the log has a principal. Called before `start`.
+        """
+        self.admin_token = token
+        state = self._node.engine.state
+        with suppress(BadRequestError):
+            # `adopt` reports a damaged file.
+            left = awaited(state.fs, state.folder)
+            if left is not None:
+                self.authenticator.expect(left)
+        if token is not None:
+            self.authenticator.expect(digest_of(token))
+
+    def _compare_admin_token(self) -> None:
+        """Warn once if the environment's token is not in force, when the principals are known."""
+        known = self._node.role.settled and self._node.engine.state.access.principals
+        if self._compared or self.admin_token is None or not known:
+            return
+        self._compared = True
+        if not self.authenticator.is_known(f"Bearer {self.admin_token}"):
+            log.warning(
+                "DELAYLOG_ADMIN_TOKEN of this node is not a valid token: it only makes the first "
+                "administrator, and there is one with another token; remove it from this node"
+            )
 
     def _record_used(self, now_ms: int) -> None:
         """Write to the log when principals were last used. A follower discards its notes."""

@@ -4,7 +4,10 @@ Authentication is required once the log has a principal. It is required from the
 machines reach a listener, or if an administrator's token or an OIDC issuer is configured.
 
 A follower knows the principals of the log that it has applied. So that a revocation is in force
-everywhere within a second, a node that has had no leader for a second refuses all callers.
+everywhere within a second, a node that has had no leader for a second refuses all callers. It only
+answers the calls that watch it (`leaderless` in the table of calls), to callers as last known:
+operators need them to find out why there is no leader. A node that has never applied a principal
+answers these calls to the token of the first administrator that it was started with.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.caller import ANYONE, Caller, Limit
+from delaylog.broker.calls.access.first_admin import NAME as FIRST_ADMIN
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.engine.access.grants import ALL
 from delaylog.broker.engine.access.principals import Principal
 from delaylog.broker.engine.access.table import AccessTable
 from delaylog.broker.engine.access.token_form import digest_of
@@ -29,6 +34,15 @@ FOLLOWER_SECONDS: Final = 0.25
 _KNOWN_MAX: Final = 4_096
 """Number of tokens whose caller is cached."""
 _BEARER: Final = "Bearer "
+_NO_PRINCIPALS: Final = (
+    "there is no leader yet, or this node has no data of it, so no principal is known here: until "
+    "then it answers only /metrics and GET /v1/cluster, and only to its own DELAYLOG_ADMIN_TOKEN, "
+    "or to the token of `delaylog init` on its data folder"
+)
+_LEADERLESS: Final = (
+    "this node has no leader and may not know the newest revocations: until it has one, it answers "
+    "only /metrics and GET /v1/cluster, and only to tokens with the right metrics or operate"
+)
 
 Foreign = Callable[[str], "Caller | None"]
 """Recognises tokens that this broker has not made, such as those of an OIDC issuer."""
@@ -57,6 +71,8 @@ class Authenticator:
         self.used_ms: dict[str, int] = {}
         """Last use of each principal on this node since the last record of it in the log."""
         self.foreign: Foreign = lambda token: None
+        self._first_admins: dict[bytes, Caller] = {}
+        """The first administrator as the environment or `delaylog init` gives it, by digest."""
         self._expiries: set[int] = set()
         """Expiry times (Unix ms) that the table of principals does not have: those of client
         certificates and of issuers' tokens. Both are whole seconds, so the set stays small.
@@ -71,6 +87,11 @@ class Authenticator:
     def _table(self) -> AccessTable:
         return self._node.engine.state.access
 
+    def expect(self, digest: bytes) -> None:
+        """Know the first administrator by this digest, until the log has a principal."""
+        self._first_admins[digest] = caller = Caller(FIRST_ADMIN, ALL, digest=digest)
+        caller.is_awaited = True
+
     def look(self) -> None:
         """Note the time, and whether a leader is known; called several times a second."""
         self._seen_ms = self._node.clock.now_ms()
@@ -80,7 +101,7 @@ class Authenticator:
     # ------------------------------------------------------------------ recognising
 
     def by_header(self, header: str | None) -> Caller:
-        """The caller by the value of `Authorization`. Raises a Problem (401, 429 or 503).
+        """The caller by the value of `Authorization`; `admit` is next. Raises a Problem (401, 503).
 
         A token that has just expired may still be accepted until the next `look`.
         """
@@ -93,7 +114,7 @@ class Authenticator:
         caller = None if header is None else self._known.get(header)
         if caller is None or caller.expires_ms <= self._seen_ms:
             caller = self._recognise(header)
-        return self.admit(caller)
+        return caller
 
     def is_known(self, header: str | None) -> bool:
         """Whether this value of `Authorization` proves a caller; asked also without a leader."""
@@ -106,15 +127,20 @@ class Authenticator:
         return True
 
     def by_token(self, token: str) -> Caller | None:
-        """The caller of a token; None if it is not valid."""
+        """The caller of a token; None if it is not valid. Raises a Problem (429 or 503)."""
         caller = self._of_token(token, self._node.clock.now_ms())
-        return None if caller is None else self.admit(caller)
+        if caller is not None:
+            return self.admit(caller)
+        if self._awaits_principals:
+            raise Problem("not_ready", _NO_PRINCIPALS, begun=False)
+        return None
 
     def by_certificate(self, identities: Iterable[str], expires_ms: int) -> Caller | None:
         """The caller by the identities in a verified client certificate; None if it has none.
+        `admit` is next.
 
-        Raises a Problem (401, 429 or 503). The handshake has checked the certificate, but a
-        connection may outlive it.
+        Raises a Problem (401). The handshake has checked the certificate, but a connection may
+        outlive it.
         """
         principal = self._table.certified(identities)
         if principal is None:
@@ -122,7 +148,7 @@ class Authenticator:
         if expires_ms <= self._node.clock.now_ms():
             raise Problem("unauthorized", "the client certificate has expired")
         self._expiries.add(expires_ms)
-        return self.admit(self._caller(principal, b"", expires_ms))
+        return self._caller(principal, b"", expires_ms)
 
     def some_expired(self, now_ms: int) -> bool:
         """Whether a certificate or a token of an issuer has expired since the last call."""
@@ -139,6 +165,8 @@ class Authenticator:
             return False
         if caller.is_foreign:
             return True
+        if caller.is_awaited:
+            return not self._table.principals
         principal, old = self._table.principals.get(caller.name), caller.principal
         if principal is None or old is None or not principal.has_rights_of(old):
             return False
@@ -152,11 +180,27 @@ class Authenticator:
             raise Problem("unauthorized", "a token is needed: send Authorization: Bearer TOKEN")
         caller = self._of_token(header[len(_BEARER) :].strip(), self._node.clock.now_ms())
         if caller is None:
-            raise Problem("unauthorized", "the token is not valid: unknown, expired or revoked")
+            raise self.unknown("the token is not valid: unknown, expired or revoked")
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         self._known[header] = caller
         return caller
+
+    def unknown(self, detail: str) -> Problem:
+        """The refusal of credentials that prove nobody: 401, or 503 while nobody can be known."""
+        if self._awaits_principals:
+            return Problem("not_ready", _NO_PRINCIPALS, begun=False)
+        return Problem("unauthorized", detail)
+
+    @property
+    def _awaits_principals(self) -> bool:
+        """Whether the principals are still to come from a leader. A log may have none for ever,
+        where an OIDC issuer proves all callers.
+        """
+        role = self._node.role
+        if self._table.principals or role.cluster is None:
+            return False
+        return bool(self._first_admins) or role.cluster.not_ready() is not None
 
     def _of_token(self, token: str, now_ms: int) -> Caller | None:
         digest = digest_of(token)
@@ -165,7 +209,8 @@ class Authenticator:
             foreign = self.foreign(token)
             if foreign is not None:
                 self._expiries.add(foreign.expires_ms)
-            return foreign
+                return foreign
+            return self._first_admins.get(digest) if self._awaits_principals else None
         secret = principal.secret_of(digest)
         if secret is None or secret.expires_ms <= now_ms:
             return None
@@ -187,17 +232,21 @@ class Authenticator:
             limit = self._limits[name, what] = Limit(per_s, TokenBucket(per_s, per_s))
         return limit
 
-    def admit(self, caller: Caller) -> Caller:
-        """Count a call of this caller, and return it. Raises a Problem (429 or 503)."""
+    def admit(self, caller: Caller, *, leaderless: bool = False) -> Caller:
+        """Count a call of this caller, and return it. `leaderless`: the call is answered without a
+        leader. Raises a Problem (429 or 503).
+        """
+        if caller is ANYONE:
+            return caller
         node = self._node
-        if not node.role.settled:
+        if caller.is_awaited:
+            if not leaderless:
+                raise Problem("not_ready", _NO_PRINCIPALS, begun=False)
+            return caller
+        if not node.role.settled and not (leaderless and caller.watches):
             away_s = node.machine.steady_s() - self._leader_seen_s
             if away_s > LEADERLESS_SECONDS:
-                raise Problem(
-                    "not_ready",
-                    "this node has no leader and may not know the newest revocations",
-                    begun=False,
-                )
+                raise Problem("not_ready", _LEADERLESS, begun=False)
         self.used_ms[caller.name] = self._seen_ms
         if caller.calls is not None:
             caller.take_call(node.clock.now_ms())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.access.grants import ALL, Permissions
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.storage.calls.call import Right
+from delaylog.storage.calls.call import WATCHING, Right
 from delaylog.storage.layout import NEVER_MS
 
 if TYPE_CHECKING:
@@ -30,7 +30,16 @@ class Limit(NamedTuple):
 class Caller:
     """A recognised caller. One object serves all calls with the same credentials."""
 
-    __slots__ = ("calls", "digest", "expires_ms", "messages", "name", "permissions", "principal")
+    __slots__ = (
+        "calls",
+        "digest",
+        "expires_ms",
+        "is_awaited",
+        "messages",
+        "name",
+        "permissions",
+        "principal",
+    )
 
     def __init__(
         self,
@@ -46,6 +55,8 @@ class Caller:
         self.digest = digest
         self.expires_ms = expires_ms
         """When these credentials expire."""
+        self.is_awaited = False
+        """Whether it is the first administrator, whom no leader has written to the log yet."""
         self.principal: Principal | None = None
         """The principal as it was when the caller was recognised; None if an issuer proves it."""
         self.calls: Limit | None = None
@@ -57,6 +68,11 @@ class Caller:
     def is_foreign(self) -> bool:
         """Whether an OIDC issuer proves the caller, which is then no principal of this broker."""
         return FOREIGN_MARK in self.name
+
+    @property
+    def watches(self) -> bool:
+        """Whether it may watch the broker, and is answered without a leader."""
+        return any(map(self.permissions.may_somewhere, WATCHING))
 
     @property
     def is_certified(self) -> bool:

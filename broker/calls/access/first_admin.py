@@ -40,18 +40,26 @@ def is_awaited(fs: FileSystem, folder: str) -> bool:
     return fs.exists(f"{folder}/{FILE}")
 
 
+def awaited(fs: FileSystem, folder: str) -> bytes | None:
+    """The digest that waits in the folder; None without one. Raises BadRequestError."""
+    if not is_awaited(fs, folder):
+        return None
+    path = f"{folder}/{FILE}"
+    found = _DIGEST.fullmatch(read_file(fs, path))
+    if found is None:
+        raise BadRequestError(f"{path} holds no digest: delete it, or run delaylog init again")
+    return bytes.fromhex(found[0].decode())
+
+
 def adopt(state: EngineState, token: str | None, now_ms: int) -> None:
     """Write the first administrator to the log of a node that leads.
 
     `token` = that of the environment. It counts only until there is an administrator, of any name:
     if it is still in the environment when `admin` is revoked, it must not come back.
     """
-    path = f"{state.folder}/{FILE}"
-    if state.fs.exists(path):
-        found = _DIGEST.fullmatch(read_file(state.fs, path))
-        if found is None:
-            raise BadRequestError(f"{path} holds no digest: delete it, or run delaylog init again")
-        _give(state, Secret(bytes.fromhex(found[0].decode()), now_ms), now_ms)
+    left = awaited(state.fs, state.folder)
+    if left is not None:
+        _give(state, Secret(left, now_ms), now_ms)
     if token is not None and not any(each.is_admin for each in state.access.principals.values()):
         _give(state, Secret(digest_of(token), now_ms), now_ms)
 

@@ -26,6 +26,8 @@ USED_SHARE_WARN: Final = 0.8
 IDLE_S_WARN: Final = 300.0
 """Age of a ready message from which its consumers count as stuck."""
 LAG_BYTES_WARN: Final = 64 << 20
+GATE_S_MAX: Final = 1.0
+"""A healthy leader's rounds are acknowledged every 50 ms."""
 NAMED_MAX: Final = 5
 
 
@@ -203,6 +205,10 @@ def _replication(broker: Examined) -> Found:
         return
     if not now.value("delaylog_cluster_leader_known"):
         yield Mark.FAIL, "it knows no leader", advice
+    gate_s = now.value("delaylog_cluster_gate_age_seconds")
+    if gate_s > GATE_S_MAX:
+        text = f"it leads, but no majority acknowledges its rounds since {seconds_text(gate_s)}"
+        yield Mark.FAIL, text, f"look at TCP and the MTU between the nodes; {advice}"
     missing = now.value("delaylog_cluster_missing_voters")
     if missing:
         yield Mark.WARN, f"{missing:.0f} voters are not connected to it", advice

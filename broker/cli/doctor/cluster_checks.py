@@ -14,8 +14,11 @@ from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, ru
 
 LAG_BYTES_WARN: Final = 64 << 20
 """Half a segment of the log: a member that follows the leader lacks far less."""
+GATE_MS_MAX: Final = 1_000
+"""A healthy leader's rounds are acknowledged every 50 ms."""
 REPLACED_WARN: Final = 10
 """Connections of one node that newer ones replaced: a network failure replaces only a few."""
+_BLANK: Final = ("learner", "joining")
 _STRANGE: Final = ("wrong_key", "other_cluster", "wrong_node", "version", "stale_folder")
 
 
@@ -100,8 +103,23 @@ def _leader(asked: Sequence[Asked]) -> Found:
     }
     leaders = {leader for leader in seen.values() if leader is not None}
     again = "run the doctor again: an election takes less than a second"
+    for each in _answered(asked):
+        age_ms = each.get("gate_age_ms")
+        shut = age_ms is not None and age_ms > GATE_MS_MAX
+        cut = not each.get("majority", True) and not each.get("missing_voters")
+        if each.get("role") == "leader" and (shut or cut):
+            since = "" if age_ms is None else f" since {age_ms / 1000:.1f} s"
+            text = f"{each.named} leads, but no majority acknowledges its rounds{since}"
+            yield Mark.FAIL, text, "look at TCP and the MTU between the nodes, and at their disks"
     if not leaders:
-        yield Mark.FAIL, "no member knows a leader", again
+        away = [each.named for each in asked if each.status is None]
+        if away:
+            text = f"no leader: {_and(away)} {'do' if away[1:] else 'does'} not answer"
+            yield Mark.FAIL, text, "start enough of them: a majority of the voters elects a leader"
+        else:
+            yield Mark.FAIL, "no leader, though all members answer", again
+        for each in _answered(asked):
+            yield Mark.FAIL, _view(each), "this is what it sees by itself; its log says more"
         return
     if len(leaders) > 1:
         says = ", ".join(f"{named} says node {leader}" for named, leader in seen.items())
@@ -109,6 +127,32 @@ def _leader(asked: Sequence[Asked]) -> Found:
     for named, leader in seen.items():
         if leader is None:
             yield Mark.FAIL, f"{named} knows no leader", "look at its network and its log"
+
+
+def _view(each: Asked) -> str:
+    """What a member without a leader sees."""
+    members: list[dict[str, Any]] = each.get("members", [])
+    others = [one for one in members if one["node"] != each.node]
+    there = _and([_name(one) for one in others if one.get("connected")])
+    parts = [f"{each.named} is {each.get('role')} and connected to {there or 'no other member'}"]
+    epoch = each.get("epoch")
+    if epoch is not None:
+        parts.append(f"its newest epoch is {epoch['counter']} of node {epoch['node']}")
+    parts += [
+        f"it is unfit to lead ({one['unfit']})"
+        for one in members
+        if one["node"] == each.node and one.get("unfit")
+    ]
+    parts += [
+        f"it last heard {_name(one)} {one['silent_ms'] / 1_000:,.1f} s ago"
+        for one in others
+        if not one.get("connected") and one.get("silent_ms") is not None
+    ]
+    return "; ".join([*parts, *filter(None, [each.get("not_ready")])])
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _configuration(asked: Sequence[Asked]) -> Found:
@@ -158,7 +202,17 @@ def _voters(asked: Sequence[Asked]) -> Found:
 
 
 def _learners(asked: Sequence[Asked]) -> Found:
-    for each in _answered(asked):
+    there = _answered(asked)
+    blank = [each for each in there if each.get("role") in _BLANK and not each.get("log_end")]
+    if blank == there and (joined := [e.named for e in blank if e.get("role") == "learner"]):
+        yield (
+            Mark.FAIL,
+            f"no member that answers has data, and {_and(joined)} started without --new-cluster",
+            "if the cluster is new, stop its nodes, empty their data folders, and start each with "
+            "--new-cluster; otherwise start the members that have the data",
+        )
+        return
+    for each in there:
         role = each.get("role")
         if role == "joining":
             text = f"{each.named} has not joined: it waits for all other members"

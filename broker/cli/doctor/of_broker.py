@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from delaylog import __version__
-from delaylog.broker.cli.connection import ANSWER_S, transport_of, waiting
+from delaylog.broker.cli.connection import ANSWER_S, route_of, waiting
 from delaylog.broker.cli.doctor.broker_checks import Examined, examine
 from delaylog.broker.cli.doctor.findings import Finding, Mark, print_report
 from delaylog.broker.cli.doctor.machine_checks import examine_machine, look
@@ -20,21 +20,26 @@ from delaylog.broker.cli.watching.scrapes import Change
 from delaylog.broker.cli.watching.top import scrape
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
-from delaylog.client.calls.topics import clock
 from delaylog.client.errors import AnswerLost, ApiError, NotReached
+from delaylog.storage.calls.of_broker import CLOCK
 
 _ADVICE: Final = "see that its process runs and is not stopped; on its machine, use --folder"
 
 
 async def broker_command(args: argparse.Namespace) -> int:
     """`delaylog doctor broker`: 0, or 1 if a check fails. A warning is no failure."""
-    async with transport_of(args, timeout_s=ANSWER_S) as transport:
-        with waiting(args):
-            try:
-                report = examine(await _look(transport, args.watch / 1000))
-            except (NotReached, AnswerLost) as error:
-                # The machine of the broker may be the reason, so the machine is examined too.
-                report = [Finding("ready", Mark.FAIL, f"no usable answer: {error}", _ADVICE)]
+    route, options = route_of(args)
+    # This node is examined, as it is: no retries until it is ready, and no other node instead.
+    options["timeout_s"] = ANSWER_S
+    transport = AsyncTransport(route, failover_s=0.0, **options)
+    with waiting(args):
+        try:
+            report = examine(await _look(transport, args.watch / 1000))
+        except (NotReached, AnswerLost) as error:
+            # The machine of the broker may be the reason, so the machine is examined too.
+            report = [Finding("ready", Mark.FAIL, f"no usable answer: {error}", _ADVICE)]
+        finally:
+            await transport.close()
     if args.folder is not None:
         try:
             report += examine_machine(look(args.folder))
@@ -50,7 +55,7 @@ async def _look(transport: AsyncTransport, seconds: float) -> Examined:
     except ApiError as error:
         unready = error.detail
     asked_ms = time.time() * 1000
-    answer = await transport.carry(clock())
+    answer = await transport.carry(json_call("GET", f"{CLOCK}?read=local"))
     answered_ms = time.time() * 1000
     first = await scrape(transport)
     await asyncio.sleep(seconds)

@@ -16,7 +16,7 @@ from delaylog.broker.cli.doctor.findings import print_report
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.calls.topics import cluster
-from delaylog.client.errors import ApiError, ClientError
+from delaylog.client.errors import AnswerLost, ApiError, ClientError, NotReached
 from delaylog.client.wire.credentials import CredentialsError
 from delaylog.client.wire.leader_route import LeaderRoute
 
@@ -27,12 +27,23 @@ async def doctor_command(args: argparse.Namespace) -> int:
     transport = _transport(route)
     with waiting(args):
         try:
-            named = await transport.carry(cluster())
+            named = await _listed(transport, route)
         finally:
             await transport.close()
         asked = await asyncio.gather(*(_ask(route, member) for member in named["members"]))
     report = examine(asked)
     return print_report(report, as_json=args.json, cluster=named["cluster"])
+
+
+async def _listed(transport: AsyncTransport, route: LeaderRoute) -> dict[str, Any]:
+    """The answer of the first node that answers, of those that the caller named."""
+    for _ in range(route.known - 1):
+        at = route.node
+        try:
+            return await transport.carry(cluster())
+        except (NotReached, AnswerLost):
+            route.next(at)
+    return await transport.carry(cluster())
 
 
 def _transport(route: LeaderRoute) -> AsyncTransport:

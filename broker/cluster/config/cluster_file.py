@@ -21,7 +21,7 @@ and what it may be.
     zone = "a"                      # a rack or a data centre; may be left out, as priority
 
     [tls]                           # may be left out
-    ca = "ca.pem"
+    ca = "nodes-ca.pem"
     cert = "node.pem"
     key = "node.key"
 

@@ -1,8 +1,9 @@
 """Whether this node is fit to lead, with hysteresis.
 
-A node judges itself: it is full while sends are refused for lack of space, and slow while its syncs
-take long and several times as long as those of another voter. Both have to last before the
-judgement changes, so it cannot flap whatever the readings do. Its clock may also be far off.
+A node judges itself: it is cut off while it leads and no majority acknowledges its log, full while
+sends are refused for lack of space, and slow while its syncs take long and several times as long as
+those of another voter. Each has to last before the judgement changes, so it cannot flap whatever
+the readings do. Its clock may also be far off.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ SLOW_FACTOR: Final = 4
 """Compared with the fastest fit voter: when all disks are slow, a hand-over improves nothing."""
 GOOD_SHARE: Final = 2
 """A slow node is good again below half of the greater of the two bounds."""
+CUT_ON_MS: Final = 500
+"""How long that lasts before the leader gives up, so that a stall of this process is no reason."""
+CUT_OFF_MS: Final = 5_000
+"""How long log has to arrive, here as a follower or at a majority, until the node is fit again."""
+CUT_OFF_MS_MAX: Final = 1_800_000
+CUT_AGAIN_MS: Final = 3_600_000
+"""That time doubles if the node is cut off again within this time: a network that loses only what
+it is rarely asked to carry looks sound in between."""
 GAP_MS: Final = 2_000
 """Readings further apart than this say nothing about the time in between."""
 
@@ -32,6 +41,7 @@ class Unfit(StrEnum):
     FULL = "full"
     SLOW = "slow"
     CLOCK = "clock"
+    CUT = "cut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +59,9 @@ class Fitness:
     before a pause does not make a node slow, and a pause does not make it fit."""
     unapplied_bytes: int = 0
     """Committed log that the engine has not applied."""
+    cut: bool | None = None
+    """It leads, and no majority acknowledges its log; False = log arrives, here or at a majority;
+    None = unknown."""
     clock_off: bool = False
     """The node's clock is far from the median of all clocks; see watch/clock_watch.py."""
 
@@ -56,9 +69,13 @@ class Fitness:
 class Latch:
     """A condition that must hold for a time before it counts, and be gone for a time to end."""
 
-    def __init__(self, *, on_ms: int, off_ms: int) -> None:
+    def __init__(self, *, on_ms: int, off_ms: int, off_ms_max: int = 0, again_ms: int = 0) -> None:
+        """`off_ms` doubles, up to `off_ms_max`, if it counts again within `again_ms`."""
         self.on = False
         self._on_ms, self._off_ms = on_ms, off_ms
+        self._off_ms_min, self._off_ms_max = off_ms, off_ms_max
+        self._again_ms = again_ms
+        self._ended_ms: int | None = None
         self._since_ms: int | None = None
         self._seen_ms = 0
 
@@ -73,6 +90,12 @@ class Latch:
             self._since_ms = now_ms
         elif now_ms - self._since_ms >= (self._off_ms if self.on else self._on_ms):
             self.on, self._since_ms = not self.on, None
+            if not self.on:
+                self._ended_ms = now_ms
+            elif self._ended_ms is not None and now_ms - self._ended_ms < self._again_ms:
+                self._off_ms = min(2 * self._off_ms, self._off_ms_max)
+            else:
+                self._off_ms = self._off_ms_min
         return self.on
 
 
@@ -80,9 +103,16 @@ class Judge:
     """The judgement of one node on itself."""
 
     def __init__(self) -> None:
+        self._cut = Latch(
+            on_ms=CUT_ON_MS,
+            off_ms=CUT_OFF_MS,
+            off_ms_max=CUT_OFF_MS_MAX,
+            again_ms=CUT_AGAIN_MS,
+        )
         self._full = Latch(on_ms=FULL_ON_MS, off_ms=FULL_OFF_MS)
         self._slow = Latch(on_ms=SLOW_ON_MS, off_ms=SLOW_OFF_MS)
         self._clock_off = False
+        self._cut_now = False
 
     @property
     def unfit(self) -> Unfit | None:
@@ -91,10 +121,19 @@ class Judge:
             return Unfit.FULL
         if self._slow.on:
             return Unfit.SLOW
-        return Unfit.CLOCK if self._clock_off else None
+        if self._clock_off:
+            return Unfit.CLOCK
+        return Unfit.CUT if self._cut.on else None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is cut off at this moment; `unfit` stays until log has arrived for a while."""
+        return self._cut.on and self._cut_now
 
     def look(self, mine: Fitness, others_sync_ms: Iterable[int], now_ms: int) -> Unfit | None:
         """Take a reading; `others_sync_ms` = the medians of the fit voters that have one."""
+        self._cut_now = mine.cut is True
+        self._cut.look(now_ms, bad=self._cut_now, good=mine.cut is False)
         self._full.look(now_ms, bad=mine.full, good=not mine.full)
         fastest = min((ms for ms in others_sync_ms if ms), default=0)
         self._slow.look(

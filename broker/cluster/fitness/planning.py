@@ -1,14 +1,15 @@
 """When a leader moves the leadership by itself, and to whom.
 
-An unfit leader moves it to the fittest voter; a fit one to a voter of strictly higher priority that
+A leader that no majority acknowledges gives it up, since a hand-over needs a majority. Another
+unfit leader moves it to the fittest voter; a fit one to a voter of strictly higher priority that
 has been able to lead for a while. Attempts are spaced, with exponential backoff after a failure.
-The leadership stays while no other voter is able to lead.
+The leadership stays while no other connected voter is able to lead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -29,6 +30,7 @@ class Reason(StrEnum):
     FULL = "full"
     SLOW = "slow"
     CLOCK = "clock"
+    CUT = "cut"
     PRIORITY = "priority"
 
 
@@ -39,6 +41,13 @@ class Me:
     unfit: Unfit | None = None
     priority: int = PRIORITY
     zone: str = ""
+    cut: bool = False
+    """No majority acknowledges its log now. `Unfit.CUT` may be about the past: it moves nothing."""
+
+    @property
+    def unfit_now(self) -> bool:
+        """Whether the leadership should move."""
+        return self.cut or self.unfit not in (None, Unfit.CUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,16 @@ class Move:
 
     target: Peer
     reason: Reason
+
+
+def gives_up(me: Me, peers: Sequence[Peer]) -> bool:
+    """Whether a leader that is cut off gives up: another voter reports that it can lead, or no
+    other member is connected, so that none can report anything.
+
+    A voter that was cut off as the leader may reach those that this node does not reach.
+    """
+    others = [replace(peer, unfit="") if peer.unfit == Unfit.CUT else peer for peer in peers]
+    return me.cut and (bool(able(others)) or not any(peer.connected for peer in others))
 
 
 class Planner:
@@ -66,7 +85,9 @@ class Planner:
         self._note_better(me, peers, now_ms)
         if self._under_way:
             return None
-        if me.unfit is not None:
+        if me.cut:
+            return None
+        if me.unfit is not None and me.unfit_now:
             target = best(peers, away_from=me.zone) if now_ms >= self._next_ms else None
             if target is None:
                 return None

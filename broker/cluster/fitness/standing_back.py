@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from delaylog.broker.cluster.fitness.judging import Unfit
 from delaylog.broker.cluster.fitness.planning import Me
 from delaylog.broker.cluster.fitness.targets import Peer, able
 
@@ -18,6 +19,8 @@ LEADER_MS: Final = 200
 transfer makes it a candidate."""
 UNFIT_MS: Final = 2_000
 """How long the leader has to be silent until an unfit node is a candidate."""
+CUT_MS: Final = 60_000
+"""The same for a node that was cut off as the leader: it may hear no leader though one leads."""
 PRIORITY_MS: Final = 600
 """The same for a node of lower priority: each other voter has been a candidate once by then, with
 election timers of at most 500 ms."""
@@ -28,7 +31,8 @@ def stands_back(me: Me, peers: Sequence[Peer], silent_ms: int) -> bool:
 
     `peers` = the other members without the last leader; `silent_ms` = time without a leader.
     """
-    if not LEADER_MS <= silent_ms < UNFIT_MS:
+    longest_ms = CUT_MS if me.unfit is Unfit.CUT else UNFIT_MS
+    if not LEADER_MS <= silent_ms < longest_ms:
         return False
     others = able(peers)
     if me.unfit is not None:

@@ -54,6 +54,8 @@ def refusal(peer: Peer) -> str | None:
         return f"{name} is a learner and cannot lead yet"
     if peer.tells and peer.silent_ms > SILENT_MS_MAX:
         return f"{name} is stopped: its last status came {peer.silent_ms / 1000:.1f} s ago"
+    if peer.unfit == Unfit.CUT:
+        return f"{name} has led while no majority acknowledged its log"
     if peer.full or peer.unfit == Unfit.FULL:
         return f"{name} has a full disk: {peer.free_bytes:,} bytes are free for messages"
     if peer.unfit == Unfit.SLOW:

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any, Final, Protocol
 
 from delaylog.broker.cluster.fitness.judging import Fitness, Judge, Unfit
-from delaylog.broker.cluster.fitness.planning import Me, Move, Planner, Reason
+from delaylog.broker.cluster.fitness.planning import Me, Move, Planner, Reason, gives_up
 from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, stands_back
 from delaylog.broker.cluster.fitness.targets import Peer, able, best, refusal
 from delaylog.broker.cluster.leading.leader_sight import LeaderSight
@@ -116,8 +116,10 @@ class FitnessWatch:
         progress = None if leader is None else leader.progress.get(node)
         votes = replication is not None and node in replication.configuration.voters
         lag_bytes = 0
-        if progress is not None:
-            votes, lag_bytes = progress.counts, max(member.files.log_end - progress.match, 0)
+        if leader is not None and progress is not None:
+            # What no majority has acknowledged here, a successor does not need.
+            end = leader.commit if self._judge.is_cut else member.files.log_end
+            votes, lag_bytes = progress.counts, max(end - progress.match, 0)
         status = member.statuses.of(node)
         known: dict[str, Any] = {"priority": config.priority, "zone": config.zone}
         if status is not None:
@@ -162,7 +164,9 @@ class FitnessWatch:
         return f"no node can take over: {'; '.join(filter(None, refusals))}"
 
     def stands_back(self, now_ms: int) -> bool:
-        """Whether this node lets others be elected first."""
+        """Whether this node lets others be elected first, or could not be elected at all."""
+        if not self._member.watch.majority:
+            return True
         last, followed_ms = self._sight.followed
         silent_ms = now_ms - max(followed_ms, self._led_ms)
         if last is None and not self._has_led:
@@ -206,16 +210,22 @@ class FitnessWatch:
             self.make_room()
         self._votes_lost = votes_lost
         replication = self._member.replication
-        if not self._member.leading or replication is None:
+        if replication is None or replication.leader is None:
             self._alone = False
             return
-        if replication.leadership.hands_over:
+        me = self._me()
+        if gives_up(me, peers):
+            log.error("this node gives up the leadership")
+            self.moves[Reason.CUT, "let_go"] += 1
+            self._member.let_go(OUT_MS)
             return
-        move = self._planner.look(self._me(), peers, now_ms)
+        if not self._member.leading or replication.leadership.hands_over:
+            return
+        move = self._planner.look(me, peers, now_ms)
         if move is not None:
             self._alone = False
             self._moving = asyncio.get_running_loop().create_task(self._move(move))
-        elif self.unfit is not None and not self._alone and best(peers) is None:
+        elif me.unfit_now and not self._alone and best(peers) is None:
             self._alone = True
             why = "; ".join(filter(None, map(refusal, peers)))
             log.error("this node is not fit to lead but leads on: no node can take over: %s", why)
@@ -246,12 +256,29 @@ class FitnessWatch:
             sync_max_ms=sync.max_ms,
             sync_fresh=sync.fresh,
             unapplied_bytes=max(self._member.committed() - self._member.position, 0),
+            cut=self._is_cut(),
             clock_off=self._member.watch.clocks.is_off,
         )
+
+    def _is_cut(self) -> bool | None:
+        """See `Fitness.cut`."""
+        replication = self._member.replication
+        if replication is None:
+            return None
+        if replication.leader is not None:
+            return replication.leader.is_cut(self._now_ms)
+        # Rounds come behind the log that was sent before them.
+        _, followed_ms = self._sight.followed
+        return False if self._now_ms - followed_ms < replication.timing.stalled_ms else None
 
     def _tell(self, before: Unfit | None) -> None:
         mine = self.mine
         match self.unfit:
+            case Unfit.CUT:
+                log.error(
+                    "this node is not fit to lead: no majority of the voters acknowledges its log; "
+                    "look at the network to them, also at its MTU"
+                )
             case Unfit.FULL:
                 text = "this node is not fit to lead: its disk is full, %d bytes free for messages"
                 log.error(text, mine.free_bytes)
@@ -270,7 +297,7 @@ class FitnessWatch:
         return self._member.config.me.zone
 
     def _me(self) -> Me:
-        return Me(self.unfit, self._member.config.me.priority, self._zone)
+        return Me(self.unfit, self._member.config.me.priority, self._zone, self._judge.is_cut)
 
     # ------------------------------------------------------------------ moving
 

@@ -107,7 +107,7 @@ class Lead:
     def let_go(self, out_ms: int) -> None:
         """Give up the leadership without a successor, and stay out of elections for `out_ms`."""
         replication = self._host.replication
-        if replication is not None and self._succession.leading:
+        if replication is not None and replication.leader is not None:
             now_ms = self._member.machine.boot_ms()
             self._member.oracle.resign(now_ms, now_ms + out_ms)
             self._host.take_input(replication.unsuggest_leader)

@@ -77,7 +77,8 @@ class Joining:
             return False
         log.warning(
             "this folder is blank, so the node joins as a learner until a leader readmits it; "
-            "if the cluster is new, start all its nodes with --new-cluster"
+            "if the cluster is new, empty the folders of all its nodes and start them with "
+            "--new-cluster"
         )
         meta.save(meta.meta)
         return True

@@ -84,10 +84,15 @@ class OperatorCalls:
             return member.waits_for
         if not replication.votes and not member.files.log_end:
             return "this node is a learner and has no data yet"
-        if member.leader is not None:
+        if member.leader is not None and member.leader_works:
             return None
         missing = member.watch.missing_voters()
         names = f"; voters that are not connected: {', '.join(missing)}" if missing else ""
+        if member.leading:
+            return f"this node leads, but no majority of the voters acknowledges its rounds{names}"
+        if member.leader is not None:
+            name = self._config.name_of(member.leader)
+            return f"this node hears no leader: {name} is elected, and sends nothing{names}"
         silent = member.watch.without_datagrams()
         if silent:
             names += f"; no election datagrams come to UDP {udp_of(self._config.me)} from "
@@ -114,6 +119,7 @@ class OperatorCalls:
             "gate_age_ms": member.gate_age_ms(),
             **member.watch.facts(),
             "error": member.quarantined,
+            "not_ready": self.not_ready(),
             "members": [self._member_status(each) for each in self._config.members],
         }
 

@@ -411,9 +411,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self.sent_at = self._loop.time()
         self.traffic.bytes_out += len(block)
-        # The event loops warn of writes after the end, and do not say of which connection.
-        if not self._transport.is_closing():
-            self._transport.write(block)
+        self._transport.write(block)
 
 
 def _due(side: Side, stage: Stage) -> int:

@@ -23,11 +23,12 @@ from delaylog.broker.cluster.peers.handshake import NONCE_SIZE, Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
-from delaylog.broker.cluster.peers.tls import alerting, connect, host_at, tls_failure
+from delaylog.broker.cluster.peers.tls import connect, host_at, tls_failure
 from delaylog.broker.host.accepting import Acceptor
 from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.process.name_lookup import Names
+from delaylog.broker.host.tls.alerts import alerting
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 

@@ -1,7 +1,8 @@
 """Logs once that a majority of the voters is not connected, with their names, and when that ends.
 
-Without a majority nothing is acknowledged and no node leads, so the operator has to know which
-nodes to bring back. A short time without connections, as at every start, is not logged.
+Without a majority nothing is acknowledged, so the operator has to know which nodes to bring back. A
+leader without one gives up the leadership (fitness/), unless it learns that no other node can lead.
+A short time without connections, as at every start, is not logged.
 """
 
 from __future__ import annotations

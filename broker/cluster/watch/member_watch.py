@@ -56,11 +56,14 @@ class MemberWatch:
         self._datagrams = DatagramWatch(self._named, lambda: udp_of(self._member.config.me))
         self._elsewhere: dict[tuple[int, str], str] = {}
         """Differing addresses that were logged, by peer and key."""
+        self._heard_ms: dict[int, int] = {}
+        """When the newest status of each peer came, by `Machine.boot_ms`, connected or not."""
 
     # ------------------------------------------------------------------ inputs
 
     def hear(self, peer: int, status: Status, wall_us: int) -> None:
         """A peer's status came at `wall_us` by this node's clock."""
+        self._heard_ms[peer] = self._member.machine.boot_ms()
         self.clocks.hear(peer, status, wall_us)
         self._compare(peer, status)
 
@@ -108,9 +111,14 @@ class MemberWatch:
 
     @property
     def majority(self) -> bool:
-        """Whether a majority of the voters is connected, this node included."""
+        """Whether a majority of the voters is connected, this node included; on a leader, whether
+        it acknowledges the log.
+        """
         replication = self._member.replication
-        return replication is not None and replication.configuration.agree(self._here())
+        if replication is None or not replication.configuration.agree(self._here()):
+            return False
+        leader = replication.leader
+        return leader is None or not leader.is_cut(self._member.machine.boot_ms())
 
     def facts(self) -> dict[str, Any]:
         """Fields of this node's status for operators."""
@@ -136,8 +144,10 @@ class MemberWatch:
         member = self._member
         me = peer == member.config.node
         status = None if me else member.statuses.of(peer)
+        heard_ms = self._heard_ms.get(peer)
         silent = self._datagrams.silent
         return {
+            "silent_ms": None if heard_ms is None else member.machine.boot_ms() - heard_ms,
             **self.clocks.facts_of(None if me else peer),
             "announced_http": None if status is None else status.http or None,
             "announced_peer": None if status is None else status.peer or None,

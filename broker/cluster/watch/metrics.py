@@ -34,7 +34,8 @@ class ClusterMetrics(Collector):
             "commit_position": 0 if replication is None else replication.commit,
             "applied_position": member.position,
             "connected_peers": len(member.transport.connected()),
-            "leader_known": int(member.leader is not None),
+            "leader_known": int(member.leader is not None and member.leader_works),
+            "majority": int(member.watch.majority),
             **self._counters(),
         }
         age_ms = member.gate_age_ms()

@@ -1,4 +1,4 @@
-"""A slow disk: strace makes every sync of one node take a tenth of a second longer.
+"""A slow disk: strace makes every sync of one node take a tenth of a second longer, or hang.
 
 strace also slows down all other system calls of the process, so the leader may change. That is
 allowed; losing messages, or repeating more than the bound, is not.
@@ -18,6 +18,8 @@ from delaylog.broker.drills.rounds import Stage
 
 SLOW_S: Final = 2.0
 SYNC_DELAY_US: Final = 100_000
+HANG_S: Final = 12.0
+"""Longer than the time within which another node has to serve."""
 ATTACH_TIMEOUT_S: Final = 10.0
 HELP: Final = (
     "The drill `slow-disk` delays the syncs of a node with strace: install strace, and allow "
@@ -32,26 +34,27 @@ def need_strace() -> None:
 
 
 async def slow_disk(stage: Stage) -> None:
-    """Slow down the disk of a follower and of the leader, in turn."""
+    """Slow down the disk of a follower and of the leader, then let the leader's hang, in turn."""
     leader, followers = await stage.trio.others()
-    if len(stage.rounds) % 2 == 0:
-        what, node = "follower's disk slow", stage.random.choice(followers)
-    else:
-        what, node = "leader's disk slow", leader
+    what, node, last_s, delay_us = (
+        ("follower's disk slow", stage.random.choice(followers), SLOW_S, SYNC_DELAY_US),
+        ("leader's disk slow", leader, SLOW_S, SYNC_DELAY_US),
+        ("leader's disk hangs", leader, HANG_S, 1_000_000 * int(10 * HANG_S)),
+    )[len(stage.rounds) % 3]
     async with stage.undisturbed(what, leader) as one:
         process = stage.trio.nodes[node].process_id
         assert process is not None
-        async with _slow_syncs(process):
-            await asyncio.sleep(SLOW_S)
+        async with _slow_syncs(process, delay_us):
+            await asyncio.sleep(last_s)
         await stage.all_back(one)
 
 
 @asynccontextmanager
-async def _slow_syncs(process: int) -> AsyncIterator[None]:
+async def _slow_syncs(process: int, delay_us: int) -> AsyncIterator[None]:
     calls = "fdatasync,fsync"
     strace = await asyncio.create_subprocess_exec(
         *("strace", "-f", "-p", str(process), "-o", "/dev/null"),
-        *("-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter={SYNC_DELAY_US}"),
+        *("-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter={delay_us}"),
         stderr=asyncio.subprocess.PIPE,
     )
     assert strace.stderr is not None

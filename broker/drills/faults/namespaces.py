@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +24,13 @@ _CLIENTS, _PEERS = "clients", "peers"
 _SUBNETS: Final = {_CLIENTS: "10.71.1", _PEERS: "10.71.2"}
 _TIMEOUT_S: Final = 20.0
 HELP: Final = (
-    "The drill `partition` creates network namespaces and bridges between them. It needs root, or "
-    "a user for whom `unshare --user --map-root-user --net true` succeeds; in a container also "
+    "The drills of the network create network namespaces and bridges between them. They need root, "
+    "or a user for whom `unshare --user --map-root-user --net true` succeeds; in a container also "
     "CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged), and `ip` (package iproute2), "
-    "`unshare` and `nsenter` (package util-linux)."
+    "`unshare` and `nsenter` (package util-linux), for cut-tcp and black-hole `nft` (nftables)."
 )
+_DEVICES: Final = {"input": "iifname", "output": "oifname"}
+"""The chains of a packet filter, and how each names the network that a packet goes through."""
 
 
 def own_network() -> None:
@@ -42,6 +45,12 @@ def own_network() -> None:
     command = ["unshare", *user, "--net", "--"]
     _run(*command, "true")
     os.execvp(command[0], [*command, sys.executable, *sys.orig_argv[1:]])
+
+
+def own_filtered_network() -> None:
+    """Like `own_network`, for drills that filter packets."""
+    _run("nft", "--version")
+    own_network()
 
 
 class NetworkTrio(Trio):
@@ -72,7 +81,7 @@ class NetworkTrio(Trio):
         assert holder.stdout is not None
         if not holder.stdout.readline():
             raise DrillError(f"cannot create a network namespace for node {node}. {HELP}")
-        inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net", "--"]
+        inside = self._inside(node)
         _run(*inside, "ip", "link", "set", "lo", "up")
         for network, subnet in _SUBNETS.items():
             wire = ["ip", "link", "add", _wire(network, node), "type", "veth", "peer", "name"]
@@ -82,8 +91,10 @@ class NetworkTrio(Trio):
             _run("ip", "link", "set", _wire(network, node), "master", network, "up")
 
     def _program(self, node: int) -> list[str]:
-        namespace = f"--net=/proc/{self._holders[node].pid}/ns/net"
-        return ["nsenter", namespace, "--", *delaylog_program()]
+        return [*self._inside(node), *delaylog_program()]
+
+    def _inside(self, node: int) -> list[str]:
+        return ["nsenter", f"--net=/proc/{self._holders[node].pid}/ns/net", "--"]
 
     async def __aexit__(self, *error: object) -> None:
         await super().__aexit__(*error)
@@ -97,6 +108,25 @@ class NetworkTrio(Trio):
     def heal(self, node: int) -> None:
         """Connect the node with its peers again."""
         _run("ip", "link", "set", _wire(_PEERS, node), "master", _PEERS)
+
+    def filter(self, node: int, rules: Mapping[str, str]) -> None:
+        """Apply a rule of nftables to packets from the node's peers or to them.
+
+        The keys of `rules` are `input` and `output`. Packets from and to clients pass.
+        """
+        lines = ["add table inet drill"]
+        for chain, rule in rules.items():
+            hook = f"{{ type filter hook {chain} priority 0; }}"
+            lines += [
+                f"add chain inet drill {chain} {hook}",
+                f"add rule inet drill {chain} {_DEVICES[chain]} {_PEERS} {rule}",
+            ]
+        _run(*self._inside(node), "nft", "\n".join(lines))
+
+    def unfilter(self, node: int) -> None:
+        """Let all packets pass again."""
+        # Deleting a table that does not exist would fail.
+        _run(*self._inside(node), "nft", "add table inet drill; delete table inet drill")
 
 
 def _wire(network: str, node: int) -> str:

@@ -22,6 +22,7 @@ from delaylog.storage.columns.questions import among, every, rising, some
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
 from delaylog.storage.messages.batch import Column
+from delaylog.storage.work import Work
 
 BUCKET_MS: Final = 50
 """Width of the expiry buckets. No lease ends before its deadline."""
@@ -228,9 +229,7 @@ class LeaseTable:
     def drop(self, topic: int, group: int) -> None:
         """Close every lease of a group; its receipts are gone."""
         for lease in self._of(topic, group):
-            self._leave(lease)
-            self.entries.remove(lease)
-            del self._leases[lease.number]
+            self._drop(lease)
         self._leased.pop((topic, group), None)
         self._consumers.pop((topic, group), None)
 
@@ -319,10 +318,20 @@ class LeaseTable:
         lease.open_count -= closed
         self._count(lease, -closed)
         if lease.open_count == 0:
-            self._leave(lease)
-            self.entries.remove(lease)
-            del self._leases[number]
+            self._drop(lease)
         return keyed
+
+    def clear(self) -> Work:
+        """Drop all leases, in slices."""
+        while (first := self.entries.first) is not None:
+            self._drop(first)
+            if len(self) % _LEASES_A_SLICE == 0:
+                yield None
+
+    def _drop(self, lease: Lease) -> None:
+        self._leave(lease)
+        self.entries.remove(lease)
+        del self._leases[lease.number]
 
     def next_expiry_ms(self) -> int | None:
         """When `expired` may return something; None if no lease is open."""

@@ -104,10 +104,6 @@ class FailurePart:
         """Whether the next rows belong to another part."""
         return self.count == PART_ROWS or self.text_bytes >= PART_TEXT_BYTES
 
-    def number_of(self, text: str) -> int:
-        """The number of a text; -1 if no row has it."""
-        return self._numbers.get(text, -1)
-
     def of(self, topic: int, group: int | None) -> Mask:
         """Mask of the rows of a topic, or of a group of it."""
         mask: Mask = self.rows["topic"] == topic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from delaylog.broker.engine.failures.failure_table import (
     FailureTable,
     Wanted,
 )
+from delaylog.broker.engine.failures.folding import FOLDED, fold
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.storage.columns.questions import Mask, distinct
@@ -76,9 +77,20 @@ def _is_so(part: FailurePart, rows: FailedRows, wanted: MessageFilter) -> Mask:
     if wanted.cause is not None:
         so &= rows["how"] == HOW.index(wanted.cause)
     if wanted.reason is not None:
-        so &= rows["reason"] == part.number_of(wanted.reason)
+        reason = wanted.reason
+        so &= _has_text(part, rows, lambda text: _is_reason(reason, text))
     if wanted.reason_prefix is not None:
-        used = distinct(rows["reason"].astype(np.int64)).tolist()
-        begin = [each for each in used if part.texts[each].startswith(wanted.reason_prefix)]
-        so &= np.isin(rows["reason"], begin)
+        prefix = wanted.reason_prefix
+        so &= _has_text(part, rows, lambda text: text.startswith(prefix))
     return so
+
+
+def _has_text(part: FailurePart, rows: FailedRows, fits: Callable[[str], bool]) -> Mask:
+    """Which rows have a reason that fits."""
+    used = distinct(rows["reason"].astype(np.int64)).tolist()
+    return np.isin(rows["reason"], [number for number in used if fits(part.texts[number])])
+
+
+def _is_reason(wanted: str, text: str) -> bool:
+    """Whether a reason is the wanted one, or of the wanted kind as counts by reason show it."""
+    return text == wanted or (FOLDED in wanted and fold(text).text == wanted)

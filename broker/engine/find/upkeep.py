@@ -27,10 +27,8 @@ from delaylog.storage.work import Work
 class TextUpkeep:
     """Keeps the index of texts of one engine whole, small in memory, and in few runs."""
 
-    def __init__(self, state: EngineState, apart: Callable[[Work], Work]) -> None:
-        """`apart` runs work that writes the index while no checkpoint does."""
+    def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._apart = apart
         self._checked = False
         self._rebuild = False
 
@@ -47,26 +45,29 @@ class TextUpkeep:
         texts = self._state.texts
         return not texts.whole or texts.recent_count >= RECENT_MAX or texts.crowded
 
-    def work(self) -> Work:
-        """Make the index whole, then write recent entries and merge runs. Raises DiskFullError."""
+    def work(self, apart: Callable[[Work], Work]) -> Work:
+        """Make the index whole, then write recent entries and merge runs. Raises DiskFullError.
+
+        `apart` runs work that writes the index while no checkpoint does.
+        """
         texts = self._state.texts
         if not texts.whole:
             if not self._rebuild and not self._checked:
                 try:
-                    yield from self._apart(texts.check_jobs())
+                    yield from apart(texts.check_jobs())
                 except (CorruptionError, DiskFailedError):
                     self._rebuild = True
             if self._rebuild:
-                yield from self._apart(_once(texts.clear))
+                yield from apart(_once(texts.clear))
                 # What an earlier rebuild has left. Rows in the tails are read too.
                 texts.forget_recent()
-                yield from self._read_rows()
+                yield from self._read_rows(apart)
             self._rebuild, self._checked = False, True
             texts.whole = True
         if texts.recent_count >= RECENT_MAX:
-            yield from self._apart(self.flush())
+            yield from apart(self.flush())
         if texts.crowded:
-            yield from self._apart(texts.merge_jobs(self._hours))
+            yield from apart(texts.merge_jobs(self._hours))
 
     def _hours(self) -> Int64Array:
         return np.array(sorted(self._state.hours.counts), np.int64)
@@ -87,14 +88,14 @@ class TextUpkeep:
         with suppress(DiskFullError):
             yield from self._state.texts.flush_jobs(position)
 
-    def _read_rows(self) -> Work:
+    def _read_rows(self, apart: Callable[[Work], Work]) -> Work:
         state = self._state
         for hour in sorted(state.hours.counts):
             for rows in walk(state.hours, hour, lambda _, last: [(1, last)] if last else []):
                 self._take(hour, rows)
                 yield None
                 if state.texts.recent_count >= RECENT_MAX:
-                    yield from self._apart(self.flush())
+                    yield from apart(self.flush())
 
     def _take(self, hour: int, rows: RowArray) -> None:
         refs = rows["global_index"].astype(np.int64) | hour << HOUR_SHIFT

@@ -8,6 +8,7 @@ on. A failed attempt is reported and repeated later.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
@@ -77,6 +78,7 @@ class KeyspaceSnapshots:
         """`run` makes them; None = the thread for jobs does."""
         self._state = state
         self._lean_bytes = lean_bytes
+        self._here: SnapshotRunner = partial(MadeHere, state.fs)
         self._run = run or self._here
         self._task: SnapshotTask | None = None
         self.wanted_position = 0
@@ -86,9 +88,6 @@ class KeyspaceSnapshots:
         self.failed = 0
         self.on_failure: Callable[[str], None] = lambda why: None
         """Called with the reason of a failure."""
-
-    def _here(self, task: SnapshotTask) -> SnapshotRun:
-        return MadeHere(self._state.fs, task)
 
     @property
     def running(self) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Final, Protocol
+from weakref import proxy
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class KeyLocks(Protocol):
 class Parking:
     """The lots of one group."""
 
-    __slots__ = ("_make_run", "any", "count", "filters", "parked_max")
+    __slots__ = ("__weakref__", "_make_run", "any", "count", "filters", "parked_max")
 
     def __init__(self, make_run: Callable[[], RunFile], parked_max: int = PARKED_MAX) -> None:
         self._make_run = make_run
@@ -124,7 +125,8 @@ class ParkingLot:
     __slots__ = ("_freed", "_make_run", "_parking", "_spill", "count", "parked")
 
     def __init__(self, parking: Parking, make_run: Callable[[], RunFile]) -> None:
-        self._parking = parking
+        # Weak, since no cycle may keep an engine; see `EngineState.inherit`.
+        self._parking: Parking = proxy(parking)
         self.parked: dict[int, int | deque[int]] = {}
         """A single ref is stored as an int, which takes a tenth of a deque."""
         self.count = 0

@@ -54,7 +54,8 @@ class ScheduleTable:
         names."""
         self._fs = fs
         self._folder = f"{folder}/{FOLDER}"
-        self._hash_of = hash_of
+        self.hash_of = hash_of
+        """Changes before the first schedule only."""
         self._columns = Columns()
         self._names = NameIndex()
         self._topics: Counter[int] = Counter()
@@ -153,7 +154,7 @@ class ScheduleTable:
         return self._serial << SLOT_BITS | slot
 
     def _hash(self, topic: int, name: str) -> int:
-        hash_ = self._hash_of(f"{topic}/{name}".encode())
+        hash_ = self.hash_of(f"{topic}/{name}".encode())
         return hash_ - (1 << 64) if hash_ >> 63 else hash_
 
     # ------------------------------------------------------------------ frames

@@ -25,6 +25,7 @@ from delaylog.storage.columns.packing import PackedList
 from delaylog.storage.columns.questions import alike
 from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, Int64Array
 from delaylog.storage.messages.batch import MessageBatch
+from delaylog.storage.work import Work
 
 WINDOW: Final = 64
 KEEP_MS: Final = 600_000
@@ -39,6 +40,7 @@ _DIGEST_HEAD: Final = msgpack.packb("digest") + bytes([0xC4, DIGEST_SIZE])
 _DIGEST_AT: Final = 1 + len(_DIGEST_HEAD)
 """Offset of the digest, the first member of a packed answer. Answers of release 0.1.0 have none."""
 _PACKER: Final = msgpack.Packer()
+_FORGOTTEN_A_SLICE: Final = 500
 _OFFSET_TYPES: Final = ("<u1", "<u2", "<u4", "<i8")
 _ZLIB_FIRST: Final = 0x78
 """First byte of an answer packed by release 0.1.0. A small msgpack map never begins with it."""
@@ -299,6 +301,13 @@ class ProducerTable:
         self.entries.remove(known)
         for sequence in list(known.answers):
             self._forget(known, sequence)
+
+    def clear(self) -> Work:
+        """Forget all producers, in slices."""
+        while (first := self.entries.first) is not None:
+            self._drop(first)
+            if len(self) % _FORGOTTEN_A_SLICE == 0:
+                yield None
 
     def has_expired(self, now_ms: int) -> bool:
         """Whether `expire` would forget a producer."""

@@ -6,7 +6,7 @@ here decides what happens to a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgpack
@@ -56,13 +56,13 @@ class Upkeep:
         self._state = state
         self.files_pinned: Callable[[], bool] = lambda: False
         """Whether a backup is copying the folder's files, so that none may be removed."""
-        self.awaited: Callable[[], bool] = lambda: False
-        """Whether compaction waits for the next checkpoints, even if the log does not grow."""
+        self.awaited: tuple[Collection[object], ...] = ()
+        """What compaction does after the next checkpoints, even if the log does not grow."""
         self.compacted: int | None = None
         """The hour that is being rewritten, which must not be removed meanwhile."""
         self.drop_log: Callable[[int], int] = state.log.drop_below
         """Removes log below a position; in a cluster, as far as no other node needs it."""
-        self.texts = TextUpkeep(state, self.apart)
+        self.texts = TextUpkeep(state)
         self._lean_bytes = lean_bytes
         self._freed = freed
         self.short_of_space = False
@@ -126,7 +126,7 @@ class Upkeep:
                 )
             )
         if grown == 0:
-            waits = self.awaited() or bool(state.marks.erasing)
+            waits = any(self.awaited) or bool(state.marks.erasing)
             return waits and now_ms - self.checkpoint_ms >= limits.checkpoint_ms
         return (
             grown >= limits.checkpoint_bytes

@@ -78,7 +78,6 @@ class Compactor:
         self._state = state
         self._upkeep = upkeep
         self._freed = freed
-        upkeep.awaited = lambda: bool(self._marks or self._rewritten_for)
         self._marks: dict[int, Mark] = {}
         self._removed: dict[int, int] = {}
         """By hour: number of rows that were removed before."""
@@ -87,6 +86,7 @@ class Compactor:
         """(topic, position of the purge, hour) without messages left to erase."""
         self._rewritten_for: set[tuple[int, int, int]] = set()
         """The same with `_FAR` as hour: purges for which the far tier is being rewritten."""
+        upkeep.awaited = self._marks, self._rewritten_for
         self._look_ms = 0
         self._groups_max = 1
         self.hours = 0
@@ -269,10 +269,10 @@ class Compactor:
         }
         if self._rewritten_for and state.hours.far.merges.rewritten:
             self._clean |= self._rewritten_for
-            self._rewritten_for = set()
+            self._rewritten_for.clear()
         wanted -= self._clean
         if wanted and not self._rewritten_for and state.hours.far.merges.rewrite():
-            self._rewritten_for = wanted
+            self._rewritten_for |= wanted
         return {number for number, _, _ in wanted}
 
     def _erase(self, clock: Callable[[], int], stopping: Callable[[], bool]) -> Work:

@@ -122,7 +122,7 @@ class Housekeeping:
 
     def texts_work(self, stopping: Callable[[], bool] = lambda: False) -> Work:
         """Do that; a stop abandons it."""
-        yield from until(stopping, self._upkeep.texts.work())
+        yield from until(stopping, self._upkeep.texts.work(self._upkeep.apart))
 
     def discard_work(self) -> Work:
         """Remove files that are not needed any more."""

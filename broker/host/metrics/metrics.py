@@ -23,6 +23,7 @@ from delaylog.broker.host.metrics.families import by_label, families, family
 from delaylog.broker.host.metrics.folder_sizes import FolderSizes
 from delaylog.broker.host.metrics.topic_samples import TopicSamples
 from delaylog.broker.host.node import Node
+from delaylog.broker.host.process.folder_lock import newest_backup_s
 from delaylog.broker.host.slices import SLICE_SECONDS
 
 LEASE_BYTES: Final = 27
@@ -63,13 +64,16 @@ class Metrics(Collector):
                 began = machine.steady_s()
         read = [*self.registry.collect(), *topics.totals()]
         counted = [*self._histograms(), *topics.lateness()]
-        sizes = await self._sizes.of(self._node.engine.folder)
+        folder = self._node.engine.folder
+        sizes = await self._sizes.of(folder)
         encode, kind = choose_encoder(accept)
         openmetrics = kind.startswith("application/openmetrics-text")
 
         def make() -> bytes:
             disk = by_label("delaylog_disk_bytes", sizes)
-            text = encode(_Read([*topics.families(), *read, disk, *self._process.collect()]))
+            backup = families(_backup(folder))
+            more = [*topics.families(), *read, disk, *backup, *self._process.collect()]
+            text = encode(_Read(more))
             rest = b"".join(histogram_text(each, openmetrics=openmetrics) for each in counted)
             return text.removesuffix(_END) + rest + _END if openmetrics else text + rest
 
@@ -146,8 +150,8 @@ class Metrics(Collector):
             "disk_full": int(node.refusing_sends),
             "reserve_bytes": node.engine.reserve.size_bytes,
             "reserve_target_bytes": node.engine.reserve.target_bytes,
-            "hours": len(state.hours.counts),
-            "archive_held_hours": archive_status(state, now_ms).held_hours,
+            "hour_folders": len(state.hours.counts),
+            "archive_held_folders": archive_status(state, now_ms).held_hours,
             "tail_bytes": state.hours.pile.size_bytes,
             "dirty_state_bytes": state.hours.flusher.dirty_state_bytes,
             "loop_lag_max_seconds": node.loop_lag.max_seconds,
@@ -175,6 +179,11 @@ class Metrics(Collector):
             "clock_steps": node.clock.steps,
         }
         return {f"delaylog_{name}_total": value for name, value in values.items()}
+
+
+def _backup(folder: str) -> dict[str, float]:
+    made_s = newest_backup_s(folder)
+    return {} if made_s is None else {"delaylog_backup_timestamp_seconds": made_s}
 
 
 def _by_step(steps: dict[str, Histogram]) -> dict[tuple[str, ...], Histogram]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from weakref import ref
 
 from delaylog.broker.engine.late.bound import bounded_by
 from delaylog.broker.engine.late.explaining import Held, Wait, explain
@@ -59,7 +60,8 @@ class MinuteLog:
     def __init__(self, node: Node, folder: str) -> None:
         self._node, self._folder = node, folder
         self._run = node.clock.now_ms()
-        self._engine = node.engine
+        self._engine = ref(node.engine)
+        """Weak, since a replaced engine is freed at once."""
         self._before = _readings(node)
         self._ready: set[Place] = set()
         """Groups that had ready messages at `_ready_ms`, the end of the minute before."""
@@ -106,9 +108,9 @@ class MinuteLog:
         node, state, series = self._node, self._node.engine.state, self._node.engine.state.series
         before, self._before = self._before, _readings(node)
         now = self._before
-        if node.engine is not self._engine:
+        if node.engine is not self._engine():
             # Counts of another engine are of other messages; its lateness began at zero.
-            self._engine = node.engine
+            self._engine = ref(node.engine)
             zeros = tuple([0] * len(each) for each in now.late)
             before = _Readings(now.counts, zeros, before.host)
         grown = {

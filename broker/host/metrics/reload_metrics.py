@@ -1,4 +1,4 @@
-"""The metric of reloads, read at each scrape."""
+"""The metrics of reloads, read at each scrape."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from delaylog.broker.host.metrics.families import family
+from delaylog.broker.host.metrics.families import by_label, family
 from delaylog.broker.host.watch.reloader import Reloader
 
 
@@ -20,3 +20,4 @@ class ReloadMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
         yield family("delaylog_reloads_total", self._reloader.counts.items())
+        yield by_label("delaylog_reload_failed", self._reloader.failing)

@@ -126,8 +126,13 @@ _LOG_AND_DISK: Final = (
     _gauge("disk_full", "1 while sends are refused."),
     _gauge("reserve_bytes", "Allocated disk space that is used when the disk is full."),
     _gauge("reserve_target_bytes", "Size of the reserve when it is completely allocated."),
-    _gauge("hours", "Hours that hold rows."),
-    _gauge("archive_held_hours", "Ended hours that are kept only for the archive."),
+    _gauge("hour_folders", "Hours that hold rows."),
+    _gauge("archive_held_folders", "Ended hours that are kept only for the archive."),
+    _gauge(
+        "backup_timestamp_seconds",
+        "Unix time of the newest backup of this folder by `delaylog backup`; without one, when the "
+        "folder was first served.",
+    ),
     _gauge("tail_bytes", "Rows and bodies waiting for the splitter."),
     _gauge("dirty_state_bytes", "State pages newer than their files."),
     _gauge(
@@ -155,6 +160,11 @@ _PROCESS: Final = (
     _gauge("epoch", "Leadership counter."),
     _gauge("feature_level", "Feature level of the log: rises once all members support it."),
     _counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
+    _gauge(
+        "reload_failed",
+        "1 while the newest reload of a source has failed, so that its old files are in use.",
+        "source",
+    ),
     _gauge(
         "certificate_expires_timestamp_seconds",
         "When the certificate in use ends, in Unix time, by source: `server` (tls-cert), "
@@ -191,7 +201,11 @@ _CLUSTER: Final = (
     _gauge("cluster_commit_position", "End of the log that is known to be committed."),
     _gauge("cluster_applied_position", "End of the log that is applied here."),
     _gauge("cluster_connected_peers", "Peers that are connected."),
-    _gauge("cluster_leader_known", "1 while a leader is known."),
+    _gauge("cluster_leader_known", "1 while a leader is known and heard within a second."),
+    _gauge(
+        "cluster_majority",
+        "1 while a majority of the voters is connected and, on the leader, acknowledges its log.",
+    ),
     _gauge(
         "cluster_gate_age_seconds",
         "Age of the newest tick that a majority has taken; on the leader only.",

@@ -8,7 +8,7 @@ So objects that exist at the start are frozen: never scanned again. Once a full 
 long, the objects that survive it are frozen too, and later collections scan only newer objects. The
 cost is small: a cycle that is in use during such a collection and becomes garbage later, for
 example a client's connection, is never freed. Objects without cycles are freed at once as usual,
-frozen or not.
+frozen or not. An engine can be replaced, so it has none; see `EngineState.inherit`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -87,6 +87,23 @@ def suspended_retention(folder: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def note_backup(folder: str, now_ms: int) -> None:
+    """A backup of the folder is complete: `newest_backup_s` tells its time."""
+    with suppress(OSError):
+        # The backup is complete also where its process may not change the folder.
+        os.utime(f"{folder}/{HOLD}", (now_ms / 1_000, now_ms / 1_000))
+
+
+def newest_backup_s(folder: str) -> float | None:
+    """Unix time of the newest backup of a folder; without one, when it was first served. None if
+    it was not. The time is that of the file that backups lock, which is there already.
+    """
+    try:
+        return os.stat(f"{folder}/{HOLD}").st_mtime
+    except OSError:
+        return None
 
 
 def retention_suspended(folder: str) -> bool:

@@ -110,5 +110,5 @@ class Space:
     def refill(self) -> Work:
         """Allocate the reserve again if there is room."""
         self._refilled_s = self._now()
-        yield self._engine().refill_reserve
+        yield self._engine().reserve.regrow
         self._free_checked_s = -DISK_CHECK_SECONDS

@@ -68,6 +68,11 @@ class Reloader:
         """Called after each source that was read again."""
         self.retry_looks = RETRY_LOOKS
 
+    @property
+    def failing(self) -> dict[str, int]:
+        """By source, 1 while its newest reload has failed, else 0."""
+        return {source.name: int(source.fault is not None) for source in self._sources}
+
     def register(self, name: str, files: Sequence[str], read: Read) -> None:
         """Add a source whose files have just been read for the first time.
 

@@ -56,7 +56,9 @@ class Timings:
         self.follower_lag: dict[tuple[str, ...], Histogram] = {}
         """Seconds of log that each follower lacked; a member of a cluster fills it."""
         self.slow = SlowLog()
-        self.problems: Counter[tuple[str, str]] = Counter()
+        self.problems: Counter[tuple[str, str]] = Counter(
+            {("http", code): 0 for code in ("unauthorized", "forbidden")}
+        )
         """Refusals and errors by (face, code); every face counts here what it answers."""
 
     def note_request(

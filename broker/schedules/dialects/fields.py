@@ -84,7 +84,15 @@ class Field:
         """The field in our terms. Raises RefusedError."""
         if text in ("*", "?"):
             return "*"
-        return ",".join(dict.fromkeys(self._term(term) for term in text.split(",")))
+        terms = text.split(",")
+        if self.sunday == 1 and len(terms) > 1:
+            # The documents allow one, and Quartz takes the first day of such a list for it.
+            for term in terms:
+                if "#" in term or re.fullmatch(r"[1-7A-Z]*L", term):
+                    raise RefusedError(
+                        f"{term} must be the only day of the week: put a schedule for each"
+                    )
+        return ",".join(dict.fromkeys(self._term(term) for term in terms))
 
     def _term(self, term: str) -> str:
         if term == "":

@@ -382,7 +382,7 @@ def _cluster() -> Schema:
         **each(TEXT, "peer", "election", "zone"),
         **each(TEXT_OR_NULL, "announced_http", "announced_peer", "release", "unfit"),
         **each(INT_OR_NULL, "match", "lag_bytes", "sync_ms"),
-        **each(INT_OR_NULL, "clock_ahead_ms", "clock_uncertainty_ms"),
+        **each(INT_OR_NULL, "clock_ahead_ms", "clock_uncertainty_ms", "silent_ms"),
         **each(FLAG, "connected", "removed"),
         **each(FLAG_OR_NULL, "voter", "fit", "clock_off", "datagrams_arrive"),
     )
@@ -396,7 +396,7 @@ def _cluster() -> Schema:
         ),
         **each(COUNT, "version", "log_end", "durable", "commit", "applied", "feature_level"),
         **each(TEXT, "cluster", "release", "elections"),
-        **each(TEXT_OR_NULL, "cluster_id", "error"),
+        **each(TEXT_OR_NULL, "cluster_id", "error", "not_ready"),
         **each(INT_OR_NULL, "gate_age_ms", "copy_to", "copy_from", "clock_offset_ms"),
         **each(FLAG, "majority", "peer_tls", "clock_stands_aside"),
         missing_voters=list_of(TEXT),

@@ -55,19 +55,18 @@ class FarTier:
         self.rows = RunStack(INDEX_ENTRY, self._open)
         self.states = FarStates(self.files, self._open)
         self.merges = FarMerges(
-            self.files, self._open, self.rows, self.states, read_rows=self.read_rows
+            self.files,
+            self._open,
+            self.rows,
+            self.states,
+            read_rows=partial(_read_rows, self.pile, self.rows),
         )
 
     # ------------------------------------------------------------------ rows
 
     def read_rows(self, keys: Int64Array) -> RowArray:
         """Copies of the rows with these keys; a row that was compacted away is a tombstone."""
-        out = np.zeros(len(keys), INDEX_ENTRY)
-        left = self.pile.fill_rows(out, np.arange(len(keys)), keys)
-        left = self.rows.fill_rows(out, left, keys)
-        if len(left):
-            put_rows(out, left, tombstones(keys[left] & INDEX_MASK))
-        return out
+        return _read_rows(self.pile, self.rows, keys)
 
     def records(self, keys: Int64Array, rows: RowArray) -> bytes:
         """The records of `rows`, one after another; `read_rows` returned them in the same turn."""
@@ -207,6 +206,15 @@ def run_sizes(saved: dict[str, Any]) -> dict[str, int]:
         for _, runs in sets
         for facts in runs
     }
+
+
+def _read_rows(pile: FarPile, stack: RunStack, keys: Int64Array) -> RowArray:
+    out = np.zeros(len(keys), INDEX_ENTRY)
+    left = pile.fill_rows(out, np.arange(len(keys)), keys)
+    left = stack.fill_rows(out, left, keys)
+    if len(left):
+        put_rows(out, left, tombstones(keys[left] & INDEX_MASK))
+    return out
 
 
 def tombstones(indexes: Int64Array) -> RowArray:

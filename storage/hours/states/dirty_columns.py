@@ -31,6 +31,11 @@ class DirtyColumns(Generic[C]):
         """Note that the column's set of dirty pages has changed."""
         self._changed.add(column)
 
+    def forget(self, column: C) -> None:
+        """The column is closed."""
+        self._changed.discard(column)
+        self._total -= self._pages.pop(column, 0)
+
     @property
     def pages(self) -> int:
         """Dirty pages of all columns."""

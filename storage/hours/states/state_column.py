@@ -328,6 +328,7 @@ class StateColumn:
     def close(self) -> None:
         """Unmap and close the file. Unwritten changes are dropped."""
         self.drop_memory()
+        self._dirty.forget(self)
         if self._file is not None:
             self._file.close()
             self._file = None

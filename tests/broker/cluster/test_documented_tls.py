@@ -39,7 +39,7 @@ def test_three_nodes_with_the_certificates_of_the_page(nodes: Growing) -> None:
         nodes.file_for(node, (1, 2, 3))
         place = nodes.folder / f"files{node}"
         place.mkdir()
-        for name in ("ca.pem", "ca.key"):
+        for name in ("nodes-ca.pem", "nodes-ca.key"):
             shutil.copy(nodes.folder / name, place / name)
         commands = f"set -e\n{node_commands}"
         subprocess.run(["bash", "-c", commands], cwd=place, check=True, capture_output=True)

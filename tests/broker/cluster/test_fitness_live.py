@@ -1,138 +1,31 @@
-"""Leaders whose disk is full, slow or fails, and targets that are of no use: real processes.
-
-Each node runs `troubled_member.py`; a file in its folder of troubles begins one.
-"""
+"""Leaders whose disk is full, slow or fails, and targets that are of no use: real processes."""
 
 from __future__ import annotations
 
 import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
-
-PROGRAM = str(Path(__file__).with_name("troubled_member.py"))
-LIMITS = "[limits]\ndisk_reserve_bytes = 8388608\nreserve_file_bytes = 4194304\nhot_bytes_max = 0\n"
-LATER = {"body": "x" * 200, "delay_ms": 7_200_000}
-TOPIC = "/v1/topics/t"
-
-
-class Troubled:
-    """A cluster and its troubles; of equal priorities but for those of `more`."""
-
-    def __init__(self, nodes: ThreeNodes, troubles: Callable[[int], Path]) -> None:
-        self.nodes = nodes
-        self._troubles = troubles
-
-    def begin(self, node: int, trouble: str) -> None:
-        (self._troubles(node) / trouble).touch()
-
-    def end(self, node: int, trouble: str) -> None:
-        (self._troubles(node) / trouble).unlink()
-
-    def sees(self, node: int, other: int) -> object:
-        """Why a node takes another one for unfit."""
-        members = {each["node"]: each for each in self.nodes.status(node).get("members", ())}
-        return members[other]["unfit"] if other in members else None
-
-    def is_quiet(self) -> bool:
-        """Whether nobody is full any more and nothing makes the leadership move."""
-        leader = self.nodes.leader()
-        members = {each["node"]: each for each in self.nodes.status(leader).get("members", ())}
-        known = all(each["fit"] is not None for each in members.values())
-        full = any(each["unfit"] == "full" for each in members.values())
-        return leader in members and members[leader]["fit"] and known and not full
-
-
-class Load:
-    """Sends to whoever leads until it is left; `sent` holds what was answered."""
-
-    def __init__(self, nodes: ThreeNodes) -> None:
-        self._nodes = nodes
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.sent: list[str] = []
-        self.answered_at = 0.0
-        self.longest_s = 0.0
-        """The longest time without an answer."""
-
-    def __enter__(self) -> Load:
-        self.answered_at = time.monotonic()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        number, at = 0, 0
-        while not self._stop.is_set():
-            node = NODES[at % len(NODES)]
-            name = f"m{number}"
-            answer = self._nodes.call(node, "POST", f"{TOPIC}/messages", LATER | {"id": name})
-            if answer.status != 200:
-                at += 1
-                time.sleep(0.01)
-                continue
-            number += 1
-            now = time.monotonic()
-            self.longest_s = max(self.longest_s, now - self.answered_at)
-            self.answered_at = now
-            self.sent.append(name)
-            time.sleep(0.005)
+from tests.broker.cluster.troubled import (
+    LATER,
+    LIMITS,
+    TOPIC,
+    Load,
+    Troubled,
+    assert_kept,
+    moves,
+    start,
+)
 
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
     with start(tmp_path_factory.mktemp("troubled")) as made:
         yield made
-
-
-@contextmanager
-def start(folder: Path, *, limits: str = LIMITS) -> Iterator[Troubled]:
-    """A cluster that leads."""
-
-    def troubles(node: int) -> Path:
-        place = folder / f"troubles{node}"
-        place.mkdir(exist_ok=True)
-        return place
-
-    nodes = ThreeNodes(
-        folder,
-        limits=limits,
-        program=lambda node: (sys.executable, PROGRAM, str(troubles(node))),
-        more={node: f'zone = "z{node}"' for node in NODES},
-    )
-    try:
-        nodes.start(new_cluster=True)
-        nodes.leader()
-        yield Troubled(nodes, troubles)
-    finally:
-        nodes.clean_up()
-
-
-def assert_kept(nodes: ThreeNodes, sent: list[str]) -> None:
-    """Whoever leads has all that was answered for."""
-    assert sent
-    leader = nodes.leader()
-    for name in sent:
-        answer = nodes.call(leader, "GET", f"{TOPIC}/messages/{name}")
-        assert answer.status == 200, (name, answer)
-
-
-def moves(nodes: ThreeNodes, node: int) -> dict[str, float]:
-    answer = nodes.call(node, "GET", "/metrics")
-    assert answer.status == 200, nodes.tails()
-    lines = answer.body.decode().splitlines()
-    found = dict(line.rsplit(" ", 1) for line in lines if "automatic_handovers_total{" in line)
-    return {name.partition("{")[2].rstrip("}"): float(value) for name, value in found.items()}
 
 
 def test_a_leader_whose_disk_is_full_hands_over(troubled: Troubled) -> None:

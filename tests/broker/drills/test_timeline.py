@@ -54,4 +54,4 @@ def test_the_longest_silence() -> None:
 
 def test_spreads() -> None:
     assert spread([]) == {}
-    assert spread(range(1, 101)) == {"median": 50, "p95": 95, "max": 100}
+    assert spread(range(1, 101)) == {"median": 50, "p95": 95, "p99": 99, "max": 100}

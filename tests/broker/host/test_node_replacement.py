@@ -7,11 +7,13 @@ takes seconds.
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -177,6 +179,25 @@ async def test_what_was_dropped_is_taken_apart_in_slices(it: Place) -> None:
     while it.node.engine.state.keyspace.garbage:  # noqa: ASYNC110 (work takes it apart)
         await asyncio.sleep(0.01)
     assert not old.databases[0].values
+    assert it.values == it.keys
+
+
+async def test_replaced_engines_are_freed_without_the_collector(it: Place) -> None:
+    """It may have frozen them."""
+    gc.collect()
+    gc.disable()
+    try:
+        old = [ref(it.engine), ref(it.engine.state)]
+        del it.engine
+        for _ in range(3):
+            await it.node.exchange.replace_engine(it.make)
+            old += [ref(it.node.engine), ref(it.node.engine.state)]
+        await it.node.exchange.replace_engine(it.make)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while any(one() for one in old):  # noqa: ASYNC110 (work takes them apart)
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
     assert it.values == it.keys
 
 

@@ -325,6 +325,8 @@ def refuse(broker: Any, topic: str, reasons: dict[str, str]) -> None:
         ({"reason_prefix": "ValueError: bad row 1"}, "a"),
         ({"reason_prefix": "alueError"}, ""),
         ({"reason": "KeyError: 7"}, "c"),
+        ({"reason": "KeyError: #"}, "c"),
+        ({"reason": "KeyError: ##"}, ""),
         ({"reason": "KeyError: 7", "reason_prefix": "ValueError:"}, ""),
         ({"cause": "nack"}, "abcd"),
         ({"cause": "rejected"}, ""),

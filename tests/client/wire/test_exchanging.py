@@ -260,7 +260,9 @@ async def test_a_node_that_hangs_leaves_time_for_another_one() -> None:
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
             sent = await client.send("t", "x", idempotency_key="a", timeout_s=3)
             assert sent.id == "~1"
-            assert (one.calls, two.calls) == ([PATH], [PATH])
+            # Meanwhile the other node is asked for the leader, and does not know it.
+            assert one.calls == [PATH]
+            assert [path for path in two.calls if path != CLUSTER] == [PATH]
     finally:
         await two.stop()
         await one.stop()
@@ -276,9 +278,10 @@ async def test_the_call_after_one_that_hung_goes_to_another_node() -> None:
         async with AsyncPlainClient(one.url, members=[two.url]) as client:
             with pytest.raises(AnswerLate):
                 await client.send("t", "x", timeout_s=1)
-            assert two.calls == []
+            assert set(two.calls) <= {CLUSTER}
             assert (await client.send("t", "x")).id == "~1"
-            assert (one.calls, two.calls) == ([PATH], [PATH])
+            assert one.calls == [PATH]
+            assert [path for path in two.calls if path != CLUSTER] == [PATH]
     finally:
         await two.stop()
         await one.stop()

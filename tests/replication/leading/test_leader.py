@@ -19,18 +19,26 @@ E1, E2 = 1 << 16, 2 << 16
 class Made:
     """Node 0 leads three in epoch 2 over a log with a message of epoch 1."""
 
-    def __init__(self, log: MemoryLog | None = None, **timing: int) -> None:
+    def __init__(
+        self,
+        log: MemoryLog | None = None,
+        configuration: Configuration | None = None,
+        **timing: int,
+    ) -> None:
         self.log = log or log_of((E1, 1), (E2, 0))
         self.out = Outbox()
         self.leader = Leader(
             replica(0, self.log, MemoryTicks(), self.out, **timing),
-            Configuration((0, 1, 2)),
+            configuration or Configuration((0, 1, 2)),
             EpochTick(E2),
+            0,
         )
         self.leader.note_durable()
 
-    def ack(self, node: int, end: int, seq: int = 0, *, voter: bool = True) -> None:
-        self.leader.take_ack(node, Ack(E2, end, seq, voter))
+    def ack(
+        self, node: int, end: int, seq: int = 0, *, voter: bool = True, now_ms: int = 0
+    ) -> None:
+        self.leader.take_ack(node, Ack(E2, end, seq, voter), now_ms)
 
     def serve(self) -> None:
         self.ack(1, self.log.end)
@@ -275,3 +283,41 @@ def test_a_voter_is_not_let_in_twice(cluster: Cluster) -> None:
     cluster.lead(0)
     assert not cluster.nodes[0].readmit(1)
     assert not cluster.nodes[1].readmit(0)
+
+
+def test_a_leader_is_cut_off_while_no_majority_acknowledges_anything(made: Made) -> None:
+    """A new connection proves nothing, and neither does an acknowledgement that was known."""
+    made.serve()
+    made.rows(1)
+    for now_ms in range(0, 1_000, 50):
+        made.leader.send_round(now_ms)
+        assert not made.leader.is_cut(now_ms)
+    for peer in (1, 2):
+        made.leader.reconnect(peer)
+        made.ack(peer, made.leader.commit if peer == 1 else 0, now_ms=900)
+    assert made.leader.is_cut(1_000)
+    made.ack(2, made.log.end, now_ms=1_000)
+    assert [made.leader.is_cut(now_ms) for now_ms in (1_000, 1_999, 2_000)] == [False, False, True]
+
+
+def test_a_follower_whose_disk_is_slow_does_not_cut_the_leader_off(made: Made) -> None:
+    """It takes rounds, which come behind the log that it has not synced."""
+    made.serve()
+    before = made.log.end
+    made.rows(1)
+    for now_ms in range(0, 5_000, 500):
+        made.leader.send_round(now_ms)
+        made.ack(1, before, made.leader.gate.seq, now_ms=now_ms)
+        assert not made.leader.is_cut(now_ms + 499)
+
+
+def test_who_does_not_count_does_not_keep_a_leader_connected() -> None:
+    """During a change each side needs its majority, and a learner counts on neither."""
+    joint = Configuration((0, 3, 4), outgoing=(0, 1, 2), learners=(5,), version=1)
+    made = Made(configuration=joint)
+    for seq, peers in enumerate(((1, 2, 5), (3, 4), (1, 3)), 1):
+        now_ms = 1_000 * seq
+        made.leader.send_round(now_ms)
+        for peer in peers:
+            made.ack(peer, 0, made.leader.gate.seq, now_ms=now_ms)
+        assert made.leader.is_cut(now_ms + 500) is (peers != (1, 3))

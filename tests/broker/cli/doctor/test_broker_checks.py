@@ -74,6 +74,7 @@ FAULTS = {
     "stuck": ("consumers", "warn", examined(OLD % "t")),
     "open": ("push", "warn", examined('delaylog_push_targets{state="open"} 1')),
     "no leader": ("replication", "fail", examined("delaylog_cluster_leader_known 0")),
+    "no majority": ("replication", "fail", examined("delaylog_cluster_gate_age_seconds 3.5")),
     "missing": ("replication", "warn", examined("delaylog_cluster_missing_voters 1")),
     "lag": (
         "replication",

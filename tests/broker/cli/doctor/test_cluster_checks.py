@@ -180,6 +180,14 @@ def joining(answers: Answers) -> None:
     status(answers, 3)["role"] = "joining"
 
 
+def gate_shut(answers: Answers) -> None:
+    status(answers, 1)["gate_age_ms"] = 3_500
+
+
+def no_acknowledgement(answers: Answers) -> None:
+    status(answers, 1)["majority"] = False
+
+
 def blank_learner(answers: Answers) -> None:
     status(answers, 3).update(role="learner", log_end=0)
 
@@ -277,7 +285,7 @@ F, W = Mark.FAIL, Mark.WARN
         (another_cluster, "members", F, "different clusters: demo, other"),
         (unready, "ready", F, "node 2 (beta) is not ready: this node waits"),
         (not_released, "ready", W, "is held: it delivers, pushes and fires nothing"),
-        (no_leader, "leader", F, "no member knows a leader"),
+        (no_leader, "leader", F, "no leader, though all members answer"),
         (one_without_a_leader, "leader", F, "node 3 (gamma) knows no leader"),
         (two_leaders, "leader", F, "node 3 (gamma) says node 3"),
         (another_address, "configuration", F, "`peer` of node 3 is 10.0.0.3:8712"),
@@ -286,6 +294,8 @@ F, W = Mark.FAIL, Mark.WARN
         (another_id, "members", F, "data of 2 different clusters"),
         (missing, "voters", W, "node 1 (alpha) has no connection to the voters gamma"),
         (no_majority, "voters", F, "no majority of the voters; missing: beta, gamma"),
+        (gate_shut, "leader", F, "node 1 (alpha) leads, but no majority acknowledges its rounds"),
+        (no_acknowledgement, "leader", F, "node 1 (alpha) leads, but no majority acknowledges"),
         (joining, "learners", F, "node 3 (gamma) has not joined"),
         (blank_learner, "learners", F, "holds no data"),
         (learner, "learners", W, "does not vote"),
@@ -326,3 +336,32 @@ def test_each_fault_is_found(
 def test_a_clock_is_accused_once(answers: Answers) -> None:
     clock_aside(answers)
     assert len(wrong(answers)) == 1
+
+
+def test_who_does_not_answer_is_why_there_is_no_leader(answers: Answers) -> None:
+    """Each member that answers tells its own view."""
+    for node in (2, 3):
+        answers[node] = Asked(node, NAMES[node], url(node), error="Connection refused")
+        member(answers, 1, node).update(connected=False)
+    member(answers, 1, 3)["silent_ms"] = 12_300
+    member(answers, 1, 1)["unfit"] = "slow"
+    alone = {"role": "candidate", "leader": None, "not_ready": "this node knows no leader"}
+    status(answers, 1).update(alone, epoch={"counter": 7, "node": 3})
+    found = [text for check, _, text in wrong(answers) if check == "leader"]
+    assert found == [
+        "no leader: node 2 (beta) and node 3 (gamma) do not answer",
+        "node 1 (alpha) is candidate and connected to no other member; its newest epoch is 7 of "
+        "node 3; it is unfit to lead (slow); it last heard node 3 (gamma) 12.3 s ago; this node "
+        "knows no leader",
+    ]
+
+
+def test_a_new_cluster_that_nobody_stated_to_be_new(answers: Answers) -> None:
+    for node, role in zip(NAMES, ("joining", "learner", "learner"), strict=True):
+        status(answers, node).update(role=role, log_end=0)
+    found = [each for each in examine(list(answers.values())) if each.check == "learners"]
+    assert [each.text for each in found] == [
+        "no member that answers has data, and node 2 (beta) and node 3 (gamma) started without "
+        "--new-cluster"
+    ]
+    assert "empty their data folders" in found[0].advice

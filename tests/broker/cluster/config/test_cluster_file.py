@@ -270,9 +270,11 @@ def test_tls(folder: Path) -> None:
     config = load(folder, text)
     assert config.tls is not None
     assert config.tls.key == str(folder / "a.key")
-    with pytest.raises(ClusterError, match=r"tls\.cert .* and tls\.key .* are not a pair in PEM"):
+    with pytest.raises(
+        ClusterError, match=r"the key of tls\.key .* belongs to another certificate"
+    ):
         load(folder, text.replace("a.key", "b.key"))
-    with pytest.raises(ClusterError, match=r"tls\.ca .* is not a certificate in PEM"):
+    with pytest.raises(ClusterError, match=r"tls\.ca .* must contain certificates in PEM"):
         load(folder, text.replace('ca = "a.pem"', 'ca = "a.key"'))
     (folder / "a.key").chmod(0o644)
     with pytest.raises(ClusterError, match=r"tls\.key .*: others than its owner may .*chmod 600"):

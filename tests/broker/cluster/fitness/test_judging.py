@@ -9,6 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.broker.cluster.fitness.judging import (
+    CUT_AGAIN_MS,
+    CUT_OFF_MS,
+    CUT_OFF_MS_MAX,
+    CUT_ON_MS,
     FULL_OFF_MS,
     FULL_ON_MS,
     GAP_MS,
@@ -38,6 +42,8 @@ def run(
     [
         (FULL, [], FULL_ON_MS - STEP_MS, None),
         (FULL, [], FULL_ON_MS, Unfit.FULL),
+        (Fitness(cut=True), [], CUT_ON_MS - STEP_MS, None),
+        (Fitness(cut=True), [], CUT_ON_MS, Unfit.CUT),
         (Fitness(clock_off=True), [], 0, Unfit.CLOCK),
         (Fitness(clock_off=True, full=True), [], FULL_ON_MS, Unfit.FULL),
         (Fitness(full=True, sync_ms=900, sync_fresh=True), [3], SLOW_ON_MS, Unfit.FULL),
@@ -88,6 +94,29 @@ def test_a_slow_node_without_traffic_stays_so_until_its_syncs_are_forgotten() ->
     assert run(judge, quiet, [20], start_ms=at_ms, span_ms=2 * SLOW_OFF_MS) is Unfit.SLOW
     at_ms += 2 * SLOW_OFF_MS + STEP_MS
     assert run(judge, Fitness(), [20], start_ms=at_ms, span_ms=SLOW_OFF_MS) is None
+
+
+def test_a_node_that_is_cut_off_again_and_again_is_unfit_for_longer() -> None:
+    """A network that loses long segments only looks sound until it has to carry one."""
+
+    def unfit_ms(judge: Judge, at_ms: int) -> int:
+        """How long it stays unfit while log arrives, after it was cut off."""
+        assert run(judge, Fitness(cut=True), [], start_ms=at_ms, span_ms=CUT_ON_MS) is Unfit.CUT
+        began_ms = at_ms = at_ms + CUT_ON_MS
+        run(judge, Fitness(), [], start_ms=at_ms, span_ms=2 * CUT_OFF_MS)
+        began_ms = at_ms = at_ms + 2 * CUT_OFF_MS
+        while judge.look(Fitness(cut=False), [], at_ms) is Unfit.CUT:
+            assert not judge.is_cut
+            at_ms += 1_000
+        return at_ms - began_ms
+
+    judge, at_ms, spans = Judge(), 0, []
+    for _ in range(12):
+        spans.append(unfit_ms(judge, at_ms))
+        at_ms += spans[-1] + 20_000
+    assert spans[:4] == [CUT_OFF_MS << doublings for doublings in range(4)]
+    assert spans[-1] == CUT_OFF_MS_MAX
+    assert unfit_ms(judge, at_ms + CUT_AGAIN_MS) == CUT_OFF_MS
 
 
 def test_a_pause_of_the_process_proves_nothing() -> None:

@@ -9,6 +9,7 @@ import pytest
 from delaylog.broker.cluster.fitness.judging import Unfit
 from delaylog.broker.cluster.fitness.planning import Me
 from delaylog.broker.cluster.fitness.standing_back import (
+    CUT_MS,
     LEADER_MS,
     PRIORITY_MS,
     UNFIT_MS,
@@ -34,9 +35,11 @@ def peer(**changed: Any) -> Peer:
         (Me(Unfit.SLOW, priority=60), [peer()], UNFIT_MS),
         (Me(Unfit.FULL), [peer(full=True)], 0),
         (Me(Unfit.FULL), [peer(connected=False)], 0),
+        (Me(Unfit.CUT), [peer()], CUT_MS),
+        (Me(Unfit.CUT), [peer(unfit="cut")], 0),
     ],
 )
 def test_it_stands_back_for_a_bounded_time(me: Me, peers: list[Peer], until_ms: int) -> None:
     """While the leader is heard it would stand, as a transfer asks it to."""
-    back = [ms for ms in range(0, 10_000, 50) if stands_back(me, peers, ms)]
+    back = [ms for ms in range(0, 2 * CUT_MS, 50) if stands_back(me, peers, ms)]
     assert back == list(range(LEADER_MS, until_ms, 50))

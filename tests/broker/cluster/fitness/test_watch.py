@@ -11,7 +11,7 @@ import pytest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.cluster.config.secret import ClusterSecret
-from delaylog.broker.cluster.fitness.judging import FULL_ON_MS, Unfit
+from delaylog.broker.cluster.fitness.judging import CUT_OFF_MS, CUT_ON_MS, FULL_ON_MS, Unfit
 from delaylog.broker.cluster.fitness.planning import PRIORITY_AFTER_MS, Reason
 from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, PRIORITY_MS, UNFIT_MS
 from delaylog.broker.cluster.fitness.watch import LOOK_EVERY_MS, OUT_MS, FitnessWatch
@@ -21,6 +21,7 @@ from delaylog.broker.host.commits.sync_times import SyncTimes
 from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.leading.leader import Acks, Progress
+from delaylog.replication.timing import Timing
 from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
 
 
@@ -36,20 +37,23 @@ class Fake:
         members = (member(1, priority), member(2), member(3))
         self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, ClusterSecret(()))
         self.leading = True
-        self.watch = SimpleNamespace(clocks=SimpleNamespace(is_off=False))
+        self.watch = SimpleNamespace(clocks=SimpleNamespace(is_off=False), majority=True)
+        self.cut = False
         self.taken = True
         self.appends = True
         self.asked: list[int] = []
         self.let_go_ms: list[int] = []
         self.level = KNOWN_LEVEL
+        self.connected = frozenset({2, 3})
         self.transport = SimpleNamespace(
-            connected=lambda: frozenset({2, 3}), known_level=lambda peer: self.level
+            connected=lambda: self.connected, known_level=lambda peer: self.level
         )
         self.statuses = Statuses()
         self.files = SimpleNamespace(log_end=1_000, durable_end=1_000)
         progress = {node: Progress(1_000, match=1_000, known=True) for node in (2, 3)}
         self.replication: Any = SimpleNamespace(
-            leader=SimpleNamespace(progress=progress),
+            leader=SimpleNamespace(progress=progress, commit=1_000, is_cut=lambda now_ms: self.cut),
+            timing=Timing(),
             leadership=SimpleNamespace(hands_over=False),
             configuration=Configuration((1, 2, 3)),
         )
@@ -89,7 +93,7 @@ class Fake:
 
     def let_go(self, out_ms: int) -> None:
         self.let_go_ms.append(out_ms)
-        self.leading = False
+        self.leading, self.replication.leader = False, None
 
     def say(self, peer: int, **members: Any) -> None:
         self.statuses.hear(peer, encode_status(Status(**members)), 0)
@@ -133,6 +137,61 @@ async def test_a_hand_over_that_cannot_end_lets_the_leadership_go(fake: Fake, wr
     await fake.pass_time(2 * FULL_ON_MS)
     assert (fake.asked, fake.let_go_ms) == ([2] if writes else [], [OUT_MS])
     assert fake.fitness.moves == {(Reason.FULL, "let_go"): 1}
+
+
+@pytest.mark.parametrize(
+    ("connected", "unfit"), [({2, 3}, ""), ({2}, ""), ({2, 3}, "cut"), (set(), "")]
+)
+async def test_a_leader_that_is_cut_off_lets_the_leadership_go(
+    fake: Fake, connected: set[int], unfit: str
+) -> None:
+    """At once, since a hand-over needs the majority that it lacks, whatever the others lack of its
+    log; it is unfit until log has arrived for a while.
+    """
+    fake.files.log_end = 1 << 30
+    fake.connected = frozenset(connected)
+    for peer in connected:
+        fake.say(peer, unfit=unfit)
+    fake.cut = True
+    await fake.pass_time(CUT_ON_MS - LOOK_EVERY_MS)
+    assert fake.let_go_ms == []
+    await fake.pass_time(3 * LOOK_EVERY_MS)
+    assert (fake.asked, fake.let_go_ms) == ([], [OUT_MS])
+    assert fake.fitness.moves == {(Reason.CUT, "let_go"): 1}
+    await fake.pass_time(2 * CUT_OFF_MS)
+    assert fake.fitness.unfit is Unfit.CUT
+    for _ in range(0, CUT_OFF_MS + 300, LOOK_EVERY_MS):
+        fake.followed = (2, fake.now_ms)
+        await fake.pass_time(LOOK_EVERY_MS)
+    assert fake.fitness.unfit is None
+
+
+async def test_a_leader_that_is_cut_off_from_nodes_that_cannot_lead_leads_on(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.say(2, unfit="slow", sync_ms=900)
+    fake.say(3, full=True)
+    fake.cut = True
+    await fake.pass_time(30_000)
+    assert (fake.asked, fake.let_go_ms) == ([], [])
+    assert "n2 has a slow disk" in caplog.text
+
+
+async def test_a_leader_that_was_cut_off_and_works_again_leads_on(fake: Fake) -> None:
+    """Such as one that was elected again: unfit nodes can be elected if no other can."""
+    fake.say(2)
+    fake.say(3)
+    fake.connected = frozenset()
+    leader, fake.cut = fake.replication.leader, True
+    await fake.pass_time(2 * CUT_ON_MS)
+    assert fake.fitness.unfit is Unfit.CUT
+    fake.let_go_ms.clear()
+    fake.leading, fake.replication.leader, fake.cut = True, leader, False
+    fake.connected = frozenset({2, 3})
+    await fake.pass_time(CUT_OFF_MS - LOOK_EVERY_MS)
+    assert (fake.asked, fake.let_go_ms, fake.fitness.unfit) == ([], [], Unfit.CUT)
+    await fake.pass_time(3 * LOOK_EVERY_MS)
+    assert fake.fitness.unfit is None
 
 
 async def test_a_hand_over_that_somebody_else_began_is_left_alone(fake: Fake) -> None:

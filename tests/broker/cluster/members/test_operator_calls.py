@@ -46,6 +46,9 @@ class Fake:
         self.file = self.config
         self.leading = True
         self.leader: int | None = 1
+        self.leader_works = True
+        self.machine = REAL
+        self.cut = False
         self.position = 1_000
         self.members = SimpleNamespace(removed=False, deciding=(1, 2, 3))
         self.waits_for = "this node waits for all other members before it joins"
@@ -69,6 +72,7 @@ class Fake:
             dial_all=lambda *, wanted: None,
         )
         self.statuses = Statuses()
+        self.machine = REAL
         sight = LeaderSight(1, REAL.boot_ms, leads=lambda: self.leading, chosen=lambda: None)
         self.fitness = FitnessWatch(self, SimpleNamespace(), sight, 0)  # type: ignore[arg-type]
         self.oracle = SimpleNamespace(
@@ -95,7 +99,7 @@ class Fake:
             commit=950,
             votes=True,
             role=Role.SERVING,
-            leader=SimpleNamespace(progress=progress),
+            leader=SimpleNamespace(progress=progress, is_cut=lambda now_ms: self.cut),
             leadership=SimpleNamespace(hands_over=False),
             configuration=Configuration((1, 2, 3)),
         )
@@ -186,8 +190,22 @@ def test_roles(fake: Fake) -> None:
 
 def test_it_says_why_it_is_not_ready(fake: Fake) -> None:
     assert fake.calls().not_ready() is None
+    fake.leader_works, fake.cut = False, True
+    assert fake.calls().not_ready() == (
+        "this node leads, but no majority of the voters acknowledges its rounds"
+    )
+    assert "delaylog_cluster_majority 0.0" in fake.scrape()
+    assert fake.calls().status()["majority"] is False
     fake.follow()
+    assert fake.calls().not_ready() == (
+        "this node hears no leader: beta is elected, and sends nothing"
+    )
+    assert "delaylog_cluster_leader_known 0.0" in fake.scrape()
+    fake.leader_works = True
     assert fake.calls().not_ready() is None
+    assert {"delaylog_cluster_leader_known 1.0", "delaylog_cluster_majority 1.0"} <= {
+        *fake.scrape()
+    }
     fake.leader, fake.connected = None, {2}
     assert fake.calls().not_ready() == (
         "this node knows no leader; voters that are not connected: gamma"

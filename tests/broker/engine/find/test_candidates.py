@@ -246,10 +246,10 @@ def test_a_full_disk_loses_no_entry(host: Any, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "add", full)
         with pytest.raises(DiskFullError):
-            host.engine.run_inline(host.engine.upkeep.texts.work())
+            host.engine.run_inline(host.engine.housekeeping.texts_work())
         host.send(2, keys=["k"] * 2, delay=HOUR_MS)
         assert len(listed(host, ListQuery(key=b"k"))) == 7
-    host.engine.run_inline(host.engine.upkeep.texts.work())
+    host.engine.run_inline(host.engine.housekeeping.texts_work())
     assert len(listed(host, ListQuery(key=b"k"))) == 7
     host.checkpoint()
     host.restart()
@@ -276,7 +276,7 @@ def test_a_rebuild_on_a_full_disk_keeps_little_in_memory(
         patch.setattr(RunWriter, "add", full)
         for _ in range(5):
             with pytest.raises(DiskFullError):
-                host.engine.run_inline(host.engine.upkeep.texts.work())
+                host.engine.run_inline(host.engine.housekeeping.texts_work())
             host.send(2, keys=["k"] * 2, delay=HOUR_MS)
             entries = [*texts._flushing, texts._recent]
             assert sum(len(refs) for batch in entries for refs in batch.refs) < 200

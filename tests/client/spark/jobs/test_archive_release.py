@@ -19,8 +19,10 @@ from delaylog.storage.layout import hour_name
 from pyspark_delaylog.errors import JobError, RefusedError
 from pyspark_delaylog.jobs import archive
 from pyspark_delaylog.jobs.main import make_parser
+from pyspark_delaylog.segments.folder import read_folder
 from tests.broker.conftest import Broker
 from tests.broker.engine.host import HOUR, START_MS, Host
+from tests.waiting import await_that
 
 START_HOUR = START_MS // HOUR
 NAMES = [hour_name(START_HOUR + k) for k in range(4)]
@@ -120,6 +122,11 @@ def test_an_hour_that_waits_is_named_with_the_reason(
     (got,) = broker.post("/v1/topics/unread/receive", {})["messages"]
     broker.post("/v1/topics/unread/ack", {"receipts": [got["receipt"]]})
     broker.post("/v1/topics/other/messages", {"body": "x", "delay_ms": HOUR})
+    # The broker's time begins years ago: until it has come near, the hour is in the far tier.
+    await_that(
+        lambda: max(read_folder(str(broker.data_dir)).hours) > START_HOUR + 3,
+        lambda: "the hour of the message never got a folder",
+    )
     assert broker.stop() == 0
     broker.start()
     args = words(broker, out)
