@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 
 class Refused(StrEnum):
@@ -47,6 +48,20 @@ class Refused(StrEnum):
     """The member closed it."""
     FAILED = "failed"
     """This node failed while it processed a message; it logs its own error."""
+
+
+NOT_LASTING: Final = frozenset(
+    {
+        Refused.LATE,
+        Refused.CROWD,
+        Refused.SILENT,
+        Refused.SLOW,
+        Refused.REPLACED,
+        Refused.HOST,
+        Refused.FAILED,
+    }
+)
+"""Reasons that concern one connection: the next one may be as good as any."""
 
 
 @dataclass(slots=True)
