@@ -200,8 +200,8 @@ def test_relayed_through_the_dialled() -> None:
         (replace(DIALLER, cluster_id=b"x" * 16), 2, Refused.CLUSTER, "another cluster"),
         (DIALLER, 1, Refused.NODE, "looks for node 1"),
         (Identity(5, CLUSTER, KEY, frozenset({5})), 2, Refused.NODE, "there is no node 5"),
-        (Identity(2, CLUSTER, KEY, NODES), 2, Refused.NODE, "has to be dialled"),
-        (Identity(3, CLUSTER, KEY, NODES), 2, Refused.NODE, "has to be dialled"),
+        (Identity(2, CLUSTER, KEY, NODES), 2, Refused.NODE, "another process runs as node 2"),
+        (Identity(3, CLUSTER, KEY, NODES), 2, Refused.WAY, "has to be dialled"),
     ],
 )
 def test_who_does_not_belong(dialler: Identity, target: int, reason: Refused, text: str) -> None:
