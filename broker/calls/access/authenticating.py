@@ -54,8 +54,6 @@ class Authenticator:
         """The time of the last `look`. Reading the clock for each call would cost as much as the
         rest of `by_header`.
         """
-        self.used_ms: dict[str, int] = {}
-        """Last use of each principal on this node since the last record of it in the log."""
         self.foreign: Foreign = lambda token: None
         self._expiries: set[int] = set()
         """Expiry times (Unix ms) that the table of principals does not have: those of client
@@ -198,7 +196,7 @@ class Authenticator:
                     "this node has no leader and may not know the newest revocations",
                     begun=False,
                 )
-        self.used_ms[caller.name] = self._seen_ms
+        node.used_ms[caller.name] = self._seen_ms
         if caller.calls is not None:
             caller.take_call(node.clock.now_ms())
         return caller
