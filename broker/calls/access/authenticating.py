@@ -70,8 +70,6 @@ class Authenticator:
         """The time of the last `look`. Reading the clock for each call would cost as much as the
         rest of `by_header`.
         """
-        self.used_ms: dict[str, int] = {}
-        """Last use of each principal on this node since the last record of it in the log."""
         self.foreign: Foreign = lambda token: None
         self._first_admins: dict[bytes, Caller] = {}
         """The first administrator as the environment or `delaylog init` gives it, by digest."""
@@ -254,7 +252,7 @@ class Authenticator:
             away_s = node.machine.steady_s() - self._leader_seen_s
             if away_s > LEADERLESS_SECONDS and not (leaderless and caller.watches):
                 raise Problem("not_ready", _LEADERLESS, begun=False)
-        self.used_ms[caller.name] = self._seen_ms
+        node.used_ms[caller.name] = self._seen_ms
         if caller.calls is not None:
             caller.take_call(node.clock.now_ms())
         return caller

@@ -106,3 +106,20 @@ def test_a_node_without_a_leader_refuses(three: ThreeNodes) -> None:
             three.signal(node, signal.SIGCONT)
     three.leader()
     three.until(lambda: three.call(follower, "GET", LOCAL).status == 200)
+
+
+def test_the_use_of_a_follower_is_known_to_each_leader(three: ThreeNodes) -> None:
+    """A principal whose calls a leader does not see is in use all the same."""
+    token = make(three, "used", "read")
+    leader = three.leader()
+    assert three.call(three.followers()[0], "GET", LOCAL, None, bearer(token)).status == 200
+
+    def used_ms() -> int | None:
+        shown: int | None = three.call(three.leader(), "GET", "/v1/principals/used").json["used_ms"]
+        return shown
+
+    seen_ms = three.until(used_ms, "the leader does not hear of it")
+    three.kill(leader)
+    three.until(three._leader, "no other leader")
+    three.until(lambda: used_ms() == seen_ms, "the next leader does not know it")
+    three.start(leader)
