@@ -221,6 +221,6 @@ bench-eta: $(CLIENTS_READY)  ## measure Celery workers that hold ETA tasks, on R
 	$(BIN)/python bench/eta_tasks.py
 
 clean:  ## remove what was made here
-	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .venv-spark-* $(LANGUAGES) $(UI) .ui-pictures .redis-reference .node build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .venv-spark-* $(LANGUAGES) $(UI) .ui-pictures .redis-reference .prometheus .node build dist src/*.egg-info
 	rm -rf demo-spark.html .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

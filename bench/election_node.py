@@ -34,7 +34,7 @@ def make_oracle(kind: str, folder: str, node: int, addresses: list[str]) -> Any:
     from delaylog.replication.raftos_oracle import OracleSettings, RaftosOracle
     from delaylog.storage.files.os_file_system import OsFileSystem
 
-    settings = OracleSettings(cluster_id=CLUSTER_ID, secret=SECRET)
+    settings = OracleSettings(cluster_id=CLUSTER_ID, secrets=lambda: (SECRET,))
     return RaftosOracle(OsFileSystem(), folder, node, members, settings)
 
 

@@ -28,7 +28,7 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import span_text, time_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
-from delaylog.storage.calls.of_broker import MEMBERS_CONTACT, TO
+from delaylog.storage.calls.of_broker import MEMBERS_CONTACT, MEMBERS_FORCE, TO
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ def cluster_arguments(parser: argparse.ArgumentParser) -> None:
         change = add_action(actions, name, text, *shown)
         change.add_argument("nodes", nargs=number, metavar=metavar, help=which)
         add_broker(change, topic=None, namespace=False)
+        if name == "remove":
+            add_option(change, MEMBERS_FORCE)
         if name in ("add", "move"):
             _add_contact(change, needed=name == "add")
         if name == "add":
@@ -214,7 +216,7 @@ def _print_survivor(found: Survivor, config: ClusterConfig, *, done: bool) -> No
 async def _change(
     client: AsyncPlainClient, args: argparse.Namespace, progress: Progress
 ) -> dict[str, Any]:
-    contact = given(args, *MEMBERS_CONTACT)
+    contact = given(args, *MEMBERS_CONTACT, MEMBERS_FORCE)
     answer = await client.change_members(args.action, args.nodes, **contact)
     if args.action != "add" or args.learner:
         return answer

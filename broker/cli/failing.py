@@ -75,6 +75,7 @@ _HINTS: Final = (
         "grants of NAME, as `delaylog token show NAME` prints them",
     ),
     ("BadRequest", "with force, give ids", "--by-id takes ids"),
+    ("Conflict", "voters would stay", "--force removes them all the same"),
     ("NotFound", "no topic", "`delaylog topics` lists them, and the first send makes one"),
     ("NotFound", "no group", "`delaylog groups make TOPIC GROUP` makes one"),
     ("NotFound", "no schedule", "`delaylog schedule list TOPIC` lists them"),

@@ -12,7 +12,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.config import ClusterConfig, check_founding, load_cluster
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage
-from delaylog.broker.cluster.elections import make_oracle
+from delaylog.broker.cluster.elections import make_oracle, prepare_secrets
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
@@ -26,7 +26,8 @@ from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.settings.options import cannot_listen
+from delaylog.broker.host.settings.options import ConfigError, cannot_listen
+from delaylog.broker.host.watch.reloader import Use
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.errors import CorruptionError, StorageError, damage_of
 from delaylog.storage.files.file_system import FileSystem
@@ -58,6 +59,24 @@ class ClusterNode:
             await self.member.start()
         except OSError as error:
             raise cannot_listen(host_port(self.member.file.listen), error) from None
+
+    def read_secret(self) -> Use:
+        """Read the file of the cluster's secret again, on a thread. Raises ConfigError.
+
+        Open connections go on; new ones use the new secret.
+        """
+        cluster = self.member.config
+        try:
+            values = cluster.secret.look()
+        except ClusterError as error:
+            raise ConfigError(str(error)) from None
+        prepare_secrets(values, cluster.cluster_id)
+
+        async def use() -> None:
+            cluster.secret.values = values
+            log.info("the cluster's secret: %s", cluster.secret)
+
+        return use
 
     def note_damage(self, error: CorruptionError) -> None:
         """Record the damage that ends the node: its next start sets the folder aside if it can."""

@@ -6,11 +6,12 @@ IPv4 addresses. Nodes with it and nodes without it elect together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from ipaddress import AddressValueError, IPv4Address
 
 from delaylog.broker.cluster.config import Address
-from delaylog.broker.cluster.config.secret import KeyUse
+from delaylog.broker.cluster.config.secret import KeyUse, derive_key
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_oracle import Election, MemberOracle
 from delaylog.replication.messages import Message
@@ -111,7 +112,7 @@ def _make_raftos(
 
     settings = OracleSettings(
         cluster_id=config.cluster_id,
-        secret=config.key(KeyUse.ELECTION),
+        secrets=lambda: config.keys(KeyUse.ELECTION),
         tick=tick,
         accept_tick=accept_tick,
         log_state=lambda: _log_state(member),
@@ -120,3 +121,13 @@ def _make_raftos(
         listen=member.file.listen_election,
     )
     return RaftosOracle(fs, folder, config.node, members, settings)
+
+
+def prepare_secrets(secrets: Iterable[bytes], cluster_id: bytes) -> None:
+    """Make what raftos needs of new secrets of the cluster, outside the event loop, which it would
+    block for longer than a heartbeat.
+    """
+    with suppress(ImportError):
+        from delaylog.replication.raftos_oracle.settings import prepare
+
+        prepare((derive_key(each, cluster_id, KeyUse.ELECTION) for each in secrets), cluster_id)

@@ -175,6 +175,8 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     else:
         place = await open_cluster_node(config, clock, make_engine, on_fatal, REAL)
         node = place.node
+        if (secret := place.member.config.secret).files:
+            reloader.register("cluster-secret", secret.files, place.read_secret)
         if (peer_tls := place.member.config.tls) is not None:
             reloader.register("cluster-tls", peer_tls.files, peer_tls.read)
             certificates.add(peer_tls)

@@ -66,8 +66,8 @@ class BrokerCalls:
     ) -> dict[str, Any]:
         """Add, promote, remove, replace or move nodes. Returns the members afterwards.
 
-        `contact`: name, peer, election_port, http, resp of a node to add or move; and `timeout` or
-        `timeout_s`.
+        `contact`: name, peer, election_port, http, resp of a node to add or move; `force=True` to
+        remove a majority of the voters; and `timeout` or `timeout_s`.
         """
         limit_s, facts = split_limit(contact)
         self.leading(timeout_s=limit_s)

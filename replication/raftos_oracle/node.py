@@ -11,7 +11,6 @@ import asyncio
 import secrets
 from typing import Final
 
-from raftos.cryptors import Cryptor
 from raftos.server import Node
 
 from delaylog.replication.errors import ClusterError
@@ -19,7 +18,7 @@ from delaylog.replication.raftos_oracle.messages import RANDOM_BYTES, Message
 from delaylog.replication.raftos_oracle.refusals import Refusal, RefusalCounts, Refused
 from delaylog.replication.raftos_oracle.roster import Address, Roster, raftos_id
 from delaylog.replication.raftos_oracle.sessions import Sessions
-from delaylog.replication.raftos_oracle.settings import OracleSettings
+from delaylog.replication.raftos_oracle.settings import Cryptors, OracleSettings
 from delaylog.replication.raftos_oracle.state import ElectionState
 from delaylog.replication.raftos_oracle.term_file import TermFile
 from delaylog.replication.raftos_oracle.timers import SteadyTimer
@@ -38,7 +37,7 @@ class ElectionNode(Node):
         self,
         roster: Roster,
         storage: TermFile,
-        cryptor: Cryptor,
+        cryptor: Cryptors,
         settings: OracleSettings,
         refusals: RefusalCounts,
     ) -> None:

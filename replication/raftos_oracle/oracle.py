@@ -14,7 +14,7 @@ from delaylog.replication.errors import ClusterError
 from delaylog.replication.raftos_oracle.node import ElectionNode
 from delaylog.replication.raftos_oracle.refusals import RefusalCounts
 from delaylog.replication.raftos_oracle.roster import Address, Roster
-from delaylog.replication.raftos_oracle.settings import OracleSettings, make_cryptor
+from delaylog.replication.raftos_oracle.settings import Cryptors, OracleSettings
 from delaylog.replication.raftos_oracle.term_file import TermFile
 from delaylog.storage.files.file_system import FileSystem
 
@@ -51,7 +51,8 @@ class RaftosOracle:
         assert self._node is None, "an oracle runs once at a time"
         storage = TermFile(self._fs, self._path, self._roster)
         settings = self._settings
-        cryptor = await asyncio.to_thread(make_cryptor, settings.secret, settings.cluster_id)
+        cryptor = Cryptors(settings)
+        await asyncio.to_thread(cryptor.prepare)
         node = ElectionNode(self._roster, storage, cryptor, settings, self._refusals)
         await node.start()
         self._node = node
@@ -63,13 +64,17 @@ class RaftosOracle:
             await node.stop()
 
     def change_members(self, members: Mapping[int, Address]) -> bool:
-        """Elect among these nodes from now on. Raises ClusterError.
+        """Elect among these nodes from now on.
 
-        False if that needs another oracle: this node's own address differs, or it is alone.
+        False if that needs another oracle: this node's own address differs, it is alone, or a node
+        has no numeric IPv4 address.
         """
         if len(members) < 2 or members.get(self._roster.node) != self._roster.address:
             return False
-        self._roster.change(members)
+        try:
+            self._roster.change(members)
+        except ClusterError:
+            return False
         if self._node is not None:
             self._node.change_members()
         return True

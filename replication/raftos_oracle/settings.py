@@ -6,11 +6,14 @@ each node has its own settings, which are complete when they are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Any, Final
 
+from cryptography.fernet import InvalidToken
 from raftos.conf import Configuration
 from raftos.cryptors import Cryptor
 from raftos.serializers import JSONSerializer
@@ -22,6 +25,8 @@ from delaylog.replication.raftos_oracle.roster import Address, check_address
 from delaylog.replication.watermark import EpochTick
 
 SECRET_BYTES_MIN: Final = 32
+CIPHERS_KEPT: Final = 16
+"""A process has one cluster, with two secrets during an exchange."""
 SAMPLE_SECRET: Final[bytes] = Configuration.default_settings()["secret_key"]
 """raftos' default, which is published."""
 
@@ -81,8 +86,9 @@ class OracleSettings:
 
     cluster_id: bytes
     """Part of the key, so that two clusters with one secret ignore each other."""
-    secret: bytes = field(repr=False)
-    """At least 32 random bytes, the same on all members."""
+    secrets: Callable[[], tuple[bytes, ...]] = field(repr=False)
+    """Secrets of at least 32 random bytes, at present: the first encrypts, and each decrypts, so
+    that members exchange a secret one after the other."""
     tick: Callable[[], EpochTick | None] = _no_tick
     """Returns the tick for a leader's heartbeats; None for no tick."""
     accept_tick: Callable[[EpochTick], None] = _take_nothing
@@ -106,17 +112,50 @@ class OracleSettings:
     random: Random = field(default_factory=Random)
 
     def __post_init__(self) -> None:
-        if self.secret == SAMPLE_SECRET:
-            raise ClusterError("the secret is the published sample of raftos: make your own")
-        if len(self.secret) < SECRET_BYTES_MIN:
-            what = f"has {len(self.secret)} bytes" if self.secret else "is missing"
-            raise ClusterError(f"the secret {what}, at least {SECRET_BYTES_MIN} are needed")
+        for secret in self.secrets():
+            if secret == SAMPLE_SECRET:
+                raise ClusterError("the secret is the published sample of raftos: make your own")
+            if len(secret) < SECRET_BYTES_MIN:
+                what = f"has {len(secret)} bytes" if secret else "is missing"
+                raise ClusterError(f"the secret {what}, at least {SECRET_BYTES_MIN} are needed")
         if len(self.cluster_id) != CLUSTER_ID_SIZE:
             raise ClusterError(f"a cluster id has {CLUSTER_ID_SIZE} bytes")
         if self.listen is not None:
             check_address(self.listen, "the address to listen on")
 
 
+class Cryptors:
+    """The ciphers of an election whose secret may be exchanged."""
+
+    def __init__(self, settings: OracleSettings) -> None:
+        self._secrets = settings.secrets
+        self._cluster_id = settings.cluster_id
+
+    def prepare(self) -> None:
+        """Make the ciphers of the present secrets, outside the event loop."""
+        prepare(self._secrets(), self._cluster_id)
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Encrypt by the first secret."""
+        sealed: bytes = make_cryptor(self._secrets()[0], self._cluster_id).encrypt(data)
+        return sealed
+
+    def decrypt(self, data: bytes) -> bytes:
+        """Decrypt by the secret that fits. Raises InvalidToken."""
+        for secret in self._secrets():
+            with suppress(InvalidToken):
+                opened: bytes = make_cryptor(secret, self._cluster_id).decrypt(data)
+                return opened
+        raise InvalidToken
+
+
+def prepare(secrets: Iterable[bytes], cluster_id: bytes) -> None:
+    """Make the ciphers of these secrets, outside the event loop."""
+    for secret in secrets:
+        make_cryptor(secret, cluster_id)
+
+
+@lru_cache(maxsize=CIPHERS_KEPT)
 def make_cryptor(secret: bytes, cluster_id: bytes) -> Cryptor:
     """The cipher of one cluster. Deliberately takes some 50 ms: call it outside the event loop."""
     configuration = Configuration.__new__(Configuration)

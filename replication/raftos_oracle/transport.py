@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 
 from cryptography.fernet import InvalidToken
-from raftos.cryptors import Cryptor
 from raftos.network import UDPProtocol
 from raftos.serializers import JSONSerializer
 
@@ -26,6 +25,7 @@ from delaylog.replication.raftos_oracle.messages import (
 from delaylog.replication.raftos_oracle.refusals import Refusal, RefusalCounts, Refused
 from delaylog.replication.raftos_oracle.roster import Roster
 from delaylog.replication.raftos_oracle.sessions import Sessions, Stamp
+from delaylog.replication.raftos_oracle.settings import Cryptors
 
 HELLO = "hello"
 PING: Message = {"type": HELLO, "ask": None, "answer": None}
@@ -38,7 +38,7 @@ class Transport(UDPProtocol):
         self,
         roster: Roster,
         sessions: Sessions,
-        cryptor: Cryptor,
+        cryptor: Cryptors,
         refusals: RefusalCounts,
         handler: Callable[[Message], None],
     ) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from delaylog.storage.calls import shapes
 from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.messages.members import Choice, Int, IntOrText, Text, TextList
+from delaylog.storage.messages.members import Choice, Flag, Int, IntOrText, Text, TextList
 from delaylog.storage.messages.shape import Shape
 
 OVERVIEW: Final = "/v1/overview"
@@ -33,6 +33,9 @@ MEMBERS_CONTACT: Final = (
     Text("http", "Its address for HTTP clients.", 300),
     Text("resp", "Its address for Redis clients.", 300),
 )
+MEMBERS_FORCE: Final = Flag(
+    "force", "Remove voters even if those that stay are no majority of the present ones."
+)
 MEMBERS_CHANGE: Final = Shape(
     "Change of members",
     Choice(
@@ -49,6 +52,7 @@ MEMBERS_CHANGE: Final = Shape(
         length_max=64,
     ),
     *MEMBERS_CONTACT,
+    MEMBERS_FORCE,
     rules={"required": ["action", "nodes"]},
 )
 

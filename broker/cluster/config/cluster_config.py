@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 
 from delaylog.broker.cluster.config.member import Member, make_member
-from delaylog.broker.cluster.config.secret import KeyUse, derive_key
+from delaylog.broker.cluster.config.secret import ClusterSecret, KeyUse, derive_key
 from delaylog.broker.cluster.peers.seams import PeerConfig
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.broker.host.addresses import Address
@@ -29,7 +29,7 @@ class ClusterConfig:
     """By ascending index."""
     acks: Acks
     tls: PeerTls | None
-    secret: bytes = field(repr=False)
+    secret: ClusterSecret = field(repr=False)
     listen_at: Address | None = None
     """`listen` of the cluster file: where this node listens for others, if not at its `peer`."""
 
@@ -75,8 +75,14 @@ class ClusterConfig:
 
     def peer_config(self) -> PeerConfig:
         """The part of this configuration that connections between nodes need."""
-        key = self.key(KeyUse.PEERS)
-        return PeerConfig(self.node, self.cluster_id, key, self.peers, self.listen, self.tls)
+        return PeerConfig(
+            self.node,
+            self.cluster_id,
+            lambda: self.keys(KeyUse.PEERS),
+            self.peers,
+            self.listen,
+            self.tls,
+        )
 
     @property
     def listen(self) -> Address:
@@ -88,9 +94,11 @@ class ClusterConfig:
         """Where this node listens for elections by UDP."""
         return self.listen[0], self.me.election[1]
 
-    def key(self, use: KeyUse) -> bytes:
-        """The key for one use, derived from the secret."""
-        return derive_key(self.secret, self.cluster_id, use)
+    def keys(self, use: KeyUse) -> tuple[bytes, ...]:
+        """The keys for one use, derived from the secrets at present: the first is used, and all are
+        accepted.
+        """
+        return tuple(derive_key(each, self.cluster_id, use) for each in self.secret.values)
 
 
 def cluster_id_of(name: str) -> bytes:

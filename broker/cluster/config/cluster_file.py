@@ -6,7 +6,7 @@ and what it may be.
 
     cluster = "orders"              # the same name on all nodes, and of no other cluster
     secret_file = "cluster.secret"  # 32 random bytes or more, in hex or base64; or
-                                    # DELAYLOG_CLUSTER_SECRET
+                                    # DELAYLOG_CLUSTER_SECRET; a second line is accepted too
     node = 1                        # which of the members this is
     acks = "quorum"                 # for a send without `acks`: leader, quorum or all
     listen = "0.0.0.0:8712"         # where this node listens for others; its `peer` if left out
@@ -46,9 +46,10 @@ from delaylog.broker.cluster.config.fields import (
 from delaylog.broker.cluster.config.member import Member, check_members, parse_member
 from delaylog.broker.cluster.config.secret import (
     MAKE_ONE,
+    ClusterSecret,
     check_private,
-    parse_secret,
-    read_secret,
+    parse_secrets,
+    read_secrets,
 )
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.broker.host.addresses import Address, is_numeric
@@ -175,9 +176,10 @@ def _tls(table: Any, folder: Path) -> PeerTls | None:
         raise ClusterError(str(error)) from None
 
 
-def _secret(table: Mapping[str, Any], folder: Path, environ: Mapping[str, str]) -> bytes:
+def _secret(table: Mapping[str, Any], folder: Path, environ: Mapping[str, str]) -> ClusterSecret:
     """The secret; the variable overrides the file."""
     if variable := environ.get(SECRET_VARIABLE):
-        return parse_secret(variable, SECRET_VARIABLE)
+        return ClusterSecret(parse_secrets(variable, SECRET_VARIABLE))
     hint = f"the path of a file, or set {SECRET_VARIABLE}; {MAKE_ONE}"
-    return read_secret(folder / text_field(table, "secret_file", "", hint))
+    path = folder / text_field(table, "secret_file", "", hint)
+    return ClusterSecret(read_secrets(path), path)

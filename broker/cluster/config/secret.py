@@ -1,5 +1,8 @@
 """The secret of a cluster: reads it, refuses weak ones, and derives a key for each use.
 
+A file may have two secrets, one in each line, while the nodes of a cluster exchange it one after
+the other: the first is used, and both are accepted. The file is read again without a restart.
+
 The secret itself is never used as a key. HKDF (RFC 5869) with HMAC-SHA256, salted with the
 cluster's id, derives a key for each use, so a leaked key is worth nothing for another use.
 """
@@ -10,6 +13,7 @@ import base64
 import binascii
 import hmac
 import re
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -20,6 +24,10 @@ from delaylog.replication.errors import ClusterError
 SECRET_BYTES_MIN: Final = 32
 SECRET_FILE_BYTES_MAX: Final = 4096
 MAKE_ONE: Final = "make one with: (umask 077; openssl rand -hex 32 > cluster.secret)"
+SECRETS_MAX: Final = 2
+_HEX: Final = re.compile(r"([0-9A-Fa-f]{2})+")
+_WRAPPED: Final = (64, 76)
+"""The lengths of lines at which programs wrap base64."""
 _DISTINCT_MIN: Final = 10
 """32 random bytes have fewer distinct values than this with a probability of 10^-25."""
 _SAMPLES: Final = (b"raftos sample secret key", b"raftos sample salt")
@@ -39,8 +47,34 @@ def derive_key(secret: bytes, cluster_id: bytes, use: KeyUse) -> bytes:
     return hmac.digest(extracted, use.value + b"\x01", "sha256")
 
 
-def read_secret(path: Path) -> bytes:
-    """The secret in a file that only its owner can read. Raises ClusterError."""
+@dataclass(slots=True)
+class ClusterSecret:
+    """The secrets of a cluster at present."""
+
+    values: tuple[bytes, ...] = field(repr=False)
+    """The first is used, all are accepted."""
+    path: Path | None = None
+    """Their file; None for the variable, which is not read again."""
+
+    def __str__(self) -> str:
+        """The fingerprints of the secrets, of which nobody can guess a secret of random bytes."""
+        prints = [
+            hmac.digest(each, b"delaylog fingerprint", "sha256")[:4].hex() for each in self.values
+        ]
+        return f"{prints[0]} is used" + "".join(f", {each} is accepted too" for each in prints[1:])
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files to watch."""
+        return () if self.path is None else (str(self.path),)
+
+    def look(self) -> tuple[bytes, ...]:
+        """What the file has now. Raises ClusterError."""
+        return self.values if self.path is None else read_secrets(self.path)
+
+
+def read_secrets(path: Path) -> tuple[bytes, ...]:
+    """The secrets in a file that nobody else can read. Raises ClusterError."""
     check_private(path, "secret_file")
     try:
         with path.open("rb") as file:
@@ -49,7 +83,7 @@ def read_secret(path: Path) -> bytes:
         raise ClusterError(f"secret_file: cannot read {path}: {error.strerror}") from None
     if len(text) > SECRET_FILE_BYTES_MAX:
         raise ClusterError(f"secret_file: {path} is too large for a secret; {MAKE_ONE}")
-    return parse_secret(text.decode("utf-8", "replace"), f"secret_file {path}")
+    return parse_secrets(text.decode("utf-8", "replace"), f"secret_file {path}")
 
 
 def check_private(path: Path, name: str) -> None:
@@ -57,6 +91,25 @@ def check_private(path: Path, name: str) -> None:
     fault = private_file_fault(path, name)
     if fault is not None:
         raise ClusterError(fault)
+
+
+def parse_secrets(text: str, where: str) -> tuple[bytes, ...]:
+    """The secrets in hex or base64: one, which may be wrapped, or one in each of two lines.
+
+    Raises ClusterError, which never quotes the text.
+    """
+    lines = text.split()
+    whole = all(len(_decoded(line) or b"") >= SECRET_BYTES_MIN for line in lines)
+    if len(lines) < 2 or not whole:
+        return (parse_secret(text, where),)
+    if len(lines) > SECRETS_MAX:
+        raise ClusterError(f"{where}: {len(lines)} secrets; it may have {SECRETS_MAX}, one a line")
+    if len(lines[0]) in _WRAPPED and not _HEX.fullmatch(lines[0]):
+        raise ClusterError(
+            f"{where}: two lines of base64 may be two secrets, or one that is wrapped: write one "
+            "secret in one line, and the new one of an exchange in hex"
+        )
+    return tuple(parse_secret(line, where) for line in lines)
 
 
 def parse_secret(text: str, where: str) -> bytes:
@@ -81,7 +134,7 @@ def parse_secret(text: str, where: str) -> bytes:
 
 def _decoded(text: str) -> bytes | None:
     """Decode hex or base64. Hex is tried first, since 64 hex digits are valid base64 as well."""
-    if re.fullmatch(r"([0-9A-Fa-f]{2})+", text):
+    if _HEX.fullmatch(text):
         return bytes.fromhex(text)
     padded = text.rstrip("=").translate(str.maketrans("-_", "+/"))
     try:

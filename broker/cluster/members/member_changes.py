@@ -44,6 +44,8 @@ class Wanted:
     """Indexes or names of the nodes to change; for `replace` the old one, then the new one."""
     contact: Mapping[str, Any]
     """For `add` and `move`: keys of a member in a cluster file."""
+    force: bool = False
+    """For `remove`: do it even if the voters that stay are no majority of the present ones."""
 
 
 def not_leading(member: ClusterMember) -> ConflictError:
@@ -73,6 +75,8 @@ class MemberChanges:
         try:
             after = self._after(before, wanted, replication)
             self._check(before, after)
+            if wanted.action == "remove" and not wanted.force:
+                self._check_rest(before, after)
             replication.leadership.change(after)
         except (ChangeRefusedError, ClusterError) as error:
             raise ConflictError(str(error)) from None
@@ -212,6 +216,22 @@ class MemberChanges:
                 f"too few of the voters before and after the change are connected; missing: "
                 f"{', '.join(away)}"
             )
+
+    def _check_rest(self, before: Configuration, after: Configuration) -> None:
+        """Refuse to remove so many voters that those that stay are no majority of the present ones:
+        more likely a slip than an intention.
+        """
+        now, rest = len(before.voters), len(after.voters)
+        if rest == now or 2 * rest > now:
+            return
+        names = ", ".join(map(self._name, after.voters))
+        survives = f"the loss of {(rest - 1) // 2}" if rest > 2 else "no failure"
+        raise ConflictError(
+            f"{rest} of {now} voters would stay ({names}), which is no majority of them: the "
+            f"cluster then survives {survives}, and the data of the removed nodes does not count "
+            "any more. Nothing was changed; with force it is done",
+            field="force",
+        )
 
     # ------------------------------------------------------------------ waiting for the commit
 

@@ -191,7 +191,9 @@ class OperatorCalls:
         self, action: str, nodes: list[str], contact: dict[str, Any]
     ) -> dict[str, Any]:
         """Change the members of the cluster. Raises EngineErrors."""
-        return await MemberChanges(self._member).change(Wanted(action, nodes, contact))
+        addresses = dict(contact)
+        force = bool(addresses.pop("force", False))
+        return await MemberChanges(self._member).change(Wanted(action, nodes, addresses, force))
 
     def _find(self, to: int | str) -> int:
         """The index of a member, by index or name."""

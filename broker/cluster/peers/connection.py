@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Final, Protocol, cast
 
-from delaylog.broker.cluster.peers.counts import PeerTraffic, Refused
+from delaylog.broker.cluster.peers.counts import NOT_LASTING, PeerTraffic, Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
     NO_PROOF,
@@ -135,7 +135,10 @@ class Connection(asyncio.BufferedProtocol):
         """The identity of the peer's folder; None for a peer of feature level 1."""
         self.traffic = PeerTraffic()
         """The host replaces it by the counters of the peer."""
-        self.heard_at = self.sent_at = self._loop.time()
+        self.heard_at = self.sent_at = self.began_at = self._loop.time()
+        self.ended_at: float | None = None
+        self.reason: Refused | None = None
+        """Why it was closed; None also for the peer's end between two records."""
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when the connection is open, or closed before it was."""
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -148,6 +151,13 @@ class Connection(asyncio.BufferedProtocol):
         """The index of the peer."""
         assert self._handshake.peer is not None
         return self._handshake.peer
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it was connected, and either side has ended it soon, for a reason that lasts."""
+        if self._transport is None or self.ended_at is None or self.reason in NOT_LASTING:
+            return False
+        return (self.ended_at - self.began_at) * 1000 < self._limits.settled_ms
 
     @property
     def levels(self) -> Levels:
@@ -197,6 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.stage == Stage.CLOSED:
             return
         self.stage = Stage.CLOSED
+        self.reason, self.ended_at = reason, self._loop.time()
         self._outgoing = self._reader = None
         if self._transport is None:
             pass
@@ -231,6 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is connected, with TLS if configured; nothing is authenticated yet."""
         # uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
+        self.began_at = self._loop.time()
         self._host.made(self)
         if self.stage == Stage.CLOSED:
             self._transport.abort()
@@ -399,9 +411,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self.sent_at = self._loop.time()
         self.traffic.bytes_out += len(block)
-        # The event loops warn of writes after the end, and do not say of which connection.
-        if not self._transport.is_closing():
-            self._transport.write(block)
+        self._transport.write(block)
 
 
 def _due(side: Side, stage: Stage) -> int:

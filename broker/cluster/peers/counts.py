@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 
 class Refused(StrEnum):
@@ -20,6 +21,9 @@ class Refused(StrEnum):
     """The peer's data folder, or this node's, is stale."""
     NODE = "wrong_node"
     """Not the expected node, or a connection for another node."""
+    WAY = "wrong_way"
+    """A member that this node dials has dialled it: without a majority a node dials everybody, to
+    learn whether it was removed."""
     KEY = "wrong_key"
     """The peer does not know the secret."""
     TLS = "tls"
@@ -47,6 +51,20 @@ class Refused(StrEnum):
     """The member closed it."""
     FAILED = "failed"
     """This node failed while it processed a message; it logs its own error."""
+
+
+NOT_LASTING: Final = frozenset(
+    {
+        Refused.LATE,
+        Refused.CROWD,
+        Refused.SILENT,
+        Refused.SLOW,
+        Refused.REPLACED,
+        Refused.HOST,
+        Refused.FAILED,
+    }
+)
+"""Reasons that concern one connection: the next one may be as good as any."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,9 @@ its log has reached (storage/log/levels.py). Release 0.1.0 reads it as random by
 an announcement comes from a node that knows level 1. Each side refuses the other, before any frame
 is sent, if the log of one has reached a level that the other does not know.
 
+A listener with several keys uses its first one. A dialler with several keys finds the one that the
+listener's proof was made with, and uses it too.
+
 All numbers are little-endian. The dialler has the smaller index; a node without a majority dials
 all, since it may have been removed, which any member tells it. A proof covers both nonces, both
 indexes, both sides, the cluster and the version, and its label names the side that gives it: sent
@@ -38,7 +41,7 @@ import struct
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.replication.errors import PeerError
@@ -57,6 +60,11 @@ KEY_SIZE_MIN: Final = 32
 ANNOUNCEMENT: Final = struct.Struct("<6sBB")
 ANNOUNCEMENT_MAGIC: Final = b"DLlevl"
 assert ANNOUNCEMENT.size == 8
+
+
+Keys: TypeAlias = Callable[[], tuple[bytes, ...]]
+"""The keys of a node at present. A listener proves itself by the first one, and the dialler accepts
+each of its own: so nodes can exchange a key one after the other."""
 
 
 class Side(IntEnum):
@@ -106,7 +114,7 @@ class Identity:
 
     node: int
     cluster_id: bytes
-    key: bytes
+    keys: Keys
     members: Container[int]
     """All nodes of the cluster; read in each handshake, since members change."""
     levels: Callable[[], Levels] = lambda: Levels(KNOWN_LEVEL)
@@ -116,7 +124,7 @@ class Identity:
 
     def __post_init__(self) -> None:
         assert len(self.cluster_id) == 16
-        assert len(self.key) >= KEY_SIZE_MIN, "a shorter key could be guessed"
+        assert all(len(key) >= KEY_SIZE_MIN for key in self.keys()), "a short key could be guessed"
 
     def __repr__(self) -> str:
         return f"Identity(node={self.node})"
@@ -146,6 +154,9 @@ class Handshake:
         self._identity = identity
         self._side = side
         self._nonce = announce(nonce, identity.levels())
+        self._keys = identity.keys()
+        self._key = self._keys[0]
+        """The key of this connection: the listener's first."""
         self._mine = b""
         self._both = b""
         self.peer: int | None = None
@@ -168,7 +179,12 @@ class Handshake:
         theirs = data[:CHALLENGE_SIZE]
         self._read(theirs)
         self._both = self._mine + theirs
-        self.check(data[CHALLENGE_SIZE:])
+        proof = data[CHALLENGE_SIZE:]
+        for key in self._keys:
+            self._key = key
+            if hmac.compare_digest(proof, self._proof(self._side.other)):
+                break
+        self.check(proof)
         return self._proof(self._side)
 
     def meet(self, data: bytes) -> bytes:
@@ -179,9 +195,11 @@ class Handshake:
         if sender not in own.removed:
             if sender not in own.members:
                 raise HandshakeError(Refused.NODE, f"there is no node {sender}")
-            if sender >= own.node:
+            if sender == own.node:
+                raise HandshakeError(Refused.NODE, f"another process runs as node {sender}")
+            if sender > own.node:
                 text = f"node {sender} dials because it has no majority, but has to be dialled"
-                raise HandshakeError(Refused.NODE, text)
+                raise HandshakeError(Refused.WAY, text)
         mine = self.challenge(sender)
         self._both = data + mine
         return mine + self._proof(self._side)
@@ -244,4 +262,4 @@ class Handshake:
         return self._mac(b"delaylog proof of %d" % side)
 
     def _mac(self, label: bytes) -> bytes:
-        return hmac.digest(self._identity.key, label + b"\0" + self._both, "sha256")
+        return hmac.digest(self._key, label + b"\0" + self._both, "sha256")

@@ -46,6 +46,13 @@ class PeerLimits:
     redial_min_ms: int = 20
     redial_max_ms: int = 200
     """A lost peer is dialled again after a random time, whose bound grows from min to max."""
+    refusals_quick: int = 5
+    """After more refusals in a row the pauses double, to `refused_max_ms`: such a cause lasts, as
+    another release or another secret. An ended process refuses nobody, so its return is awaited at
+    the pace above."""
+    refused_max_ms: int = 5_000
+    settled_ms: int = 1_000
+    """A connection that a peer ends earlier counts as refused."""
     stop_ms: int = 250
     """How long `stop` waits for sent bytes to drain."""
     outgoing_bytes_max: int = 64 << 20
@@ -56,4 +63,5 @@ class PeerLimits:
         assert self.look_ms <= self.ping_ms, "pings are sent when it is looked"
         assert 2 * self.ping_ms + self.look_ms < self.silent_ms, "one ping may be late"
         assert 0 < self.redial_min_ms <= self.redial_max_ms
+        assert self.redial_max_ms <= self.refused_max_ms
         assert self.strangers_max > 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from delaylog.broker.cluster.peers.counts import PeerCounts
-from delaylog.broker.cluster.peers.handshake import Levels
+from delaylog.broker.cluster.peers.handshake import Keys, Levels
 from delaylog.broker.cluster.peers.tls import PeerTls
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.storage.log.levels import KNOWN_LEVEL
@@ -74,8 +74,8 @@ class PeerConfig:
 
     node: int
     cluster_id: bytes
-    key: bytes
-    """32 bytes or more, used for nothing else."""
+    keys: Keys
+    """Keys of 32 bytes or more, used for nothing else."""
     addresses: Mapping[int, tuple[str, int]]
     """Addresses of all nodes; see `set_addresses`."""
     listen: tuple[str, int]

@@ -12,11 +12,11 @@ from delaylog.broker.cluster.peers.counts import PeerCounts, Refused
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.tls import (
     PeerTls,
-    alerting,
     peer_lacks_tls,
     refuse_plain,
     tls_failure,
 )
+from delaylog.broker.host.tls.alerts import alerting
 
 
 class Strangers:

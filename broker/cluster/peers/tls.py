@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final
 
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.process.name_lookup import Found
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.tls import certificates
+from delaylog.broker.host.tls.alerts import AlertingContext
 from delaylog.broker.host.tls.certificates import Authorities, Certificate, Fault, Gravity, Hosts
 from delaylog.broker.host.tls.pem import load_pair, trust
 from delaylog.broker.host.tls.wrong_port import ALERT, is_plain
@@ -114,7 +114,7 @@ class PeerTls:
         return server, client, chain, cas
 
     def _context(self, side: ssl._SSLMethod) -> ssl.SSLContext:
-        context = _Telling(side)
+        context = AlertingContext(side)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
@@ -122,51 +122,7 @@ class PeerTls:
         return context
 
 
-# ------------------------------------------------------------------ alerts
-
-
-class _Telling(ssl.SSLContext):
-    """A context whose connections keep the alert of a failed handshake.
-
-    The alert tells the peer why it is refused. The event loops close the socket without sending it.
-    """
-
-    def wrap_bio(
-        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **how: Any
-    ) -> Any:
-        made = super().wrap_bio(incoming, outgoing, *args, **how)
-        cast("_Shaking", made).outgoing = outgoing
-        return made
-
-
-class _Shaking(ssl.SSLObject):
-    outgoing: ssl.MemoryBIO
-
-    def do_handshake(self) -> None:
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError as error:
-            cast(Any, error).alert = self.outgoing.read()
-            raise
-
-
-_Telling.sslobject_class = _Shaking
-
-
-@contextmanager
-def alerting(sock: socket.socket) -> Iterator[None]:
-    """Send the peer the alert of a handshake that fails in this block, which closes the socket."""
-    spare = sock.dup()
-    try:
-        yield
-    except ssl.SSLError as error:
-        with suppress(OSError):
-            spare.send(getattr(error, "alert", b""))
-        raise
-    finally:
-        spare.close()
+# ------------------------------------------------------------------ connections
 
 
 async def connect(addresses: Found) -> socket.socket:

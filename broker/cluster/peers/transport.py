@@ -23,16 +23,19 @@ from delaylog.broker.cluster.peers.handshake import NONCE_SIZE, Identity
 from delaylog.broker.cluster.peers.limits import PeerLimits
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
-from delaylog.broker.cluster.peers.tls import alerting, connect, host_at, tls_failure
+from delaylog.broker.cluster.peers.tls import connect, host_at, tls_failure
 from delaylog.broker.host.accepting import Acceptor
 from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.process.name_lookup import Names
+from delaylog.broker.host.tls.alerts import alerting
 from delaylog.broker.host.watch.quiet_log import QuietLog
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 
 _LOGGER: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
+_DOUBLINGS_MAX: Final = 10
+"""Of the pause between dials that are refused; it reaches its bound earlier."""
 
 
 class PeerTransport:
@@ -52,7 +55,7 @@ class PeerTransport:
         self._farewell: Message | None = None
         members = self._addresses.keys()
         self._identity = Identity(
-            node, config.cluster_id, config.key, members, host.levels, self._removed
+            node, config.cluster_id, config.keys, members, host.levels, self._removed
         )
         self._dials_all = False
         self._listen = config.listen
@@ -85,6 +88,8 @@ class PeerTransport:
         self._running = False
         self._log = QuietLog(_LOGGER)
         self._names = Names()
+        self._refused: dict[int, int] = {}
+        """Authenticated connections of a peer in a row that ended soon."""
         self._strangers = Strangers(self._limits, self.counts, config.tls)
 
     # ------------------------------------------------------------------ life
@@ -258,7 +263,7 @@ class PeerTransport:
         traffic.bytes_out += connection.traffic.bytes_out
         connection.traffic = traffic
         self._open[peer] = self._told[peer] = connection
-        _LOGGER.info("node %d is connected", peer)
+        _LOGGER.log(self._level(peer), "node %d is connected", peer)
         self._on_connect(peer)
 
     def received(self, connection: Connection, message: Message) -> None:
@@ -294,8 +299,16 @@ class PeerTransport:
         peer = connection.peer
         if self._told.get(peer) is connection:
             del self._told[peer]
-            _LOGGER.info("node %d is disconnected", peer)
+            _LOGGER.log(self._level(peer), "node %d is disconnected", peer)
+            self._refused[peer] = self._refused.get(peer, 0) + 1 if connection.was_refused else 0
             self._on_disconnect(peer, ended)
+
+    def _level(self, peer: int) -> int:
+        """The level at which a connection of the peer is logged: one of many that end soon is not
+        worth two lines more.
+        """
+        many = self._refused.get(peer, 0) > self._limits.refusals_quick
+        return logging.DEBUG if many else logging.INFO
 
     # ------------------------------------------------------------------ connecting
 
@@ -337,6 +350,7 @@ class PeerTransport:
         """Keep a connection to this peer open."""
         limits = self._limits
         longest_ms = limits.redial_min_ms
+        refusals = 0
         while True:
             other = self._open.get(peer)
             if other is not None:
@@ -352,7 +366,12 @@ class PeerTransport:
                 if lived_s * 1000 > limits.redial_max_ms:
                     longest_ms = limits.redial_min_ms
             longest_ms = min(2 * longest_ms, limits.redial_max_ms)
-            await asyncio.sleep(self._random.uniform(limits.redial_min_ms, longest_ms) / 1000)
+            pause_ms = self._random.uniform(limits.redial_min_ms, longest_ms)
+            refusals = refusals + 1 if connection.was_refused else 0
+            if refusals > limits.refusals_quick:
+                doubled = min(refusals - limits.refusals_quick, _DOUBLINGS_MAX)
+                pause_ms += min(limits.redial_max_ms << doubled, limits.refused_max_ms)
+            await asyncio.sleep(pause_ms / 1000)
 
     async def _connect(self, peer: int, connection: Connection) -> None:
         """Connect to a peer and authenticate each other, within `stranger_ms`."""

@@ -12,7 +12,7 @@ import ipaddress
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, cast
@@ -131,15 +131,11 @@ class Authorities(NamedTuple):
 
 def authorities(ders: Iterable[bytes]) -> Authorities:
     """The CAs among trusted certificates in DER, and the others."""
-    found: list[Certificate] = []
-    others: list[bytes] = []
-    for der in ders:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(cadata=der)
-        infos = context.get_ca_certs()
-        found += (_certificate(info, der) for info in infos)
-        others += [der] * (not infos)
-    return Authorities(tuple(found), tuple(others))
+    context, all_ders = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), [*dict.fromkeys(ders)]
+    context.load_verify_locations(cadata=b"".join(all_ders))
+    cas = dict(zip(context.get_ca_certs(binary_form=True), context.get_ca_certs(), strict=True))
+    found = [_certificate(cas[der], der) for der in all_ders if der in cas]
+    return Authorities(tuple(found), tuple(der for der in all_ders if der not in cas))
 
 
 def _shake(
@@ -168,7 +164,8 @@ def _certificate(info: Any, der: bytes) -> Certificate:
         if kind == "DNS":
             hosts.append(value.lower())
         elif kind == "IP Address":
-            hosts.append(str(ipaddress.ip_address(value.strip())))
+            with suppress(ValueError):
+                hosts.append(str(ipaddress.ip_address(value.strip())))
     return Certificate(
         name=_name(info.get("subject", ())),
         issuer=_name(info.get("issuer", ())),
@@ -215,13 +212,15 @@ def authority_faults(setting: str, file: Authorities, now_s: float) -> Iterator[
         text = f"{setting} holds certificates that are no CA: {len(file.others)}"
         advice = "remove them: they verify no other certificate"
         yield Fault("authorities", Gravity.WARNS, text, advice, "no CA")
-    some_left = any(each.begin_s <= now_s < each.end_s for each in file.cas)
-    for fault in validity(setting, file.cas, now_s):
-        gravity, advice = fault.gravity, fault.advice
-        if gravity is Gravity.REFUSED and some_left:
-            gravity = Gravity.WARNS
-            advice = "remove it from the file, unless the clock of this machine is wrong"
-        yield Fault("authorities", gravity, fault.text, advice, fault.about)
+    faults = [*validity(setting, file.cas, now_s)]
+    useless = [each for each in faults if each.gravity is Gravity.REFUSED]
+    if useless and len(useless) < len(file.cas):
+        first, more = useless[0], len(useless) - 1
+        text = first.text + (f"; likewise {more} others" if more else "")
+        advice = "remove it from the file, unless the clock of this machine is wrong"
+        yield Fault("authorities", Gravity.WARNS, text, advice, "ended")
+        faults = [each for each in faults if each not in useless]
+    yield from (replace(each, check="authorities") for each in faults)
 
 
 def end_of_authorities(source: str, file: Authorities, now_s: float) -> dict[str, float]:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from delaylog.broker.host.accepting import Acceptor
+from delaylog.broker.host.tls.alerts import alerting
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.tls.wrong_port import is_plain
 from delaylog.broker.host.watch.quiet_log import QuietLog
@@ -114,13 +115,14 @@ class TlsListener:
 
     async def _handshake(self, sock: socket.socket) -> None:
         context = self._tls.context
-        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-            self._make,
-            sock,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=HANDSHAKE_SECONDS,
-        )
+        with alerting(sock):
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                self._make,
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
+            )
         if context is not self._tls.context and not self._tls.trusts(transport):
             # The client CAs were replaced during the handshake.
             transport.abort()

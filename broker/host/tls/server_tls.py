@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from delaylog.broker.host.config import TlsConfig
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.tls import certificates
+from delaylog.broker.host.tls.alerts import AlertingContext
 from delaylog.broker.host.tls.certificates import (
     DER,
     Authorities,
@@ -34,7 +35,7 @@ _CERT: Final = "tls-cert"
 _CLIENT_CA: Final = "tls-client-ca"
 
 
-class ServerContext(ssl.SSLContext):
+class ServerContext(AlertingContext):
     """A context that knows its `ServerTls`, so that a connection's `ServerTls` can be found."""
 
     owner: ServerTls

@@ -176,6 +176,8 @@ def test_what_would_end_badly_is_refused(nodes: Growing) -> None:
         (("move", first), {}, 400, "its new addresses"),
         (("promote", 9), {}, 400, "there is no member '9'"),
         (("replace", first), {}, 400, "two nodes"),
+        (("remove", first, second), {}, 409, "1 of 3 voters would stay"),
+        (("remove", first, second), {"force": False}, 409, "survives no failure"),
     ]
     for (action, *who), contact, status, text in cases:
         answer = nodes.change(action, *who, **contact)
@@ -183,6 +185,7 @@ def test_what_would_end_badly_is_refused(nodes: Growing) -> None:
     answer = nodes.call(first, "POST", "/v1/cluster/members", {"action": "remove", "nodes": ["2"]})
     assert answer.status == 409
     assert nodes.url(leader) in answer.json["detail"]
+    assert len(nodes.voters()) == 3
     # With one voter away, removing the other one would leave a majority that is not there.
     nodes.kill(second)
     answer = nodes.change("remove", first)

@@ -126,6 +126,45 @@ def test_exchange_while_sends_go_on(nodes: Secure, old: Authority) -> None:
     assert nodes.end_s(leader, "node_ca") > nodes.end_s(leader, "node")
 
 
+def test_both_sides_name_the_peer_and_the_reason(nodes: Secure, old: Authority) -> None:
+    """A follower comes back with the files of another authority. Doctors warn of an end that is
+    near.
+    """
+    nodes.issue(old, days=(-300, 5))
+    nodes.reload()
+    leader, (follower, other) = nodes.leader(), nodes.followers()
+    faults = nodes.status(leader)["certificate_faults"]
+    assert [each["severity"] for each in faults] == ["warning"]
+    assert "in less than 7 days" in faults[0]["text"]
+    nodes.stop(follower)
+    stranger = Authority("stranger")
+    (nodes.place(follower) / "nodes-ca.pem").write_bytes(stranger.pem)
+    write_pair(nodes.place(follower), "node", stranger.issue("x"))
+    nodes.start(follower)
+
+    def says(node: int, *texts: str) -> bool:
+        lines = [line["message"] for line in nodes.log_lines(node)]
+        return any(all(text in line for text in texts) for line in lines)
+
+    for node in (leader, other):
+        who = f"node {follower} ({NAMES[follower]})"
+        nodes.until(
+            lambda node=node, who=who: (
+                says(node, who, "it refuses the certificate of this node: ")
+                or says(node, who, "its certificate is refused: ")
+            ),
+            f"node {node} does not say why it does not reach {who}",
+        )
+        who = f"node {node} ({NAMES[node]})"
+        nodes.until(
+            lambda who=who: (
+                says(follower, who, "it refuses the certificate of this node: ")
+                or says(follower, who, "its certificate is refused: ")
+            ),
+            f"node {follower} does not say why it does not reach {who}",
+        )
+
+
 def test_bad_files_stay_outside(nodes: Secure, old: Authority) -> None:
     """Expired ones, and those of an authority that the others do not know: at a reload and at a
     start, with a line that says why.

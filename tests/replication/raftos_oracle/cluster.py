@@ -27,7 +27,8 @@ PATIENCE_S = 15
 
 def settings(**more: Any) -> OracleSettings:
     """Of a member of the test cluster."""
-    return OracleSettings(**{"cluster_id": CLUSTER_ID, "secret": SECRET, **more})
+    secret = more.pop("secret", SECRET)
+    return OracleSettings(**{"cluster_id": CLUSTER_ID, "secrets": lambda: (secret,), **more})
 
 
 class Relay(asyncio.DatagramProtocol):

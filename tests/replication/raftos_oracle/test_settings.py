@@ -11,6 +11,7 @@ from cryptography.fernet import InvalidToken
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.raftos_oracle.settings import (
     SAMPLE_SECRET,
+    Cryptors,
     ElectionTiming,
     make_cryptor,
 )
@@ -46,6 +47,21 @@ def test_the_cipher_is_made_from_the_secret_and_the_cluster() -> None:
     for secret, cluster_id in others:
         with pytest.raises(InvalidToken):
             make_cryptor(secret, cluster_id).decrypt(sealed)
+
+
+def test_an_exchange_of_the_secret() -> None:
+    """The first encrypts and each decrypts, also after the secrets have changed."""
+    present = [SECRET]
+    mine = Cryptors(settings(secrets=lambda: tuple(present)))
+    before = mine.encrypt(b"word")
+    present.insert(0, b"y" * 32)
+    assert mine.decrypt(before) == b"word"
+    sealed = mine.encrypt(b"word")
+    assert make_cryptor(b"y" * 32, CLUSTER_ID).decrypt(sealed) == b"word"
+    present.remove(SECRET)
+    assert mine.decrypt(sealed) == b"word"
+    with pytest.raises(InvalidToken):
+        mine.decrypt(before)
 
 
 @pytest.mark.parametrize(

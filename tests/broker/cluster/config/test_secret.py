@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.config.secret import KeyUse, derive_key, parse_secret, read_secret
+from delaylog.broker.cluster.config.secret import (
+    ClusterSecret,
+    KeyUse,
+    derive_key,
+    parse_secret,
+    parse_secrets,
+    read_secrets,
+)
 from delaylog.replication.errors import ClusterError
 
 GOOD = bytes(range(7, 7 + 33))
@@ -74,7 +81,7 @@ def test_open_to_others(tmp_path: Path, mode: int) -> None:
     with pytest.raises(
         ClusterError, match=rf"others than its owner may .*mode {mode:o}\); run: chmod 600"
     ):
-        read_secret(path)
+        read_secrets(path)
 
 
 def test_files(tmp_path: Path) -> None:
@@ -83,18 +90,18 @@ def test_files(tmp_path: Path) -> None:
     path.write_text(GOOD.hex())
     for mode in (0o600, 0o400, 0o700, 0o440, 0o640):
         path.chmod(mode)
-        assert read_secret(path) == GOOD
+        assert read_secrets(path) == (GOOD,)
     with pytest.raises(ClusterError, match="cannot read"):
-        read_secret(tmp_path / "none")
+        read_secrets(tmp_path / "none")
     with pytest.raises(ClusterError, match="is not a regular file"):
-        read_secret(tmp_path)
+        read_secrets(tmp_path)
     path.chmod(0o600)
     path.write_text("ab" * 4096)
     with pytest.raises(ClusterError, match="too large"):
-        read_secret(path)
+        read_secrets(path)
     path.write_bytes(b"\xff\xfe" * 40)
     with pytest.raises(ClusterError, match="neither hex nor base64"):
-        read_secret(path)
+        read_secrets(path)
 
 
 def test_known_keys() -> None:
@@ -105,3 +112,50 @@ def test_known_keys() -> None:
         KeyUse.ELECTION: "5d4ea54f221162bd757a722033864e1992a67f91410e6fdd2e8d759851db8ad8",
     }
     assert derive_key(GOOD, b"d" * 16, KeyUse.PEERS).hex() != keys[KeyUse.PEERS]
+
+
+OTHER = bytes(range(200, 240))
+LONG = bytes(range(96))
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        (GOOD.hex(), (GOOD,)),
+        (f"{GOOD.hex()}\n{OTHER.hex()}\n", (GOOD, OTHER)),
+        (f"{OTHER.hex()}\r\n\r\n{GOOD.hex()}", (OTHER, GOOD)),
+        (f"{base64.b64encode(GOOD).decode()}\n{OTHER.hex()}", (GOOD, OTHER)),
+        # One secret that a program has wrapped.
+        (f"{GOOD.hex()[:60]}\n{GOOD.hex()[60:]}", (GOOD,)),
+        (base64.encodebytes(LONG[:60]).decode(), (LONG[:60],)),
+    ],
+)
+def test_one_secret_or_two(text: str, secrets: tuple[bytes, ...]) -> None:
+    """Two lines are two secrets; one that was wrapped is one, as before."""
+    assert parse_secrets(text, "here") == secrets
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("\n".join([GOOD.hex(), OTHER.hex(), LONG.hex()]), "3 secrets; it may have 2"),
+        (f"{base64.b64encode(LONG[:48]).decode()}\n{OTHER.hex()}", "write one secret in one line"),
+        (f"{GOOD.hex()}\n{'00' * 32}", "not random"),
+    ],
+)
+def test_what_may_be_something_else_is_refused(text: str, says: str) -> None:
+    """A start must not take another key than before by itself."""
+    with pytest.raises(ClusterError, match=says):
+        parse_secrets(text, "here")
+
+
+def test_a_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    path.write_text(GOOD.hex())
+    secret = ClusterSecret(read_secrets(path), path)
+    path.write_text(f"{GOOD.hex()}\n{OTHER.hex()}\n")
+    assert secret.look() == (GOOD, OTHER)
+    assert secret.values == (GOOD,), "not in use yet"
+    assert GOOD.hex() not in f"{secret} {secret!r}"
+    assert ClusterSecret((GOOD,)).look() == (GOOD,), "a variable stays as it is"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
-from delaylog.broker.cluster.config.secret import KeyUse
+from delaylog.broker.cluster.config.secret import ClusterSecret, KeyUse
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage, set_aside
 from delaylog.broker.cluster.copies.incoming import MARK
 from delaylog.broker.cluster.member_files import META, new_learner, open_member
@@ -46,7 +46,13 @@ def config(size: int = 3) -> ClusterConfig:
         for address in [("127.0.0.1", free_port())]
     )
     return ClusterConfig(
-        "c", cluster_id_of("c"), 1, members, Acks.QUORUM, tls=None, secret=bytes(range(32))
+        "c",
+        cluster_id_of("c"),
+        1,
+        members,
+        Acks.QUORUM,
+        tls=None,
+        secret=ClusterSecret((bytes(range(32)),)),
     )
 
 
@@ -148,9 +154,9 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
         def met(peer: int) -> None:
             heard.append(other.hello_of(peer))
 
-        key = cluster.key(KeyUse.PEERS)
+        keys = cluster.keys(KeyUse.PEERS)
         other = PeerTransport(
-            PeerConfig(2, cluster.cluster_id, key, cluster.peers, cluster.peers[2]),
+            PeerConfig(2, cluster.cluster_id, lambda: keys, cluster.peers, cluster.peers[2]),
             PeerHost(
                 lambda: hello,
                 AnyFolder(),

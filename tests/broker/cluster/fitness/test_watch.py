@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.config.secret import ClusterSecret
 from delaylog.broker.cluster.fitness.judging import CUT_OFF_MS, CUT_ON_MS, FULL_ON_MS, Unfit
 from delaylog.broker.cluster.fitness.planning import PRIORITY_AFTER_MS, Reason
 from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, PRIORITY_MS, UNFIT_MS
@@ -34,7 +35,7 @@ class Fake:
 
     def __init__(self, *, priority: int = 50) -> None:
         members = (member(1, priority), member(2), member(3))
-        self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
+        self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, ClusterSecret(()))
         self.leading = True
         self.watch = SimpleNamespace(clocks=SimpleNamespace(is_off=False), majority=True)
         self.cut = False

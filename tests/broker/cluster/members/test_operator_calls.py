@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
+from delaylog.broker.cluster.config.secret import ClusterSecret
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.leading.leader_sight import LeaderSight
 from delaylog.broker.cluster.member_counts import MemberCounts
@@ -41,7 +42,7 @@ class Fake:
 
     def __init__(self) -> None:
         members = (member(1, "alpha"), member(2, "beta"), member(3, "gamma"))
-        self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, b"")
+        self.config = ClusterConfig("demo", b"", 1, members, Acks.QUORUM, None, ClusterSecret(()))
         self.file = self.config
         self.leading = True
         self.leader: int | None = 1

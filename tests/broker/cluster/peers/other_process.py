@@ -25,7 +25,7 @@ async def main(ports: list[int]) -> None:
         transport.send(peer, ack(count))
 
     transport = PeerTransport(
-        PeerConfig(1, CLUSTER, KEY, addresses, addresses[1]),
+        PeerConfig(1, CLUSTER, lambda: (KEY,), addresses, addresses[1]),
         PeerHost(
             lambda: Hello(CLUSTER, 1, True, 0, 0),
             AnyFolder(),

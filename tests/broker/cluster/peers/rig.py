@@ -83,7 +83,7 @@ class Fake:
 
     async def prove(self, node: int, target: int, key: bytes = KEY) -> None:
         """Dial properly, up to where records begin."""
-        identity = Identity(node, CLUSTER, key, frozenset({node, target}), Levels)
+        identity = Identity(node, CLUSTER, lambda: (key,), frozenset({node, target}), Levels)
         shake = Handshake(identity, Side.DIALS, secrets.token_bytes(32))
         self.write(shake.challenge(target))
         self.write(shake.answer(await self.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE)))
@@ -91,7 +91,7 @@ class Fake:
 
     async def meet(self, node: int, peer: int, key: bytes = KEY) -> None:
         """Be dialled properly, up to where records begin."""
-        identity = Identity(node, CLUSTER, key, frozenset({node, peer}), Levels)
+        identity = Identity(node, CLUSTER, lambda: (key,), frozenset({node, peer}), Levels)
         shake = Handshake(identity, Side.LISTENS, secrets.token_bytes(32))
         self.write(shake.meet(await self.reader.readexactly(CHALLENGE_SIZE)))
         shake.check(await self.reader.readexactly(PROOF_SIZE))
@@ -206,7 +206,7 @@ class Rig:
         options: dict[str, Any] = {
             "node": node,
             "cluster_id": CLUSTER,
-            "key": KEY,
+            "keys": lambda: (KEY,),
             "addresses": self.addresses,
             "listen": self.addresses[node],
             "hello": lambda: Hello(CLUSTER, node, True, 7, 9),

@@ -25,8 +25,8 @@ from delaylog.broker.cluster.peers.handshake import (
 CLUSTER = b"0123456789abcdef"
 KEY = bytes(range(32))
 NODES = frozenset({0, 1, 2})
-DIALLER = Identity(0, CLUSTER, KEY, NODES)
-LISTENER = Identity(2, CLUSTER, KEY, NODES)
+DIALLER = Identity(0, CLUSTER, lambda: (KEY,), NODES)
+LISTENER = Identity(2, CLUSTER, lambda: (KEY,), NODES)
 
 
 def sides(
@@ -133,10 +133,37 @@ def test_altered_byte(flip: int) -> None:
         shake(*sides(), flip=flip)
 
 
+A, B = bytes([1]) * 32, bytes([2]) * 32
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    # The steps of an exchange, in which two nodes are in one step or in two that follow.
+    [((A,), (A, B)), ((A, B), (A, B)), ((A, B), (B, A)), ((B, A), (B, A)), ((B, A), (B,))],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_exchange_of_keys(
+    one: tuple[bytes, ...], other: tuple[bytes, ...], *, turned: bool
+) -> None:
+    dials, listens = (other, one) if turned else (one, other)
+    two = sides(replace(DIALLER, keys=lambda: dials), replace(LISTENER, keys=lambda: listens))
+    first, second = shake(*two)
+    assert first.send_key == second.receive_key
+
+
+@pytest.mark.parametrize(("dials", "listens"), [((A,), (B,)), ((A,), (B, A)), ((B,), (A, B))])
+def test_a_skipped_step_is_refused(dials: tuple[bytes, ...], listens: tuple[bytes, ...]) -> None:
+    """The dialler does not know the key that the listener uses."""
+    two = sides(replace(DIALLER, keys=lambda: dials), replace(LISTENER, keys=lambda: listens))
+    with pytest.raises(HandshakeError) as caught:
+        shake(*two)
+    assert caught.value.reason is Refused.KEY
+
+
 def test_wrong_key() -> None:
     """The listener proves itself first, so it is the dialler that sees it."""
     with pytest.raises(HandshakeError, match="node 2 does not know the secret") as caught:
-        shake(*sides(listener=replace(LISTENER, key=bytes(32))))
+        shake(*sides(listener=replace(LISTENER, keys=lambda: (bytes(32),))))
     assert caught.value.reason is Refused.KEY
 
 
@@ -199,9 +226,19 @@ def test_relayed_through_the_dialled() -> None:
     [
         (replace(DIALLER, cluster_id=b"x" * 16), 2, Refused.CLUSTER, "another cluster"),
         (DIALLER, 1, Refused.NODE, "looks for node 1"),
-        (Identity(5, CLUSTER, KEY, frozenset({5})), 2, Refused.NODE, "there is no node 5"),
-        (Identity(2, CLUSTER, KEY, NODES), 2, Refused.NODE, "has to be dialled"),
-        (Identity(3, CLUSTER, KEY, NODES), 2, Refused.NODE, "has to be dialled"),
+        (
+            Identity(5, CLUSTER, lambda: (KEY,), frozenset({5})),
+            2,
+            Refused.NODE,
+            "there is no node 5",
+        ),
+        (
+            Identity(2, CLUSTER, lambda: (KEY,), NODES),
+            2,
+            Refused.NODE,
+            "another process runs as node 2",
+        ),
+        (Identity(3, CLUSTER, lambda: (KEY,), NODES), 2, Refused.WAY, "has to be dialled"),
     ],
 )
 def test_who_does_not_belong(dialler: Identity, target: int, reason: Refused, text: str) -> None:

@@ -70,7 +70,7 @@ async def test_strangers(rig: Rig, data: bytes, reason: str) -> None:
 async def test_wrong_key_listens(rig: Rig) -> None:
     """A node with another secret gets no HELLO of ours, goes on trying, and learns the reason."""
     one = await rig.start(0)
-    two = await rig.start(1, key=bytes(32))
+    two = await rig.start(1, keys=lambda: (bytes(32),))
     await until(lambda: one.refused.get(Refused.KEY, 0) > 2)
     assert not one.story
     assert not two.story
@@ -82,7 +82,8 @@ async def test_wrong_key_dials(rig: Rig) -> None:
 
     node = await rig.start(1)
     fake = await rig.dial(1)
-    shake = Handshake(Identity(0, CLUSTER, bytes(32), frozenset({0, 1})), Side.DIALS, bytes(32))
+    identity = Identity(0, CLUSTER, lambda: (bytes(32),), frozenset({0, 1}))
+    shake = Handshake(identity, Side.DIALS, bytes(32))
     fake.write(shake.challenge(1))
     with pytest.raises(HandshakeError):
         shake.answer(await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE))
@@ -218,7 +219,7 @@ async def test_cut_at_each_byte(rig: Rig) -> None:
         node.messages.clear()
         node.transport.counts.refused.clear()
         fake = await rig.dial(1)
-        identity = Identity(0, CLUSTER, KEY, frozenset({0, 1}), Levels)
+        identity = Identity(0, CLUSTER, lambda: (KEY,), frozenset({0, 1}), Levels)
         shake = Handshake(identity, Side.DIALS, bytes(32))
         challenge = shake.challenge(1)
         fake.writer.write(challenge[:size])

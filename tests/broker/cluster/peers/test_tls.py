@@ -78,7 +78,7 @@ async def test_the_secret_is_asked_for_all_the_same(rig: Rig, certificates: Cert
     tls = certificates("one", "c")
 
     one = await rig.start(0, tls=tls)
-    two = await rig.start(1, tls=tls, key=bytes(32))
+    two = await rig.start(1, tls=tls, keys=lambda: (bytes(32),))
     await until(lambda: one.refused.get(Refused.KEY, 0) > 1)
     assert not one.story
     assert not two.story

@@ -15,6 +15,7 @@ import numpy as np
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode
 from delaylog.broker.cluster.config import ClusterConfig, Member, cluster_id_of
+from delaylog.broker.cluster.config.secret import ClusterSecret
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.leading.leader_sight import FOLLOWED_MS
 from delaylog.broker.cluster.leading.succession import Succession
@@ -57,7 +58,8 @@ def cluster(node: int, size: int) -> ClusterConfig:
         Member(at, f"n{at}", ("127.0.0.1", 1 + at), ("127.0.0.1", 1 + at), f"http://h:{1 + at}")
         for at in range(size)
     )
-    return ClusterConfig("c", cluster_id_of("c"), node, members, Acks.QUORUM, None, b"s" * 32)
+    secret = ClusterSecret((b"s" * 32,))
+    return ClusterConfig("c", cluster_id_of("c"), node, members, Acks.QUORUM, None, secret)
 
 
 class WildOracle:

@@ -52,6 +52,19 @@ def refused(listening: Listening, context: ssl.SSLContext, **how: Any) -> bool:
     return fails(one)
 
 
+ALERTS = ("UNKNOWN_CA", "CERTIFICATE_EXPIRED", "BAD_CERTIFICATE", "UNSUPPORTED_CERTIFICATE")
+
+
+def refusal(listening: Listening, context: ssl.SSLContext) -> str:
+    """The error of a client that is refused."""
+    try:
+        with listening.dial(context) as sock:
+            ask(sock)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
 def test_identities_of_a_client(loop: str, files: Files) -> None:
     """Of all names, in one order, also with an intermediate CA; none without a certificate."""
     root = Authority("root")
@@ -80,7 +93,9 @@ def test_identities_of_a_client(loop: str, files: Files) -> None:
 def test_bad_certificates_of_clients_are_refused(
     loop: str, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of another CA, expired, not valid yet, for servers only. The log names client and reason."""
+    """Of another CA, expired, not valid yet, for servers only. The log names client and reason,
+    and the client gets an alert with the reason.
+    """
     mine, other = Authority("mine"), Authority("other")
     files.trust(mine)
     bad = [
@@ -92,8 +107,9 @@ def test_bad_certificates_of_clients_are_refused(
 
     async def main() -> None:
         async with Listening(files.config()) as listening:
-            for context in bad:
-                assert await in_thread(lambda context=context: refused(listening, context))
+            for context, alert in zip(bad, ALERTS, strict=True):
+                why = await in_thread(lambda context=context: refusal(listening, context))
+                assert alert in why.upper().replace(" ", "_")
             assert not listening.open
 
     serve(loop, main)

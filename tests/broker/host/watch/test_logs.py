@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from delaylog.broker.host.watch.logs import set_up_logs
 from delaylog.log_lines import JsonFormatter, TextFormatter
 
 
@@ -59,3 +60,15 @@ def test_odd_values(value: object) -> None:
     """What JSON does not know is written as text, never lost with a logging error."""
     assert "path" in line_of("odd", path=value)
     assert line_of(value)["message"]
+
+
+def test_what_event_loops_say_without_an_address_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever owns the connection logs its end."""
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    set_up_logs("info", "json")
+    logger = logging.getLogger("asyncio")
+    for text, kept in (("SSL connection is closed", False), ("another thing", True)):
+        record = logging.LogRecord("asyncio", logging.WARNING, "f", 1, text, (), None)
+        assert bool(logger.filter(record)) is kept
