@@ -6,6 +6,7 @@ import json
 import shutil
 from typing import Any
 
+from delaylog.broker.cli.doctor.cluster_checks import CHECKS
 from delaylog.client.free_ports import free_ports
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
 from tests.starts.warm import as_text, run_warm
@@ -37,7 +38,7 @@ def test_a_sound_cluster(three: ThreeNodes) -> None:
         done = doctor(three, node)
         lines = done.stdout.splitlines()
         assert done.returncode == 0, done.stdout
-        assert len(lines) == 13, lines
+        assert len(lines) == len(CHECKS), lines
         assert {line.split()[0] for line in lines} == {"OK"}, lines
 
 
