@@ -13,7 +13,7 @@ import asyncio
 import signal
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 
@@ -24,7 +24,7 @@ CONSUMERS: Final = 12
 BATCH: Final = 10
 PAUSE_S: Final = 0.02
 TOPIC: Final = "/v1/topics/t"
-RECEIVE: Final = {"max": 1, "wait_ms": 500, "lease_ms": 60_000}
+RECEIVE: Final[dict[str, Any]] = {"max": 1, "wait_ms": 500, "lease_ms": 60_000}
 
 
 class Stopping:
@@ -72,10 +72,15 @@ class Stopping:
         del self._deposed[old]
 
     async def _one_leads(self, others: list[int]) -> bool:
-        status = await asyncio.gather(
-            *(asyncio.to_thread(self._nodes.status, node) for node in others)
-        )
-        return any(each.get("role") == "leader" for each in status)
+        return "leader" in await asyncio.gather(*map(self._role, others))
+
+    async def _role(self, node: int) -> object:
+        url, timeout = self._nodes.url(node) + "/v1/cluster", aiohttp.ClientTimeout(total=1)
+        try:
+            async with self._session.get(url, timeout=timeout) as answer:
+                return (await answer.json()).get("role")
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return None
 
     async def _send(self) -> None:
         messages, node = [{"body": "x"}] * BATCH, 1
@@ -85,18 +90,22 @@ class Stopping:
             await asyncio.sleep(PAUSE_S)
 
     async def _consume(self, node: int) -> None:
+        receipts: list[object] = []
         while not self._over:
-            answer = await self._post(node, f"{TOPIC}/receive", RECEIVE)
+            body = RECEIVE | {"receipts": receipts}
+            answer = await self._post(node, f"{TOPIC}/ack_and_receive", body)
+            receipts = []
             if not answer or not answer["messages"]:
                 await asyncio.sleep(PAUSE_S)
                 continue
             self.received += 1
+            receipts = [each["receipt"] for each in answer["messages"]]
             if node in self._deposed:
                 self.late += len(answer["messages"])
                 age_s = time.monotonic() - self._deposed[node]
                 print(f"node {node} handed out a message {age_s:.3f} s after another one led")
 
-    async def _post(self, node: int, path: str, body: object) -> dict[str, list[object]] | None:
+    async def _post(self, node: int, path: str, body: object) -> dict[str, Any] | None:
         timeout = aiohttp.ClientTimeout(total=20 if path.endswith("receive") else 1)
         try:
             async with self._session.post(
