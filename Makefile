@@ -45,7 +45,7 @@ help:  ## say what there is
 
 venv: $(READY)  ## make .venv with delaylog, editable, and its tools, all at pinned versions
 
-# raftos pins libraries that no longer install, so it comes without what it asks for.
+# raftos is optional, and tested. It pins libraries that no longer install, so it comes without them.
 $(READY): pyproject.toml constraints.txt requirements-cluster.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "delaylog needs Python 3.11 or newer (make PYTHON=...)")'
 	$(PYTHON) -m venv $(VENV)
@@ -221,6 +221,6 @@ bench-eta: $(CLIENTS_READY)  ## measure Celery workers that hold ETA tasks, on R
 	$(BIN)/python bench/eta_tasks.py
 
 clean:  ## remove what was made here
-	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .venv-spark-* $(LANGUAGES) $(UI) .ui-pictures .redis-reference .node build dist src/*.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(OLDER) $(SPARK) .venv-spark-* $(LANGUAGES) $(UI) .ui-pictures .redis-reference .prometheus .node build dist src/*.egg-info
 	rm -rf demo-spark.html .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

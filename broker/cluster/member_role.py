@@ -85,6 +85,10 @@ class MemberRole:
         """Whether the gate is open: a majority has taken a tick recently."""
         return self._pace.gate_open()
 
+    def delivers_until_ms(self) -> int:
+        """When the gate closes if no further tick is taken."""
+        return self._pace.gate_open_until_ms()
+
     async def until_may_deliver(self, seconds: float) -> bool:
         """Wait for the gate; False if the time is up."""
         return await self._pace.until_gate_open(seconds)

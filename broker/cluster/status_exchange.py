@@ -5,6 +5,8 @@ Only nodes of feature level 2 get a status; see members/node_status.py.
 
 from __future__ import annotations
 
+from typing import Final
+
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.members.known_members import KnownMembers
@@ -12,6 +14,9 @@ from delaylog.broker.cluster.members.node_status import STATUS_EVERY_MS, Status,
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.replication.messages import NodeStatus
 from delaylog.storage.log.levels import IDENTITIES
+
+USED_EVERY_MS: Final = 5_000
+"""Interval at which the use of principals is sent."""
 
 
 class StatusExchange:
@@ -25,6 +30,7 @@ class StatusExchange:
         self._watch = watch
         self._fitness = fitness
         self._next_ms = 0
+        self._used_next_ms = 0
 
     def receive(self, peer: int, message: NodeStatus) -> None:
         """A peer's status came. Raises PeerError."""
@@ -33,6 +39,11 @@ class StatusExchange:
         self._watch.hear(peer, status, wall_us)
         self._members.hear(status)
         self._fitness.heard(peer, self._member.machine.boot_ms())
+        if self._member.leading:
+            # This node records them.
+            used = self._member.node.used_ms
+            for name, used_ms in status.used.items():
+                used[name] = max(used.get(name, 0), used_ms)
 
     def look(self) -> None:
         """Send a status to every peer that reads them, if it is time."""
@@ -44,6 +55,9 @@ class StatusExchange:
         member = self._member
         transport, statuses = member.transport, member.statuses
         mine = {**self._watch.said(), **self._fitness.said(), **self._members.said()}
+        if now_ms >= self._used_next_ms:
+            self._used_next_ms = now_ms + USED_EVERY_MS
+            mine["used"] = member.node.used_ms
         for peer in transport.connected():
             if (transport.known_level(peer) or 0) >= IDENTITIES:
                 fields = {**mine, **statuses.echo(peer)}

@@ -83,6 +83,8 @@ class Node:
         """The role of this node; a member of a cluster sets another one before `start`."""
         self.files_pinned: Callable[[], bool] = lambda: False
         """Whether a backup copies the folder's files, so that none may be removed."""
+        self.used_ms: dict[str, int] = {}
+        """When principals last called this node, as far as the log does not have it."""
         self.on_end_leading: Callable[[], None] = lambda: None
         """Called when the engine has lost its leadership."""
         self.on_applied: Callable[[], None] = lambda: None

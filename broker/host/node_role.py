@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.replication.leading.leader import Acks
+from delaylog.storage.layout import NEVER_MS
 
 
 class ClusterCalls(Protocol):
@@ -63,6 +64,13 @@ class NodeRole(Protocol):
 
     def may_deliver(self) -> bool:
         """Whether messages may be delivered at this moment."""
+
+    def delivers_until_ms(self) -> int:
+        """Until when an answer may hand out leased messages, by the machine's boot clock.
+
+        It lies some milliseconds ahead, and grows while the node leads. A hand-over does not end
+        it: the next leader knows the leases.
+        """
 
     async def until_may_deliver(self, seconds: float) -> bool:
         """Wait until messages may be delivered; if they may, then for the rest of the loop's turn.
@@ -134,6 +142,10 @@ class Standalone:
     def may_deliver(self) -> bool:
         """Return True: a single node may always deliver."""
         return True
+
+    def delivers_until_ms(self) -> int:
+        """Return a time that never comes: a single node may always deliver."""
+        return NEVER_MS
 
     async def until_may_deliver(self, seconds: float) -> bool:  # noqa: ARG002 (a protocol's form)
         """Return True at once: a single node may always deliver."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
+from delaylog.broker.calls.turn.receives import GATE_SECONDS
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
@@ -281,6 +282,12 @@ class Pump:
         return PushRequest(made.headers + signed, made.body)
 
     async def _attempt(self, request: PushRequest | None, lease: int, origin: int) -> None:
+        if not await self._may_attempt():
+            self._share.free()
+            self.breaker.unused(1)
+            receipts = Receipts(lease, np.array([origin], np.int64))
+            await self._settle(_UNTRIED, [receipts])
+            return
         # If the attempt is cancelled, the broker does not know what the receiver has got.
         outcome = Outcome(Verdict.FAILED, "the broker stopped during the attempt")
         try:
@@ -303,6 +310,14 @@ class Pump:
         else:
             receipts = Receipts(lease, np.array([origin], np.int64))
             await self._settle(_settling(outcome), [receipts])
+
+    async def _may_attempt(self) -> bool:
+        """False if the process was stopped since the lease: another node may push the message."""
+        try:
+            node = self._node
+            return node.turn.receives.in_time() or await node.role.until_may_deliver(GATE_SECONDS)
+        except EngineError:
+            return False
 
     async def _post(self, request: PushRequest | None) -> Outcome:
         if request is None:

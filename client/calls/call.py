@@ -61,6 +61,8 @@ class Call(Generic[T]):
     limit_s: float | None = None
     """How long the call may take, its repeats included; None: as long as the client says."""
     at_once: bool = False
+    local: bool = False
+    """Whether each node answers it itself, so that it need not go to the leader."""
 
     def decoded(self, wire: bytes) -> T:
         """The value of the answer. AnswerLost if it cannot be read."""
@@ -83,6 +85,7 @@ class Call(Generic[T]):
             self.headers,
             self.limit_s,
             self.at_once,
+            self.local,
         )
 
     def again(self, *, at_once: bool = False) -> Call[T]:
@@ -97,6 +100,7 @@ def json_call(
     *,
     repeatable: bool = False,
     limit_s: float | None = None,
+    local: bool = False,
 ) -> Call[dict[str, Any]]:
     """A call with a JSON body. Reads are always repeatable."""
     return Call(
@@ -107,6 +111,7 @@ def json_call(
         json_object,
         repeatable or method == "GET",
         limit_s=limit_s,
+        local=local,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Unpack, get_args
+from typing import Any, Final, TypeVar, Unpack, get_args
 
 from delaylog.client.calls.call import (
     BULK_FORM,
@@ -46,6 +46,7 @@ from delaylog.client.wire.received import Delivered, Received
 
 VERBS: Final = get_args(Verb)
 ALL_COLUMNS: Final = ("key", "tags", "headers", "priority")
+T = TypeVar("T")
 _JSON_TO_BULK: Final = Form(JSON_TYPE, BULK_TYPE)
 
 
@@ -64,9 +65,7 @@ def send(
 ) -> Call[Sent]:
     """Send one message; `members` are JSON members of the API (deliver_at_ms, id, key, …)."""
     call = request("send", places, topic, **with_body(members, body))
-    if idempotency_key:
-        call = replace(call, repeatable=True, headers={"Idempotency-Key": idempotency_key})
-    return call.read(_sent)
+    return _with_key(call, idempotency_key).read(_sent)
 
 
 def send_many(
@@ -74,6 +73,8 @@ def send_many(
     /,
     topic: str,
     shapes: Sequence[Mapping[str, Any]],
+    *,
+    idempotency_key: str | None = None,
     **limits: Unpack[TimeLimit],
 ) -> Call[list[Sent]]:
     """Send an array of JSON objects. A malformed item refuses all; merging is per item."""
@@ -83,7 +84,13 @@ def send_many(
         messages.append(with_body(rest, each.get("body", b"")))
     limit_s = limit_of("send_many", limits)
     call = json_call("POST", path_of("send", places, topic), messages, limit_s=limit_s)
+    call = _with_key(call, idempotency_key)
     return call.read(lambda answer: list(map(_sent, answer["messages"])))
+
+
+def _with_key(call: Call[T], key: str | None) -> Call[T]:
+    """The call, which may be repeated if it has an idempotency key."""
+    return replace(call, repeatable=True, headers={"Idempotency-Key": key}) if key else call
 
 
 def send_columns(

@@ -78,4 +78,5 @@ def request(
         None if query is given else given,
         repeatable=call.repeatable,
         limit_s=limit_s,
+        local=call.local,
     )

@@ -140,7 +140,8 @@ def exchange(
             # A node that hangs must leave time for another one.
             left_s = max((left_s - call.extra_s) / 2, 0.0) + min(call.extra_s, left_s)
         again_s: float | None = None
-        if route.known > 1:
+        # A node that hands over is slow, and another one leads by then.
+        if route.known > 1 and (call.repeatable or not call.local):
             again_s = AGAIN_OF_POLL_S if call.extra_s else AGAIN_S
         outcome = yield Ask(node, call.method, call.path, call.body, sent, left_s, again_s)
         if isinstance(outcome, Answer):

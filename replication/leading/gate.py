@@ -52,6 +52,11 @@ class Gate:
         taken_ms = self._configuration.reached({self._node: now_ms, **self._taken_ms})
         return None if taken_ms is None else now_ms - taken_ms
 
+    def open_until_ms(self, now_ms: int) -> int:
+        """When the gate closes if no further tick is taken, by the same clock; 0 = it is shut."""
+        age_ms = self.age_ms(now_ms)
+        return 0 if age_ms is None else now_ms - age_ms + self._gate_ms
+
     def is_open(self, now_ms: int) -> bool:
         """Whether messages may be handed out at this moment."""
         age_ms = self.age_ms(now_ms)

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,9 +25,10 @@ import pytest
 
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from delaylog.client import AsyncClient, Client, Message, Settled
-from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
 from tests.client.workers.live import KINDS, Kind, Works
 
+DELAYLOG = str(Path(sys.executable).with_name("delaylog"))
 LONG = timedelta(minutes=5)
 SOON_S = 60
 """How long anything may take: far less than the time limit, far more than a failover."""
@@ -209,3 +213,27 @@ def test_a_worker_keeps_its_leases(three: ThreeNodes, members: str, topic: str, 
             may_end.set()
             works.stop()
     assert sorted(seen) == [("long", 1), ("short", 1)]
+
+
+def test_commands(three: ThreeNodes, members: str, topic: str) -> None:
+    """A message that a command sends is there once; the doctor names the node that hangs."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        first = three.url(leader)
+        others = [url for url in members.split(",") if url != first]
+        command = [DELAYLOG, *words, "--url", ",".join([first, *others])]
+        environment = {**os.environ, "DELAYLOG_TOKEN": three.token}
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=SOON_S, check=False, env=environment
+        )
+
+    with stopped(three) as leader:
+        sent = run("send", topic, "x")
+        assert (sent.returncode, sent.stdout.count("created")) == (0, 1), sent.stderr
+        told = run("cluster", "doctor")
+        assert told.returncode == 1
+        assert f"node {leader} ({NAMES[leader]}) does not answer" in told.stdout, told.stderr
+        status = run("cluster", "status")
+        assert status.returncode == 0, status.stderr
+    counts = three.call(three.leader(), "GET", f"/v1/topics/{topic}/stats").json["counts"]
+    assert counts["ready"] == 1

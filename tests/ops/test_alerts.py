@@ -74,6 +74,9 @@ def quiet(at_s: float) -> Samples:
             of("delaylog_cluster_leader_known", node): 1.0,
             of("delaylog_cluster_majority", node): 1.0,
             of("delaylog_cluster_role", node, role="quarantined"): 0.0,
+            of("delaylog_cluster_role", node, role="leader"): float(node == "a"),
+            of("delaylog_log_end_position", node): 100 * at_s,
+            of("delaylog_cluster_commit_position", node): 100 * at_s,
             of("delaylog_cluster_lost_commits_total", node): 0.0,
             of("delaylog_cluster_missing_voters", node): 0.0,
             of("delaylog_cluster_own_clock_offset_seconds", node): 0.01,
@@ -245,9 +248,13 @@ TROUBLES: Final[dict[str, tuple[Trouble, set[str]]]] = {
             "DelaylogMajorityLost",
         },
     ),
-    "a leader that commits nothing": (
+    "a leader whose gate is shut": (
         sets("delaylog_cluster_gate_age_seconds", 30.0),
-        {"DelaylogGateShut"},
+        {"DelaylogNothingCommitted"},
+    ),
+    "a leader that commits nothing": (
+        sets("delaylog_cluster_commit_position", 100 * TROUBLE_S),
+        {"DelaylogNothingCommitted"},
     ),
     "a reload fails": (sets("delaylog_reload_failed", 1.0, "b"), {"DelaylogReloadFailed"}),
     "a certificate ends within days": (

@@ -27,8 +27,9 @@ from delaylog.broker.calls.access.first_admin import leave_digest
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from delaylog.client.free_ports import free_port
 from delaylog.storage.files.os_file_system import OsFileSystem
-from tests.broker.cluster.conftest import start_three  # noqa: F401 (a fixture)
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+from tests.broker.cluster.troubled import Troubled
+from tests.broker.cluster.troubled import start as start_troubled
 from tests.broker.conftest import Broker, start_broker  # noqa: F401 (a fixture)
 from tests.certificates import HOSTS, Authority, write_pair
 from tests.ops.prometheus import RULES_FILE, Prometheus
@@ -39,7 +40,7 @@ FIRES_S: Final = 40
 QUICK: Final = (
     # Windows that bridge two leaders, and others.
     (r"\[2m\]", "[5s]"),
-    (r"\[(5m|15m|1h)\]", "[8s]"),
+    (r"\[(1m|5m|15m|1h)\]", "[8s]"),
     (r"age_seconds > 300", "age_seconds > 1"),
     (r"> 64 \* 1024 \* 1024", "> 64 * 1024"),
 )
@@ -73,10 +74,14 @@ class Watched:
     one: One
     full: Broker
     slow: Broker
-    three: ThreeNodes
+    troubled: Troubled
     folder: Path
     push_port: int
     """Nobody listens there."""
+
+    @property
+    def three(self) -> ThreeNodes:
+        return self.troubled.nodes
 
     def fires(self, alert: str, job: str, **labels: str) -> dict[str, Any]:
         """The alert of a job, once it fires."""
@@ -137,7 +142,6 @@ def admin(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def watched(
     start_broker: Callable[..., Broker],  # noqa: F811 (pytest takes it by its name)
-    start_three: Callable[..., ThreeNodes],  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
@@ -155,8 +159,23 @@ def watched(
     slow = start_broker(
         program=(sys.executable, str(PROGRAMS / "slow_disk.py"), str(folder / "slow"))
     )
-    three = start_three(token=make_token(os.urandom(RANDOM_BYTES)))
-    (folder / "one.token").write_text(token)
+    (folder / "three").mkdir()
+    with start_troubled(folder / "three", token=make_token(os.urandom(RANDOM_BYTES))) as troubled:
+        yield from _watched(folder, One(one, token), sound, full, slow, troubled, push_port)
+
+
+def _watched(
+    folder: Path,
+    one: One,
+    sound: Broker,
+    full: Broker,
+    slow: Broker,
+    troubled: Troubled,
+    push_port: int,
+) -> Iterator[Watched]:
+    """Prometheus, once it has scraped all of them."""
+    three = troubled.nodes
+    (folder / "one.token").write_text(one.token)
     (folder / "three.token").write_text(metrics_token(three))
     rules = quick(yaml.safe_load(RULES_FILE.read_text()))
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
@@ -165,7 +184,7 @@ def watched(
         "sound": ([sound.port], {}),
         "full": ([full.port], {}),
         "slow": ([slow.port], {}),
-        "one": ([one.port], {**tls, **authorization(folder / "one.token")}),
+        "one": ([one.broker.port], {**tls, **authorization(folder / "one.token")}),
         "three": (list(three.http.values()), authorization(folder / "three.token")),
     }
     config = {
@@ -191,14 +210,14 @@ def watched(
             lambda: prometheus.ask("targets"),
             seconds=FIRES_S,
         )
-        yield Watched(prometheus, One(one, token), full, slow, three, folder, push_port)
+        yield Watched(prometheus, one, full, slow, troubled, folder, push_port)
     finally:
         prometheus.stop()
 
 
 def metrics_token(three: ThreeNodes) -> str:
     """Of a principal that may do nothing else."""
-    made = three.call(three.leader(), "PUT", "/v1/principals/prometheus", {"grants": ["metrics"]})
+    made = three.on_leader("PUT", "/v1/principals/prometheus", {"grants": ["metrics"]})
     assert made.status == 201, made
     token: str = made.json["token"]
     return token
@@ -326,11 +345,11 @@ def test_a_broker_that_is_gone(watched: Watched) -> None:
 def test_an_alert_survives_a_change_of_leaders(watched: Watched) -> None:
     """It neither ends nor begins anew, however often the leadership moves."""
     three = watched.three
-    sent = three.call(three.leader(), "POST", "/v1/topics/orders/messages", {"body": "x"})
+    sent = three.on_leader("POST", "/v1/topics/orders/messages", {"body": "x"})
     assert sent.status == 200, sent
     began = watched.fires("DelaylogConsumerStuck", "three", topic="orders")
     for _ in range(5):
-        moved = three.call(three.leader(), "POST", "/v1/cluster/handover", {})
+        moved = three.on_leader("POST", "/v1/cluster/handover", {})
         assert moved.status == 200, moved
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
@@ -340,6 +359,25 @@ def test_an_alert_survives_a_change_of_leaders(watched: Watched) -> None:
     watched.fires("DelaylogLeadershipUnsteady", "three")
 
 
+def test_a_leader_that_commits_nothing(watched: Watched) -> None:
+    """The disks of both followers hang, so no other node could commit more."""
+    for node in watched.three.followers():
+        watched.troubled.begin(node, "hung")
+    watched.fires("DelaylogNothingCommitted", "three", severity="page")
+    watched.troubled.heal()
+    watched.ends("DelaylogNothingCommitted", "three")
+
+
+def test_nodes_that_reach_each_other_only_by_the_election(watched: Watched) -> None:
+    """Whoever is elected, nobody has a majority, and all of them are scraped."""
+    for node in NODES:
+        watched.troubled.disconnect("drop", node, [each for each in NODES if each != node])
+    watched.fires("DelaylogNoLeader", "three", severity="page")
+    watched.fires("DelaylogMajorityLost", "three", severity="page")
+    watched.troubled.heal()
+    watched.ends("DelaylogMajorityLost", "three")
+
+
 def test_a_node_is_gone_then_two_then_all(watched: Watched) -> None:
     """The metrics of those that are left are scraped all the time, also without a leader."""
     three = watched.three
@@ -347,9 +385,7 @@ def test_a_node_is_gone_then_two_then_all(watched: Watched) -> None:
     three.kill(first)
     # What it lacks is more than it does at other times.
     for _ in range(4):
-        sent = three.call(
-            three.leader(), "POST", "/v1/topics/more/messages", {"body": "x" * 40_000}
-        )
+        sent = three.on_leader("POST", "/v1/topics/more/messages", {"body": "x" * 40_000})
         assert sent.status == 200, sent
     node = watched.fires("DelaylogNodeDown", "three")
     assert node["labels"]["instance"] == three.address(first)
@@ -378,7 +414,7 @@ def test_a_node_that_keeps_what_the_others_have_lost(watched: Watched) -> None:
     for node in lossy:
         shutil.copytree(three.data_dir(node), three.folder / f"before{node}")
     three.start()
-    sent = three.call(three.leader(), "POST", "/v1/topics/lost/messages", {"body": "b"})
+    sent = three.on_leader("POST", "/v1/topics/lost/messages", {"body": "b"})
     assert sent.status == 200, sent
     three.caught_up()
     three.stop()
@@ -388,7 +424,7 @@ def test_a_node_that_keeps_what_the_others_have_lost(watched: Watched) -> None:
         shutil.rmtree(three.data_dir(node))
         shutil.move(three.folder / f"before{node}", three.data_dir(node))
     three.start(*lossy)
-    sent = three.call(three.leader(), "POST", "/v1/topics/lost/messages", {"body": "c"})
+    sent = three.on_leader("POST", "/v1/topics/lost/messages", {"body": "c"})
     assert sent.status == 200, sent
     three.start(keeper, wait=False)
     page = watched.fires("DelaylogQuarantined", "three", severity="page")
@@ -400,7 +436,7 @@ def test_a_node_that_keeps_what_the_others_have_lost(watched: Watched) -> None:
 
 def test_nothing_fired_of_a_broker_without_trouble(watched: Watched) -> None:
     found = watched.prometheus.ask(
-        "query", query='max_over_time(ALERTS{job="delaylog-sound"}[1h])'
+        "query", query='max_over_time(ALERTS{job="delaylog-sound",alertstate="firing"}[1h])'
     )["result"]
     assert found == []
     scraped = watched.prometheus.ask("query", query='min_over_time(up{job="delaylog-sound"}[1h])')

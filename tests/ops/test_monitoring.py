@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
 import promql_parser
 import pytest
-import yaml
 
 from delaylog.broker.cluster.watch.follower_lag import BOUNDS as FOLLOWER_BOUNDS
 from delaylog.broker.engine.limits import Limits
@@ -20,13 +20,9 @@ from delaylog.broker.host.watch.timings import DISK_BOUNDS
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.table import ALL
 from delaylog.storage.messages.shape import Shape
+from tests.ops.prometheus import RULES, RULES_FILE, promtool
 
 OPS: Final = Path(__file__).parents[2] / "ops"
-RULES: Final = [
-    rule
-    for group in yaml.safe_load((OPS / "prometheus" / "rules.yaml").read_text())["groups"]
-    for rule in group["rules"]
-]
 DASHBOARD: Final = json.loads((OPS / "grafana" / "delaylog.json").read_text())
 TARGETS: Final = {
     f"{panel['title']} {target['refId']}": target["expr"].replace("$__rate_interval", "5m")
@@ -51,7 +47,8 @@ REPLICATED: Final = {
     "ready_messages",
     "sent_total",
 }
-OF_PROCESS: Final = {
+NOT_OURS: Final = {
+    "up",
     "process_cpu_seconds_total",
     "process_max_fds",
     "process_open_fds",
@@ -81,7 +78,7 @@ def check(expression: str) -> None:
     assert found
     for selector in found:
         name = selector.name
-        if name in RECORDED or name in OF_PROCESS:
+        if name in RECORDED or name in NOT_OURS:
             continue
         plain = re.sub("_(bucket|count|sum)$", "", name)
         row = METRICS.get(name) or METRICS.get(plain)
@@ -166,3 +163,19 @@ def test_the_times_of_calls_leave_out_long_polls() -> None:
 def test_a_disk_counts_as_full_from_where_sends_are_refused() -> None:
     (rule,) = (rule for rule in RULES if rule.get("alert") == "DelaylogDiskFullSoon")
     assert rule["expr"].endswith(f"< {Limits().disk_reserve_bytes >> 20} * 1024 * 1024")
+
+
+def test_prometheus_accepts_the_documented_configuration(tmp_path: Path) -> None:
+    """With files where it names some; `test_alerts_live.py` scrapes with a token and TLS."""
+    page = (OPS.parent / "docs" / "OPERATIONS.md").read_text()
+    blocks = re.findall("```yaml\n(.*?)```", page, re.DOTALL)
+    (text,) = (block for block in blocks if "scrape_configs" in block)
+    named = re.findall(r"/etc/prometheus/([a-z.-]+)", text)
+    for name in named:
+        (tmp_path / name).write_text("")
+    shutil.copy(RULES_FILE, tmp_path / "delaylog-rules.yaml")
+    config = tmp_path / "prometheus.yaml"
+    config.write_text(text.replace("/etc/prometheus", str(tmp_path)))
+    checked = promtool("check", "config", config)
+    assert checked.returncode == 0, checked.stderr + checked.stdout
+    assert {"delaylog-ca.pem", "delaylog.token", "delaylog-rules.yaml"} == set(named)

@@ -132,6 +132,8 @@ class Access:
                     log.warning("the first administrator is not in the log yet: %s", error)
                 return
             self._adopted_at = state.position
+            # The previous leader may have recorded nothing for long.
+            self._recorded_ms = 0
             if state.log.end_position > before:
                 node.appended()
         elif self._adopted_at is not None and not self._cleared:
@@ -166,13 +168,17 @@ class Access:
             )
 
     def _record_used(self, now_ms: int) -> None:
-        """Write to the log when principals were last used. A follower discards its notes."""
-        used, self.authenticator.used_ms = self.authenticator.used_ms, {}
-        state = self._node.engine.state
-        if used and self._node.role.leading and self._node.role.may_dispatch():
-            try:
-                note_used(state, used, now_ms)
-            except EngineError:
-                # Approximate times are not worth a retry.
-                return
-            self._node.appended()
+        """Write to the log when principals were last used. A follower keeps its notes: it sends
+        them to the leader, and may come to lead.
+        """
+        node, table = self._node, self._node.engine.state.access
+        node.used_ms = {
+            name: used_ms
+            for name, used_ms in node.used_ms.items()
+            if name in table.principals and used_ms > table.used_ms.get(name, 0)
+        }
+        if node.used_ms and node.role.leading and node.role.may_dispatch():
+            # The notes stay until the next time: a failover may lose the frame.
+            with suppress(EngineError):
+                note_used(node.engine.state, node.used_ms, now_ms)
+                node.appended()

@@ -64,12 +64,12 @@ class Authenticator:
         self._limits: dict[tuple[str, str], Limit] = {}
         """By principal, and by `calls` or `messages`."""
         self._leader_seen_s = node.machine.steady_s()
+        self._hears = True
+        """Whether the newest principals reach this node, as of the last `look`."""
         self._seen_ms = node.clock.now_ms()
         """The time of the last `look`. Reading the clock for each call would cost as much as the
         rest of `by_header`.
         """
-        self.used_ms: dict[str, int] = {}
-        """Last use of each principal on this node since the last record of it in the log."""
         self.foreign: Foreign = lambda token: None
         self._first_admins: dict[bytes, Caller] = {}
         """The first administrator as the environment or `delaylog init` gives it, by digest."""
@@ -93,10 +93,14 @@ class Authenticator:
         caller.is_awaited = True
 
     def look(self) -> None:
-        """Note the time, and whether a leader is known; called several times a second."""
-        self._seen_ms = self._node.clock.now_ms()
-        if self._node.role.settled:
-            self._leader_seen_s = self._node.machine.steady_s()
+        """Note the time, and whether the leader is heard; called several times a second."""
+        node, role = self._node, self._node.role
+        self._seen_ms = node.clock.now_ms()
+        follows = role.leading or role.cluster is None or role.cluster.not_ready() is None
+        # A follower may know who was elected, and hear nothing from it.
+        self._hears = role.settled and follows
+        if self._hears:
+            self._leader_seen_s = node.machine.steady_s()
 
     # ------------------------------------------------------------------ recognising
 
@@ -243,11 +247,12 @@ class Authenticator:
             if not leaderless:
                 raise Problem("not_ready", _NO_PRINCIPALS, begun=False)
             return caller
-        if not node.role.settled and not (leaderless and caller.watches):
+        if not (self._hears and node.role.settled):
+            self.look()
             away_s = node.machine.steady_s() - self._leader_seen_s
-            if away_s > LEADERLESS_SECONDS:
+            if away_s > LEADERLESS_SECONDS and not (leaderless and caller.watches):
                 raise Problem("not_ready", _LEADERLESS, begun=False)
-        self.used_ms[caller.name] = self._seen_ms
+        node.used_ms[caller.name] = self._seen_ms
         if caller.calls is not None:
             caller.take_call(node.clock.now_ms())
         return caller

@@ -20,7 +20,9 @@ from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_delivery, messa
 from delaylog.broker.calls.named_groups import named_in, the_group
 from delaylog.broker.calls.places import group_of, seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.turn.long_poll import GATE_SECONDS, begin_asking
+from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.calls.turn.long_poll import begin_asking
+from delaylog.broker.calls.turn.receives import GATE_SECONDS
 from delaylog.broker.engine.deliver.claim_table import FORGOTTEN, Claim
 from delaylog.broker.engine.deliver.claims import (
     SLICE_ROWS,
@@ -72,6 +74,12 @@ def _the_claim(ctx: Context, values: dict[str, Any]) -> tuple[Topic, Claim]:
     return topic, claim
 
 
+async def _until_may_hand_out(node: ServingNode) -> None:
+    """Wait until the node may hand out messages, so that one that was stopped does not."""
+    if not await node.role.until_may_deliver(GATE_SECONDS):
+        raise Problem("not_ready", "this node may not hand out messages at the moment; try again")
+
+
 # --------------------------------------------------------------------------- making
 
 
@@ -82,8 +90,7 @@ async def make_claim(ctx: Context) -> Answer:
     count_max = values["max"] or node.engine.limits.claim_rows_max
     only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
-    if not await node.role.until_may_deliver(GATE_SECONDS):
-        raise Problem("not_ready", "this node may not hand out messages at the moment; try again")
+    await _until_may_hand_out(node)
     # The claim must see all due messages, so ignore the pause since the last release.
     node.run_due(unpaced=True)
     state, now_ms = node.engine.state, node.clock.now_ms()
@@ -150,6 +157,7 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     start = min(start, stop)
     check_open(claim, ctx.node.clock.now_ms())
     await ctx.node.durable(claim.position)
+    await _until_may_hand_out(ctx.node)
     if ARROW in ctx.headers.get("Accept", ""):
         # A stream that has begun can only be broken off, without a reason.
         check_known(ctx.node.engine.state, claim, start, stop)
@@ -219,6 +227,7 @@ async def _arrow_pieces(
     state = ctx.node.engine.state
     pending = schema_bytes()
     while start < stop:
+        await _until_may_hand_out(ctx.node)
         check_open(claim, ctx.node.clock.now_ms())
         if state is not ctx.node.engine.state:
             raise NotLeadingError("the leadership changed meanwhile; ask again")

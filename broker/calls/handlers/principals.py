@@ -23,8 +23,8 @@ GRACE_MS: Final = 24 * 3_600_000
 
 def _describe(ctx: Context, principal: Principal) -> dict[str, Any]:
     """The members of a principal in an answer; none of them is secret."""
-    recorded = ctx.node.engine.state.access.used_ms.get(principal.name)
-    used_ms = ctx.node.access.authenticator.used_ms.get(principal.name, recorded)
+    recorded_ms = ctx.node.engine.state.access.used_ms.get(principal.name, 0)
+    used_ms = max(recorded_ms, ctx.node.used_ms.get(principal.name, 0))
     return {
         "principal": principal.name,
         "grants": [str(grant) for grant in principal.grants],
@@ -33,7 +33,7 @@ def _describe(ctx: Context, principal: Principal) -> dict[str, Any]:
         "messages_per_s": principal.messages_per_s,
         "calls_per_s": principal.calls_per_s,
         "created_ms": principal.created_ms,
-        "used_ms": used_ms,
+        "used_ms": used_ms or None,
         "tokens": [
             {
                 "created_ms": secret.created_ms,

@@ -35,6 +35,10 @@ async def pieces(flow: Flow) -> AsyncGenerator[bytes, None]:
         while True:
             try:
                 found = await _next(flow, window)
+                receives = flow.node.turn.receives
+                if found is not None and not await receives.may_answer(flow.topic_key, found):
+                    # The process was stopped since the lease.
+                    found = None
             except Exception as error:
                 why = problem_of(error)
                 if why is None:

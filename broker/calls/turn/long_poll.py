@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.receives import waiting_key
+from delaylog.broker.calls.turn.receives import GATE_SECONDS, waiting_key
 from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Masks
 from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import TopicKey
-
-GATE_SECONDS: Final = 0.25
-"""A receive without `wait_ms` still waits this long for a cluster to permit deliveries."""
 
 
 async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:

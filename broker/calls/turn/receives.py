@@ -1,10 +1,14 @@
-"""Merges the receives of one turn: alike ones share a look-up and a LEASE frame, all one write."""
+"""Merges the receives of one turn: alike ones share a look-up and a LEASE frame, all one write.
+
+The answer is made in a later turn, and the process may be stopped in between for so long that
+another node leads: whoever makes an answer asks `may_answer` first.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
@@ -18,6 +22,9 @@ from delaylog.storage.log.levels import SHARED_LEASES, UNTRIED_LEASES
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
+
+GATE_SECONDS: Final = 0.25
+"""A receive without `wait_ms` still waits this long for a cluster to permit deliveries."""
 
 Looked: TypeAlias = "Delivery | Place | None"
 """The result of a look-up: messages, or else the caller's place in the queue of waiters, which it
@@ -79,20 +86,61 @@ class ReceiveMerger:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Hashable, list[_Item]] = {}
+        self._until_ms = 0
+        """Until when answers may hand out messages, as far as the role has been asked."""
 
     async def receive(self, key: TopicKey, call: ReceiveCall) -> Looked:
-        """Lease ready messages. The lease is written to the log's file when this returns."""
+        """Lease ready messages. The lease is written to the log's file when this returns.
+
+        None if handing out is not permitted any more: the messages are ready again.
+        """
         future: asyncio.Future[Looked] = self._loop.create_future()
         self._add((key, call, future))
         try:
-            return await future
+            found = await future
         except asyncio.CancelledError:
             if future.cancelled():
                 # Pass the consumer's wake-up on to another waiter.
                 self._node.waiters.wake(waiting_key(key, call))
             elif future.exception() is None:
-                self._give_back(key, future.result())
+                self.give_back(key, future.result())
             raise
+        if isinstance(found, Delivery) and not self.in_time():
+            return found if await self.may_answer(key, found) else None
+        return found
+
+    async def may_answer(self, key: TopicKey, found: Delivery) -> bool:
+        """Whether leased messages may be handed out now; else they are given back. Raises
+        NotLeadingError.
+
+        It waits for the gate, which a slow turn of the loop may find shut although the node leads.
+        """
+        may = False
+        try:
+            may = self.in_time() or await self._node.role.until_may_deliver(GATE_SECONDS)
+        finally:
+            if not may:
+                self.give_back(key, found)
+        return may
+
+    def in_time(self) -> bool:
+        """Whether the gate has been open without a break since the lease."""
+        now_ms = self._node.machine.boot_ms()
+        if now_ms >= self._until_ms:
+            self._until_ms = self._node.role.delivers_until_ms()
+        return now_ms < self._until_ms
+
+    def give_back(self, key: TopicKey, found: Looked) -> None:
+        """The consumer gets no answer: make the messages ready for others at once."""
+        node, state = self._node, self._node.engine.state
+        if isinstance(found, Place):
+            found.leave()
+            return
+        topic = state.topics.get(key)
+        if found is not None and topic is not None and node.role.may_dispatch():
+            extend(state, topic, Receipts(found.lease), node.clock.now_ms(), lease_ms=0)
+            node.appended()
+            node.wake_ready()
 
     def _add(self, item: _Item) -> None:
         if not self._waiting:
@@ -117,7 +165,7 @@ class ReceiveMerger:
         def tell(error: BaseException | None) -> None:
             for (key, _, future), delivery in found:
                 if future.done():
-                    self._give_back(key, delivery)
+                    self.give_back(key, delivery)
                 elif error is None:
                     future.set_result(delivery)
                 else:
@@ -151,15 +199,3 @@ class ReceiveMerger:
                 line = waiting_key(key, call)
                 item[2].set_result(node.waiters.join(line, item[1].count_max) if looks else None)
         return list(zip(items, deliveries, strict=False))
-
-    def _give_back(self, key: TopicKey, found: Looked) -> None:
-        """The consumer went away before its answer: make the messages ready for others at once."""
-        node, state = self._node, self._node.engine.state
-        if isinstance(found, Place):
-            found.leave()
-            return
-        topic = state.topics.get(key)
-        if found is not None and topic is not None and node.role.may_dispatch():
-            extend(state, topic, Receipts(found.lease), node.clock.now_ms(), lease_ms=0)
-            node.appended()
-            node.wake_ready()

@@ -24,7 +24,7 @@ from delaylog.client.wire.leader_route import LeaderRoute
 async def doctor_command(args: argparse.Namespace) -> int:
     """`delaylog cluster doctor`: 0, or 1 if a check fails. A warning is no failure."""
     route, _ = route_of(args)
-    transport = _transport(route)
+    transport = AsyncTransport(route, timeout_s=ANSWER_S)
     with waiting(args):
         try:
             named = await _listed(transport, route)

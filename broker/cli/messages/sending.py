@@ -1,6 +1,7 @@
 """`delaylog send`: one message, or a message for each line of standard input.
 
-Lines are sent as soon as they have been read, a thousand a call at most.
+Lines are sent as soon as they have been read, a thousand a call at most. Each call has an
+idempotency key, so it is repeated if its answer is lost.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from io import BufferedReader
 from itertools import chain, islice
 from typing import Any, Final, cast
+from uuid import uuid4
 
 from delaylog.broker.cli.arguments import add_broker, add_examples, add_option, name
 from delaylog.broker.cli.connection import client_of, given, interruptible
@@ -86,7 +88,8 @@ async def send_command(args: argparse.Namespace) -> int:
         raise UsageError("--id needs one body, not lines of standard input")
     async with client_of(args) as client:
         if one:
-            sent = await client.send_many(args.topic, [{**members, "body": os.fsencode(args.body)}])
+            one = {**members, "body": os.fsencode(args.body)}
+            sent = await client.send_many(args.topic, [one], idempotency_key=uuid4().hex)
             say_if_past(args)
             return _print_sent(sent, args)
         if sys.stdin.isatty():
@@ -106,9 +109,8 @@ async def send_command(args: argparse.Namespace) -> int:
             raise UsageError(_LISTING)
         with Progress("send", unit="messages", quiet=quiet) as progress:
             for part in chain(first, parts):
-                sent = await client.send_many(
-                    args.topic, [{**members, "body": line} for line in part]
-                )
+                many = [{**members, "body": line} for line in part]
+                sent = await client.send_many(args.topic, many, idempotency_key=uuid4().hex)
                 status = max(status, _print_sent(sent, args))
                 done += len(sent)
                 progress("", done)

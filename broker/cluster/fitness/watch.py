@@ -169,8 +169,9 @@ class FitnessWatch:
             return True
         last, followed_ms = self._sight.followed
         silent_ms = now_ms - max(followed_ms, self._led_ms)
-        if last is None and not self._has_led:
-            # No leader was ever heard, so no transfer can ask this node to stand.
+        never = last is None and not self._has_led
+        if never or (last is not None and last not in self._member.transport.connected()):
+            # No leader can ask this node to stand: none was ever heard, or its process has ended.
             silent_ms = max(silent_ms, LEADER_MS)
         return stands_back(self._me(), [p for p in self.peers() if p.node != last], silent_ms)
 

@@ -57,6 +57,12 @@ class Pace:
             return False
         return replication.leadership.may_dispatch(self.now())
 
+    def gate_open_until_ms(self) -> int:
+        """When the gate closes if no further tick is taken, by the boot clock; 0 = it is shut."""
+        replication = self._serving()
+        leader = None if replication is None else replication.leader
+        return 0 if leader is None else leader.gate.open_until_ms(self.now().boot_ms)
+
     async def until_gate_open(self, seconds: float) -> bool:
         """Wait until the gate is open; False if the time is up. Raises NotLeadingError."""
         loop = asyncio.get_running_loop()

@@ -55,6 +55,8 @@ class Status:
     """The receiver was removed from the cluster; the sender closes the connection."""
     version: int = 0
     """Version of the configuration that removed it; 0 from a node of an older release."""
+    used: dict[str, int] = field(default_factory=dict)
+    """When principals last called the sender, as far as its log does not have it. Sent seldom."""
 
 
 _TYPES: Final = {name: type(value) for name, value in asdict(Status()).items()}

@@ -21,6 +21,9 @@ class Refused(StrEnum):
     """The peer's data folder, or this node's, is stale."""
     NODE = "wrong_node"
     """Not the expected node, or a connection for another node."""
+    WAY = "wrong_way"
+    """A member that this node dials has dialled it: without a majority a node dials everybody, to
+    learn whether it was removed."""
     KEY = "wrong_key"
     """The peer does not know the secret."""
     TLS = "tls"

@@ -195,9 +195,11 @@ class Handshake:
         if sender not in own.removed:
             if sender not in own.members:
                 raise HandshakeError(Refused.NODE, f"there is no node {sender}")
-            if sender >= own.node:
+            if sender == own.node:
+                raise HandshakeError(Refused.NODE, f"another process runs as node {sender}")
+            if sender > own.node:
                 text = f"node {sender} dials because it has no majority, but has to be dialled"
-                raise HandshakeError(Refused.NODE, text)
+                raise HandshakeError(Refused.WAY, text)
         mine = self.challenge(sender)
         self._both = data + mine
         return mine + self._proof(self._side)

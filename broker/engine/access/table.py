@@ -4,7 +4,7 @@ An ACCESS frame is a msgpack map with one of these members:
 
     put      a principal, which replaces the one of its name
     drop     the name of a principal
-    used     {name: Unix ms}: last use of principals, at most one frame in ten minutes
+    used     {name: Unix ms}: last use of principals, a frame in ten minutes and a leadership
     audit    [id, node, lines, chain]: the head of a node's audit log
 """
 

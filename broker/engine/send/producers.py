@@ -35,6 +35,9 @@ ANSWER_BYTES_MAX: Final = 256 << 20
 of one message. Every node must drop the same answers, so this is not configurable."""
 ANSWER_COST: Final = 400
 """Bytes of one answer besides its packed columns: objects and entries of two dictionaries."""
+PRODUCER_BYTES: Final = 480
+ANSWER_BYTES: Final = 270
+"""Memory of a producer, and of an answer besides its packed columns, as measured."""
 DIGEST_SIZE: Final = 4
 _DIGEST_HEAD: Final = msgpack.packb("digest") + bytes([0xC4, DIGEST_SIZE])
 _DIGEST_AT: Final = 1 + len(_DIGEST_HEAD)
@@ -228,6 +231,12 @@ class ProducerTable:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate bytes of memory."""
+        overstated = len(self._answers) * (ANSWER_COST - ANSWER_BYTES)
+        return len(self) * PRODUCER_BYTES + self.answer_bytes - overstated
 
     def seen(self, producer: str, sequence: int, rows: int) -> FirstAnswer | None:
         """The first answer, or None for a new sequence. Raises ConflictError below the window."""

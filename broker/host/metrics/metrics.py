@@ -101,6 +101,7 @@ class Metrics(Collector):
                 "log_pending": state.log.pending_size,
                 "request_bodies": self.body_bytes(),
                 "leases": len(state.leases) * LEASE_BYTES,
+                "producers": state.producers.size_bytes,
             },
         )
 

@@ -137,7 +137,8 @@ _LOG_AND_DISK: Final = (
     _gauge("dirty_state_bytes", "State pages newer than their files."),
     _gauge(
         "memory_bytes",
-        "Memory by use; the rest of `process_resident_memory_bytes` is code, queues and tables.",
+        "Memory by use; `producers` includes their stored answers. The rest of "
+        "`process_resident_memory_bytes` is code, queues and tables.",
         "use",
     ),
     _counter("checkpoints", "Checkpoints written."),

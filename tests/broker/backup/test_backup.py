@@ -23,6 +23,7 @@ from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.manifest import BackupError, Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
+from delaylog.broker.host.process.folder_lock import newest_backup_s
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
@@ -320,6 +321,7 @@ def test_a_folder_that_nobody_serves(host_class: Any, tmp_path: Path, end: str) 
         with max((life.host.folder / "log").iterdir()).open("ab") as file:
             file.write(b"DLLG" + bytes(50))
     manifest = back_up(ReadOnlyFileSystem(), life.host.folder, tmp_path / "b")
+    assert newest_backup_s(str(life.host.folder)) == manifest.ended_at_ms / 1_000
     assert_restores(life, host_class, tmp_path / "b", manifest, tmp_path / "r")
 
 

@@ -27,7 +27,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def make(three: ThreeNodes, name: str, *grants: str) -> str:
-    answer = three.call(three.leader(), "PUT", f"/v1/principals/{name}", {"grants": grants})
+    answer = three.on_leader("PUT", f"/v1/principals/{name}", {"grants": grants})
     assert answer.status == 201, answer
     token: str = answer.json["token"]
     return token
@@ -59,7 +59,7 @@ def test_a_revocation_is_in_force_everywhere_within_a_second(three: ThreeNodes) 
         three.until(
             lambda node=node: three.call(node, "GET", LOCAL, None, bearer(token)).status == 200
         )
-    assert three.call(three.leader(), "DELETE", "/v1/principals/gone").status == 200
+    assert three.on_leader("DELETE", "/v1/principals/gone").status == 200
     revoked = time.monotonic()
     left = set(NODES)
     while left:
@@ -76,9 +76,7 @@ def test_principals_survive_a_failover(three: ThreeNodes) -> None:
     leader = three.leader()
     three.kill(leader)
     three.until(three._leader, "no other leader")
-    sent = three.call(
-        three.leader(), "POST", "/v1/topics/mine/messages", {"body": "x"}, bearer(token)
-    )
+    sent = three.on_leader("POST", "/v1/topics/mine/messages", {"body": "x"}, bearer(token))
     assert sent.status == 200
     three.start(leader)
     three.caught_up()
@@ -108,3 +106,20 @@ def test_a_node_without_a_leader_refuses(three: ThreeNodes) -> None:
             three.signal(node, signal.SIGCONT)
     three.leader()
     three.until(lambda: three.call(follower, "GET", LOCAL).status == 200)
+
+
+def test_the_use_of_a_follower_is_known_to_each_leader(three: ThreeNodes) -> None:
+    """A principal whose calls a leader does not see is in use all the same."""
+    token = make(three, "used", "read")
+    leader = three.leader()
+    assert three.call(three.followers()[0], "GET", LOCAL, None, bearer(token)).status == 200
+
+    def used_ms() -> int | None:
+        shown: int | None = three.call(three.leader(), "GET", "/v1/principals/used").json["used_ms"]
+        return shown
+
+    seen_ms = three.until(used_ms, "the leader does not hear of it")
+    three.kill(leader)
+    three.until(three._leader, "no other leader")
+    three.until(lambda: used_ms() == seen_ms, "the next leader does not know it")
+    three.start(leader)

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 
+from delaylog.broker.calls.streams.live import LIVE
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
+from delaylog.broker.web.app import LEADERLESS
 from tests.broker.cluster.test_access import bearer, make
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+from tests.broker.cluster.troubled import start
 from tests.starts.warm import as_text, run_warm
 
 WATCHED = ("/metrics", "/camellia/metrics", "/v1/cluster", "/v1/clock", "/v1/session")
@@ -69,6 +73,11 @@ def left(three: ThreeNodes, tokens: dict[str, str], session: dict[str, str]) -> 
     three.kill(*(each for each in NODES if each != node))
     closed(three, node)
     return node
+
+
+def test_nothing_else_is_answered_without_a_leader() -> None:
+    """Each call that says so in the table, and each page, is tried below."""
+    assert {*WATCHED, LIVE} == LEADERLESS
 
 
 def closed(three: ThreeNodes, node: int) -> None:
@@ -142,7 +151,7 @@ def test_a_node_that_starts_alone_is_watched(
     others = [node for node in NODES if node != left]
     three.kill(left)
     three.start(*others)
-    assert three.call(three.leader(), "DELETE", "/v1/principals/gone").status == 200
+    assert three.on_leader("DELETE", "/v1/principals/gone").status == 200
     three.kill(*others)
     three.start(left)
     for name in ("metrics", "gone"):
@@ -226,3 +235,35 @@ def test_a_token_that_is_not_in_force_is_told(fresh: ThreeNodes) -> None:
         assert fresh.status(node)
         refused = fresh.call(node, "GET", "/metrics", None, bearer(first if wrong[1:] else other))
         assert refused.status == 401
+
+
+def test_a_follower_that_hears_nothing_of_the_elected_leader_refuses(tmp_path: Path) -> None:
+    """It may know who leads, by the election, and still misses revocations."""
+    with start(tmp_path, token=make_token(os.urandom(RANDOM_BYTES))) as troubled:
+        nodes = troubled.nodes
+        tokens = {name: make(nodes, name, name) for name in ("viewer", "metrics")}
+        nodes.caught_up()
+        cut, _ = nodes.followers()
+        troubled.disconnect("drop", cut, [node for node in NODES if node != cut])
+        assert nodes.on_leader("DELETE", "/v1/principals/viewer").status == 200
+        revoked = time.monotonic()
+
+        def refused() -> bool:
+            local = nodes.call(cut, "GET", "/v1/topics?read=local", None, bearer(tokens["viewer"]))
+            return local.status == 503
+
+        nodes.until(refused)
+        assert time.monotonic() - revoked < 5
+        while time.monotonic() - revoked < 5:
+            assert refused()
+            scraped = nodes.call(cut, "GET", "/metrics", None, bearer(tokens["metrics"]))
+            assert scraped.status == 200
+        troubled.heal()
+        nodes.until(
+            lambda: (
+                nodes.call(
+                    cut, "GET", "/v1/topics?read=local", None, bearer(tokens["viewer"])
+                ).status
+                == 401
+            )
+        )

@@ -235,6 +235,16 @@ class ThreeNodes:
         leaders = [node for node, role in roles.items() if role == "leader"]
         return leaders[0] if len(leaders) == 1 else None
 
+    def on_leader(self, method: str, path: str, body: Any = None) -> Answer:
+        """The answer of whoever leads: a busy machine changes leaders at any moment."""
+
+        def answered() -> Answer | None:
+            answer = self.call(self.leader(), method, path, body)
+            return None if answer.status in (307, 503) else answer
+
+        found: Answer = self.until(answered, f"nobody took {method} {path}")
+        return found
+
     def followers(self) -> list[int]:
         """The nodes that follow, each of which knows who leads."""
         leader = self.leader()

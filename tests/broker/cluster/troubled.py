@@ -104,9 +104,13 @@ class Load:
 
 @contextmanager
 def start(
-    folder: Path, *, limits: str = LIMITS, priorities: Mapping[int, int] | None = None
+    folder: Path,
+    *,
+    limits: str = LIMITS,
+    priorities: Mapping[int, int] | None = None,
+    token: str = "",
 ) -> Iterator[Troubled]:
-    """A cluster that leads."""
+    """A cluster that leads; with `token`, the administrator's, callers have to authenticate."""
 
     def troubles(node: int) -> Path:
         place = folder / f"troubles{node}"
@@ -116,6 +120,7 @@ def start(
     nodes = ThreeNodes(
         folder,
         limits=limits,
+        token=token,
         program=lambda node: (sys.executable, PROGRAM, str(troubles(node))),
         more={
             node: f'zone = "z{node}"\npriority = {(priorities or {}).get(node, 50)}'
@@ -124,7 +129,8 @@ def start(
     )
     try:
         nodes.start(new_cluster=True)
-        nodes.leader()
+        # The first leader puts the members into the log, in a second epoch of its own.
+        nodes.until(lambda: nodes.status(nodes.leader()).get("version"))
         yield Troubled(nodes, troubles)
     finally:
         nodes.clean_up()

@@ -4,10 +4,11 @@
 
 While the file `full` is in the folder TROUBLES, another program has taken the disk's last byte;
 while `slow` is there, each sync of the log takes `SLOW_SECONDS`, and `VERY_SLOW_SECONDS` with
-`very-slow`; once `broken` is there, it ends with EIO. While `drop-N` is there, no byte of this node
-reaches node N by TCP; with `hole-N`, no segment of more than `SEGMENT_BYTES`, nor anything after it
-on the same connection, as behind a wrong MTU; with `reset-N`, each connection to N ends with RST.
-UDP is left alone. Everything else is the real thing: the same command, node and files.
+`very-slow`; with `hung` it lasts until that file is gone; once `broken` is there, it ends with EIO.
+While `drop-N` is there, no byte of this node reaches node N by TCP; with `hole-N`, no segment of
+more than `SEGMENT_BYTES`, nor anything after it on the same connection, as behind a wrong MTU; with
+`reset-N`, each connection to N ends with RST. UDP is left alone. Everything else is the real thing:
+the same command, node and files.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class TroubledFile(SmallFile):
                 raise DiskFailedError(f"fdatasync failed on {self._path}: {text}")
             if self._troubles.has("slow"):
                 time.sleep(SLOW_SECONDS)
+            while self._troubles.has("hung"):
+                time.sleep(0.05)
             if self._troubles.has("very-slow"):
                 time.sleep(VERY_SLOW_SECONDS)
         super().fdatasync()

@@ -61,7 +61,7 @@ def test_a_release_is_remembered_and_never_goes_ahead(holding: Broker) -> None:
     holding.start()
     after = holding.call("GET", "/v1/archive").json
     assert after["released_through_ms"] == through - HOUR
-    assert "delaylog_archive_held_hours 0.0" in holding.call("GET", "/metrics").body.decode()
+    assert "delaylog_archive_held_folders 0.0" in holding.call("GET", "/metrics").body.decode()
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,24 @@ async def test_nobody_is_asked_about_a_node_that_answers() -> None:
         assert two.requests == []
 
 
+async def test_a_node_that_hands_over_is_waited_for() -> None:
+    """It answers after the other one has begun to lead; its answer says how long that took."""
+    other = Member()
+
+    def slow(wire: Wire) -> None:
+        while asked := wire.request():
+            if asked.startswith(QUESTION):
+                wire.socket.sendall(answer({"node": 1, "leader": {"node": 1}}))
+            else:
+                time.sleep(2.5)
+                wire.socket.sendall(answer({"to": 2}))
+
+    with serving(slow) as one, serving(other) as two:
+        other.says = cluster(two.url, one.url, two.url)
+        async with AsyncPlainClient(one.url, members=[two.url], timeout=LONG) as client:
+            assert await client.hand_over() == {"to": 2}
+
+
 async def test_many_calls_share_the_questions() -> None:
     """They also go out while the hung calls have all connections."""
     other = Member()

@@ -279,3 +279,39 @@ async def test_several_nodes_in_one_process_have_a_leader_each() -> None:
     first, second = OneNode(), OneNode()
     first.hears(1, 1)
     assert (first.state.leader, second.state.leader) == (first.id_of(1), None)
+
+
+# ---------------------------------------------------------------------- what the host knows
+
+
+async def test_a_node_whose_host_hears_a_leader_does_not_stand() -> None:
+    """Not by silence: a transfer makes it a candidate all the same."""
+    leader: list[int | None] = [2]
+    node = OneNode(hears=lambda: leader[0])
+    node.state.begin_pre_vote()
+    assert node.sent == []
+    node.hears(1, 1)
+    node.take(1, "timeout_now", 1)
+    assert node.role == "Candidate"
+
+
+async def test_only_the_leader_that_the_host_hears_is_supported() -> None:
+    leader: list[int | None] = [2]
+    node = OneNode(hears=lambda: leader[0])
+    for candidate, granted in [(1, False), (2, True)]:
+        (answer,) = node.take(candidate, "pre_vote", 0, round=1, standing=[0, 0])
+        assert answer["vote_granted"] is granted
+    leader[0] = None
+    (answer,) = node.take(1, "pre_vote", 0, round=2, standing=[0, 0])
+    assert answer["vote_granted"]
+
+
+async def test_a_busy_machine_stretches_all_times() -> None:
+    factor = 1.0
+    node = OneNode(stretch=lambda: factor)
+    timing = node.state.timing
+    assert node.state.step_down_s() == timing.step_down_ms / 1000
+    factor = 4.0
+    assert node.state.step_down_s() == 4 * timing.step_down_ms / 1000
+    least, most = 4 * timing.election_min_ms / 1000, 4 * timing.election_max_ms / 1000
+    assert all(least <= node.state.election_interval_s() <= most for _ in range(50))

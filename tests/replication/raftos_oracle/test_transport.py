@@ -129,6 +129,21 @@ async def test_greetings_that_were_recorded_change_nothing(cluster: Cluster) -> 
     await cluster.elected()
 
 
+async def test_the_age_of_the_newest_datagram(cluster: Cluster) -> None:
+    """Also between two followers, which send each other nothing else while a leader is there."""
+    await cluster.start()
+    leader = await cluster.elected()
+    ages = [oracle.ages_ms for oracle in cluster.oracles.values()]
+    await cluster.until(lambda: all(None not in each().values() for each in ages))
+    one, other = (node for node in cluster.nodes if node != leader)
+    for _ in range(2):
+        before = cluster.oracles[one].ages_ms()[other]
+        await cluster.until(lambda b=before: (cluster.oracles[one].ages_ms()[other] or 0) > 300)
+        await cluster.until(lambda: (cluster.oracles[one].ages_ms()[other] or 0) < 300)
+    cluster.isolate(other)
+    await cluster.until(lambda: (cluster.oracles[one].ages_ms()[other] or 0) > 1_500)
+
+
 async def test_a_vote_for_one_is_none_for_another(cluster: Cluster) -> None:
     """A vote does not say for whom it is, so it must not be passed on to another candidate."""
     await cluster.start()

@@ -248,8 +248,11 @@ async def test_it_stands_back_behind_a_higher_priority() -> None:
     fake.say(2)
     fake.say(3)
     assert fake.fitness.stands_back(0), "no leader was ever heard, so none asks for it"
-    fake.followed = (1, 1_000)
+    fake.followed = (3, 1_000)
     assert not fake.fitness.stands_back(1_000 + LEADER_MS - 1)
+    fake.connected = frozenset({2})
+    assert fake.fitness.stands_back(1_000 + 1), "its process has ended, so it asks nobody"
+    fake.connected = frozenset({2, 3})
     assert fake.fitness.stands_back(1_000 + LEADER_MS)
     assert not fake.fitness.stands_back(1_000 + PRIORITY_MS)
     fake.say(3, priority=30)

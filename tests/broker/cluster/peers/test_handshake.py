@@ -232,8 +232,13 @@ def test_relayed_through_the_dialled() -> None:
             Refused.NODE,
             "there is no node 5",
         ),
-        (Identity(2, CLUSTER, lambda: (KEY,), NODES), 2, Refused.NODE, "has to be dialled"),
-        (Identity(3, CLUSTER, lambda: (KEY,), NODES), 2, Refused.NODE, "has to be dialled"),
+        (
+            Identity(2, CLUSTER, lambda: (KEY,), NODES),
+            2,
+            Refused.NODE,
+            "another process runs as node 2",
+        ),
+        (Identity(3, CLUSTER, lambda: (KEY,), NODES), 2, Refused.WAY, "has to be dialled"),
     ],
 )
 def test_who_does_not_belong(dialler: Identity, target: int, reason: Refused, text: str) -> None:

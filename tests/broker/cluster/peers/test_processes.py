@@ -40,6 +40,7 @@ async def test_stopped_and_killed(rig: Rig) -> None:
         await until(lambda: node.story == [("up", 1), ("down", 1)])
         assert 0.3 < loop.time() - stopped < 5
         assert node.refused[Refused.SILENT] == 1
+        assert not node.ended, "it may still be there"
         process.send_signal(signal.SIGCONT)
         await until(lambda: node.story[2:] == [("up", 1)])
         node.transport.send(1, ack(1))
@@ -48,6 +49,7 @@ async def test_stopped_and_killed(rig: Rig) -> None:
         process.kill()
         process.wait()
         await until(lambda: node.story[3:] == [("down", 1)])
+        assert node.ended == [1], "the kernel has closed its connection"
         process = child(rig)
         await until(lambda: node.story[4:] == [("up", 1)])
         node.transport.send(1, ack(1))

@@ -84,6 +84,16 @@ async def test_the_secret_is_asked_for_all_the_same(rig: Rig, certificates: Cert
     assert not two.story
 
 
+async def test_the_end_of_a_peer_is_seen(rig: Rig, certificates: Certificates) -> None:
+    """A process that ends sends no farewell of TLS."""
+    tls = certificates("one", "end")
+    one, two = [await rig.start(n, tls=tls) for n in (0, 1)]
+    await until(lambda: one.story and two.story)
+    for connection in [*two.transport._alive]:
+        connection.abort()
+    await until(lambda: one.ended == [1])
+
+
 async def test_another_authority(rig: Rig, certificates: Certificates) -> None:
     """Neither side takes a certificate of it."""
     tls = [certificates("one", "d"), certificates("two", "d")]

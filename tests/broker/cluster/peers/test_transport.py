@@ -170,6 +170,7 @@ async def test_drop(rig: Rig) -> None:
         node.transport.send(peer, ack(1))
         assert node.transport.counts.peers[peer].messages_dropped == 1
         await until(lambda c=count: len(one.story) == len(two.story) == c + 2)
+        assert not node.ended[1:], "it has closed the connection itself"
     assert one.refused == two.refused == {Refused.HOST: 1}
 
 

@@ -70,6 +70,8 @@ class WildOracle:
         self._out_ms = 0
         self.failure: Exception | None = None
         self.refused: dict[str, int] = {}
+        self.elections = "peers"
+        self.datagram_ages_ms: dict[int, int | None] = {}
 
     async def start(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -80,6 +81,21 @@ def test_answers_of_all_producers_take_a_bounded_total_the_oldest_going_first() 
     assert saved.answer_bytes == table.answer_bytes
     with pytest.raises(ConflictError, match="no longer kept"):
         saved.seen("p9", 60, 1)
+
+
+@pytest.mark.parametrize("answers", [1, 20])
+def test_the_size_is_that_of_the_memory(answers: int) -> None:
+    """Metrics show it: a million `Idempotency-Key`s take most of a process."""
+    producers = 20_000 // answers
+    tracemalloc.start()
+    table = ProducerTable()
+    for number in range(producers):
+        for sequence in range(answers):
+            first = answer(1, number * answers + sequence)
+            table.remember(f"key-{number:032d}", sequence, first, number)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.85 < table.size_bytes / taken < 1.15
 
 
 def test_an_answer_above_the_bound_is_kept_until_the_next_one() -> None:

@@ -106,12 +106,14 @@ async def test_after_a_change(source: Source) -> None:
     await until(lambda: source.used == "third")
     source.replace("bad")
     await until(lambda: reloader.counts["words", "failed"] == 1)
+    assert reloader.failing == {"words": 1}
     await asyncio.sleep(0.1)
     assert (source.used, source.reads) == ("third", 3)
     source.path.unlink()
     await until(lambda: reloader.counts["words", "failed"] == 2)
     source.replace("fourth")
     await until(lambda: source.used == "fourth")
+    assert reloader.failing == {"words": 0}
     os.utime(source.path, ns=(1, 1))
     await until(lambda: source.reads == 6)
     await asyncio.sleep(0.1)

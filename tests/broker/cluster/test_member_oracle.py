@@ -1,0 +1,204 @@
+"""The two oracles of one node: which is heard when, and how the leadership of raftos follows.
+
+Method: a peer oracle without connections, and an election that says what the test wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from random import Random
+from typing import Any
+
+import pytest
+
+from delaylog.broker.cluster.elections import may_use_raftos
+from delaylog.broker.cluster.member_oracle import DATAGRAM_MS_MAX, TRANSFER_EVERY_MS, MemberOracle
+from delaylog.replication.configuration import Configuration
+from delaylog.replication.errors import ClusterError
+from delaylog.replication.events import Role
+from delaylog.replication.oracle import LogState
+from delaylog.replication.peer_oracle import PeerOracle, View
+
+ADDRESSES = {node: (f"10.0.0.{node}", 8712) for node in (1, 2, 3)}
+
+
+class Raftos:
+    """An election that chooses this node if `chosen`."""
+
+    def __init__(self) -> None:
+        self.chosen = False
+        self.fails: Exception | None = None
+        self.failure: Exception | None = None
+        self.refused: dict[str, int] = {"replayed": 1}
+        self.said: list[Any] = []
+        self.ages: dict[int, int | None] = {2: 100, 3: None}
+
+    async def start(self) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.said.append("start")
+
+    async def stop(self) -> None:
+        self.said.append("stop")
+
+    def change_members(self, members: Mapping[int, Any]) -> bool:
+        self.said.append(sorted(members))
+        return len(members) > 1
+
+    def suggests(self, now_ms: int) -> bool:
+        return self.chosen
+
+    def leader(self, now_ms: int) -> int | None:
+        return 3
+
+    def resign(self, now_ms: int, until_ms: int) -> None:
+        self.said.append(("resign", until_ms))
+
+    def transfer(self, target: int, now_ms: int) -> None:
+        self.said.append(("transfer", target))
+
+    def ages_ms(self) -> Mapping[int, int | None]:
+        return self.ages
+
+
+class Node:
+    """Node 1 of three."""
+
+    def __init__(self, *, raftos: bool = True) -> None:
+        self.raftos = Raftos()
+        self.members = {**ADDRESSES}
+        self.peers = PeerOracle(
+            1,
+            view=lambda: View(
+                Configuration((1, 2, 3)), True, LogState(1, 1), Role.FOLLOWER, None, [2, 3]
+            ),
+            send=lambda peer, message: None,
+            random=Random(1),
+        )
+        self.oracle = MemberOracle(
+            self.peers, lambda: self.raftos if raftos else None, lambda: self.members
+        )
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_raftos_is_heard_only_while_no_other_leader_is() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.oracle.start()
+        node.raftos.chosen = True
+        assert node.oracle.suggests(1_000)
+        node.oracle.hear(2, 1_000)
+        assert not node.oracle.suggests(1_200)
+        assert node.oracle.leader(1_200) == 2
+        assert node.oracle.suggests(1_250), "it is silent"
+        node.oracle.hear(2, 1_300)
+        node.oracle.ended(2, 1_310)
+        assert node.oracle.suggests(1_310), "its process has ended"
+
+    run(story())
+
+
+def test_the_leadership_of_raftos_moves_to_the_leader() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.oracle.start()
+        node.raftos.chosen = True
+        for now_ms in range(10_000, 10_000 + 2 * TRANSFER_EVERY_MS, 20):
+            node.oracle.hear(3, now_ms)
+            node.oracle.look(now_ms)
+        assert node.raftos.said == ["start", ("transfer", 3), ("transfer", 3)]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("ages", "works"),
+    [
+        ({2: 100, 3: None}, True),
+        ({2: DATAGRAM_MS_MAX, 3: 100}, True),
+        ({2: None, 3: None}, False),
+        ({2: DATAGRAM_MS_MAX, 3: DATAGRAM_MS_MAX}, False),
+        ({2: 1, 3: 1, 4: None, 5: None}, True),
+        ({2: 1, 3: None, 4: None, 5: None}, False),
+    ],
+)
+def test_raftos_goes_first_while_it_hears_a_majority(
+    ages: dict[int, int | None], works: bool
+) -> None:
+    async def story() -> None:
+        node = Node()
+        await node.oracle.start()
+        node.raftos.ages = ages
+        node.oracle.look(0)
+        assert node.peers.guards is works
+
+    run(story())
+
+
+def test_a_port_that_cannot_be_used_leaves_the_peer_oracle(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        node = Node()
+        node.raftos.fails = ClusterError("UDP 10.0.0.1:8712 cannot be used")
+        await node.oracle.start()
+        node.oracle.look(0)
+        assert not node.peers.guards
+        assert (node.oracle.elections, node.oracle.refused) == ("peers", {})
+        await node.oracle.stop()
+
+    run(story())
+    assert caplog.messages == [
+        "UDP 10.0.0.1:8712 cannot be used; nodes elect over the connections between them"
+    ]
+
+
+def test_without_raftos() -> None:
+    async def story() -> None:
+        node = Node(raftos=False)
+        await node.oracle.start()
+        node.oracle.look(0)
+        assert not node.peers.guards
+        assert not node.oracle.suggests(0)
+        node.oracle.resign(0, 100)
+        node.oracle.transfer(2, 0)
+        await node.oracle.stop()
+
+    run(story())
+
+
+def test_members_change() -> None:
+    """raftos is made anew where it cannot follow, and a change while it is made is not lost."""
+
+    async def story() -> None:
+        node = Node()
+        await node.oracle.start()
+        node.members = {1: ADDRESSES[1], 2: ADDRESSES[2]}
+        node.oracle.look(0)
+        node.members = {1: ADDRESSES[1]}
+        node.oracle.look(20)
+        node.members = {**ADDRESSES}
+        for now_ms in range(40, 200, 20):
+            await asyncio.sleep(0)
+            node.oracle.look(now_ms)
+        assert node.raftos.said == ["start", [1, 2], [1], "stop", "start", [1, 2, 3]]
+        node.oracle.resign(0, 100)
+        assert node.raftos.said[-1] == ("resign", 100)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("hosts", "fits"),
+    [
+        (["10.0.0.1", "10.0.0.2"], True),
+        (["10.0.0.1", "node-2.local"], False),
+        (["10.0.0.1"], False),
+    ],
+)
+def test_raftos_knows_numeric_addresses_only(hosts: list[str], fits: bool) -> None:
+    assert may_use_raftos({node: (host, 8712) for node, host in enumerate(hosts)}) is fits

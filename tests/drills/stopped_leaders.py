@@ -1,0 +1,137 @@
+"""Stops leaders with SIGSTOP under load, and counts what they hand out when they wake up.
+
+    python -m tests.drills.stopped_leaders FOLDER --rounds 30 --seconds 4
+
+Consumers ask every node for themselves and follow no redirect. Each stop is as long as it is said,
+and another node leads before it ends. A message that the stopped node hands out after that counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from tests.broker.cluster.three_nodes import NODES, ThreeNodes
+
+CONSUMERS: Final = 12
+"""For each node."""
+BATCH: Final = 10
+PAUSE_S: Final = 0.02
+TOPIC: Final = "/v1/topics/t"
+RECEIVE: Final = {"max": 1, "wait_ms": 500, "lease_ms": 60_000}
+
+
+class Stopping:
+    """A cluster, its load, and what old leaders have handed out."""
+
+    def __init__(self, nodes: ThreeNodes) -> None:
+        self._nodes = nodes
+        self._over = False
+        self._deposed: dict[int, float] = {}
+        """Stopped nodes -> when another node led."""
+        self.received = 0
+        self.late = 0
+        """Messages that a deposed node handed out."""
+
+    async def run(self, rounds: int, seconds: float) -> None:
+        """Stop the leader again and again."""
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as self._session:
+            work = [asyncio.create_task(self._send())]
+            for node in NODES:
+                work += [asyncio.create_task(self._consume(node)) for _ in range(CONSUMERS)]
+            try:
+                for _ in range(rounds):
+                    await self._stop_one(seconds)
+            finally:
+                self._over = True
+                await asyncio.gather(*work)
+
+    async def _stop_one(self, seconds: float) -> None:
+        nodes = self._nodes
+        old = await asyncio.to_thread(nodes.leader)
+        await asyncio.sleep(0.3)
+        until_s = time.monotonic() + seconds
+        nodes.signal(old, signal.SIGSTOP)
+        try:
+            others = [node for node in NODES if node != old]
+            while not await self._one_leads(others):
+                assert time.monotonic() < until_s + 20, nodes.tails()
+            self._deposed[old] = time.monotonic()
+            await asyncio.sleep(max(until_s - time.monotonic(), 0))
+        finally:
+            nodes.signal(old, signal.SIGCONT)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(nodes.followers)
+        del self._deposed[old]
+
+    async def _one_leads(self, others: list[int]) -> bool:
+        status = await asyncio.gather(
+            *(asyncio.to_thread(self._nodes.status, node) for node in others)
+        )
+        return any(each.get("role") == "leader" for each in status)
+
+    async def _send(self) -> None:
+        messages, node = [{"body": "x"}] * BATCH, 1
+        while not self._over:
+            if await self._post(node, f"{TOPIC}/messages", messages) is None:
+                node = node % len(NODES) + 1
+            await asyncio.sleep(PAUSE_S)
+
+    async def _consume(self, node: int) -> None:
+        while not self._over:
+            answer = await self._post(node, f"{TOPIC}/receive", RECEIVE)
+            if not answer or not answer["messages"]:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            self.received += 1
+            if node in self._deposed:
+                self.late += len(answer["messages"])
+                age_s = time.monotonic() - self._deposed[node]
+                print(f"node {node} handed out a message {age_s:.3f} s after another one led")
+
+    async def _post(self, node: int, path: str, body: object) -> dict[str, list[object]] | None:
+        timeout = aiohttp.ClientTimeout(total=20 if path.endswith("receive") else 1)
+        try:
+            async with self._session.post(
+                self._nodes.url(node) + path, json=body, timeout=timeout, allow_redirects=False
+            ) as answer:
+                found = await answer.json() if answer.status == 200 else None
+                return found if found is None or isinstance(found, dict) else None
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return None
+
+
+def stop_leaders(folder: Path, rounds: int, seconds: float) -> Stopping:
+    """Run it on a new cluster."""
+    nodes = ThreeNodes(folder)
+    try:
+        nodes.start(new_cluster=True)
+        nodes.until(lambda: nodes.status(nodes.leader()).get("version"))
+        stopping = Stopping(nodes)
+        asyncio.run(stopping.run(rounds, seconds))
+        return stopping
+    finally:
+        nodes.clean_up()
+
+
+def main() -> None:
+    """Print how many messages were handed out, and how many of them too late."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    done = stop_leaders(args.folder, args.rounds, args.seconds)
+    print(f"{done.received} receives, {done.late} messages after another node led")
+
+
+if __name__ == "__main__":
+    main()
