@@ -183,7 +183,7 @@ def test_names_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> 
     rig, _ = table_of(1)
     assert not rig.table.collides(1, "s0")
     assert not rig.table.collides(1, "new")
-    monkeypatch.setattr(rig.table, "_hash_of", lambda _: 5)
+    monkeypatch.setattr(rig.table, "hash_of", lambda _: 5)
     rig.add("a", 5)
     assert rig.table.find(1, "b") is None
     assert rig.table.collides(1, "b")
