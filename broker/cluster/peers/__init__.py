@@ -1,7 +1,7 @@
 """Authenticated connections between the nodes of a cluster, over TCP or TLS.
 
-Imports: replication (messages), storage (feature levels), `broker.host.accepting`,
-`broker.host.tls`.
+Imports: replication (messages), storage (feature levels), `broker.host` (addresses, look-ups
+of names, `accepting`, `tls`).
 Begin with `seams` (what a node gives and gets), then `transport`, `connection`, `handshake`.
 """
 
