@@ -34,7 +34,7 @@ class Stopping:
         self._nodes = nodes
         self._over = False
         self._deposed: dict[int, float] = {}
-        """Stopped nodes -> when another node led."""
+        """Nodes that were stopped -> when they continue; another node leads then."""
         self.received = 0
         self.late = 0
         """Messages that a deposed node handed out."""
@@ -63,8 +63,9 @@ class Stopping:
             others = [node for node in NODES if node != old]
             while not await self._one_leads(others):
                 assert time.monotonic() < until_s + 20, nodes.tails()
-            self._deposed[old] = time.monotonic()
             await asyncio.sleep(max(until_s - time.monotonic(), 0))
+            # What it had sent before the stop has been read by now.
+            self._deposed[old] = time.monotonic()
         finally:
             nodes.signal(old, signal.SIGCONT)
         await asyncio.sleep(0.5)
@@ -103,7 +104,7 @@ class Stopping:
             if node in self._deposed:
                 self.late += len(answer["messages"])
                 age_s = time.monotonic() - self._deposed[node]
-                print(f"node {node} handed out a message {age_s:.3f} s after another one led")
+                print(f"node {node} handed out a message {age_s:.3f} s after it continued")
 
     async def _post(self, node: int, path: str, body: object) -> dict[str, Any] | None:
         timeout = aiohttp.ClientTimeout(total=20 if path.endswith("receive") else 1)
