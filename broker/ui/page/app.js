@@ -91,10 +91,10 @@ function Inside({ session, onLeft }) {
         <button type="button" aria-label="Keys" title="Keys (?)" onClick=${() => app.show((end) => html`<${Help} onClose=${end} />`)}>?</button>
         ${session.principal && html`<span class="who">${session.principal}</span>`}
         ${session.hasCookie && html`<button type="button" onClick=${async () => { await logOut(); onLeft(); }}>Log out</button>`}</div></header>
-    ${follows && !cluster.data.leader && html`<p class="banner bad" role="alert">There is no leader: ${cluster.data.not_ready ?? "an election is under way"}.
-      Until there is one, this node answers nothing but its <a href="#/nodes">view of the cluster</a>.</p>`}
-    ${follows && cluster.data.leader && html`<p class="banner" role="note">This node, ${cluster.data.name}, follows: it shows what it has applied, and changes nothing.
-      <a href=${`${cluster.data.leader.http}/ui/${location.hash}`}>Open the dashboard of the leader, ${cluster.data.leader.name}</a></p>`}
+    ${follows && html`<p class=${`banner ${cluster.data.leader ? "" : "bad"}`} role="note">${cluster.data.leader
+      ? html`This node, ${cluster.data.name}, follows: it shows what it has applied, and changes nothing.
+      <a href=${`${cluster.data.leader.http}/ui/${location.hash}`}>Open the dashboard of the leader, ${cluster.data.leader.name}</a>`
+      : `No leader: ${cluster.data.not_ready}`}</p>`}
     ${clock.error?.status === 0 && html`<p class="banner bad" role="alert">The broker does not answer. What is shown may be old.</p>`}
     ${hold.data?.held && html`<p class="banner bad" role="alert">The broker is held: ${hold.data.due} messages, ${hold.data.firings} firings wait. ${hold.data.note}</p>`}
     <main id="main" ref=${main}><${Page} key=${path} place=${place} query=${query} /></main>
