@@ -42,13 +42,15 @@ SMALL = Held(100_000, 90, 12)
     [
         (Held(120_000, 90, 12), []),
         (Held(120_001, 90, 12), ["memory_kib of node 2"]),
-        (Held(100_000, 119, 12), ["descriptors of node 2"]),
-        (Held(100_000, 90, 18), ["threads of node 2"]),
+        (Held(100_000, 136, 12), []),
+        (Held(100_000, 137, 12), ["descriptors of all nodes"]),
+        (Held(100_000, 90, 20), ["threads of all nodes"]),
         (Held(500_000, 900, 80), ["memory_kib", "descriptors", "threads"]),
     ],
 )
 def test_growth_from_the_first_round_to_the_last(after: Held, named: list[str]) -> None:
     held = [{1: SMALL, 2: SMALL}, {1: Held(900_000, 90, 12), 2: SMALL}, {1: SMALL, 2: after}]
+    assert growth_faults([], 0.2) == []
     texts = growth_faults(held, 0.2)
     assert len(texts) == len(named)
     assert all(text.startswith(name) for text, name in zip(texts, named, strict=True))
