@@ -88,6 +88,12 @@ class OperatorCalls:
             return None
         missing = member.watch.missing_voters()
         names = f"; voters that are not connected: {', '.join(missing)}" if missing else ""
+        if member.leading and member.watch.majority:
+            stalled_s = member.fitness.stalled_ms(member.machine.boot_ms()) / 1000
+            return (
+                f"this node leads, but has committed nothing for {stalled_s:.1f} s while changes "
+                "wait: look at the disks of the voters and at the network to them, also at its MTU"
+            )
         if member.leading:
             return f"this node leads, but no majority of the voters acknowledges its rounds{names}"
         if member.leader is not None:

@@ -195,6 +195,9 @@ def test_it_says_why_it_is_not_ready(fake: Fake) -> None:
         "this node leads, but no majority of the voters acknowledges its rounds"
     )
     assert "delaylog_cluster_majority 0.0" in fake.scrape()
+    fake.cut = False
+    assert "has committed nothing for" in (fake.calls().not_ready() or "")
+    fake.cut = True
     assert fake.calls().status()["majority"] is False
     fake.follow()
     assert fake.calls().not_ready() == (
