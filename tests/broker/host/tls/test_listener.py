@@ -134,9 +134,12 @@ def test_connections_in_their_handshake_are_counted_and_end(
 
     async def main() -> None:
         async with Listening(files.config(), clients_max=3) as listening:
+            before = sockets()
             slow = [await asyncio.to_thread(listening.connect) for _ in range(3)]
             slow[0].sendall(b"\x16")
             await until(lambda: listening.listener.handshakes == 3)
+            # The clients' ends and the listener's: no more, since they fill a share of descriptors.
+            assert sockets() == before + 6
             with await asyncio.to_thread(listening.connect) as more:
                 assert await asyncio.to_thread(more.recv, 1) == b""
             slow[0].sendall(b"\x03")
