@@ -13,8 +13,11 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, cast
 
-_SOCKET: Final[ContextVar[socket.socket | None]] = ContextVar("_SOCKET", default=None)
-"""The socket of the connection that is being made; event loops keep it for their callbacks."""
+_SOCKET: Final[ContextVar[list[socket.socket]]] = ContextVar("_SOCKET")
+"""The socket of the connection that is being made, until it is: the event loops make it in a
+callback with the context of the block. Later callbacks, and what they start, have this context too,
+so the list is emptied.
+"""
 
 
 class AlertingContext(ssl.SSLContext):
@@ -26,7 +29,8 @@ class AlertingContext(ssl.SSLContext):
         """A connection over memory, as the event loops use it."""
         made = super().wrap_bio(incoming, outgoing, *args, **how)
         cast("_Connection", made).outgoing = outgoing
-        cast("_Connection", made).socket = _SOCKET.get()
+        waiting = _SOCKET.get([])
+        cast("_Connection", made).socket = waiting.pop() if waiting else None
         return made
 
 
@@ -53,8 +57,10 @@ AlertingContext.sslobject_class = _Connection
 @contextmanager
 def alerting(sock: socket.socket) -> Iterator[None]:
     """Send the peer the alert of a handshake on this socket that fails in this block."""
-    before = _SOCKET.set(sock)
+    waiting = [sock]
+    before = _SOCKET.set(waiting)
     try:
         yield
     finally:
+        waiting.clear()
         _SOCKET.reset(before)
