@@ -13,6 +13,7 @@ import hashlib
 import ipaddress
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -41,6 +42,7 @@ _AUTHORITY_DAYS: Final = 3_650
 _DAYS: Final = 90
 _BACKDATED: Final = timedelta(minutes=5)
 """Certificates begin earlier, since the clocks of machines differ."""
+_DNS_NAME: Final = re.compile(r"[A-Za-z0-9*_.-]+")
 _HELP: Final = (
     "make or renew certificates of all members of a cluster file, for development and tests only"
 )
@@ -143,7 +145,7 @@ class _Set:
         if path.exists():
             try:
                 self._digests = dict(json.loads(path.read_text()))
-            except ValueError:
+            except (ValueError, TypeError):
                 raise ConfigError(f"{path} is damaged: make the set in another folder") from None
 
     def make(
@@ -163,7 +165,8 @@ class _Set:
                     self.kept += [f"{place}.key", f"{place}.pem"]
                 copy = f"{member.name}/{authority}-ca.pem"
                 content = (self.folder / f"{authority}-ca.pem").read_bytes()
-                if self._is_missing(copy):
+                if self._is_missing(copy) or (self.folder / copy).read_bytes() != content:
+                    self._check([copy])
                     self._write(copy, content)
                 else:
                     self.kept.append(copy)
@@ -332,6 +335,8 @@ def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not _DNS_NAME.fullmatch(host):
+            raise ConfigError(f"{host!r} is no address and no name of a host") from None
         return x509.DNSName(host)
 
 

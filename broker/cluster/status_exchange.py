@@ -16,7 +16,9 @@ from delaylog.replication.messages import NodeStatus
 from delaylog.storage.log.levels import IDENTITIES
 
 USED_EVERY_MS: Final = 5_000
-"""Interval at which the use of principals is sent."""
+"""Shortest interval at which the use of all principals is sent."""
+USED_MAX: Final = 16
+"""Principals in one status, whose size has a limit: the next statuses have the others."""
 
 
 class StatusExchange:
@@ -31,6 +33,8 @@ class StatusExchange:
         self._fitness = fitness
         self._next_ms = 0
         self._used_next_ms = 0
+        self._used: list[tuple[str, int]] = []
+        """The use of principals that is still to be sent."""
 
     def receive(self, peer: int, message: NodeStatus) -> None:
         """A peer's status came. Raises PeerError."""
@@ -55,9 +59,13 @@ class StatusExchange:
         member = self._member
         transport, statuses = member.transport, member.statuses
         mine = {**self._watch.said(), **self._fitness.said(), **self._members.said()}
-        if now_ms >= self._used_next_ms:
+        if not self._used and now_ms >= self._used_next_ms:
             self._used_next_ms = now_ms + USED_EVERY_MS
-            mine["used"] = member.node.used_ms
+            principals = member.node.engine.state.access.principals
+            # Callers of an issuer are no principals, and their names have any length.
+            self._used = [each for each in member.node.used_ms.items() if each[0] in principals]
+        mine["used"] = dict(self._used[:USED_MAX])
+        del self._used[:USED_MAX]
         for peer in transport.connected():
             if (transport.known_level(peer) or 0) >= IDENTITIES:
                 fields = {**mine, **statuses.echo(peer)}

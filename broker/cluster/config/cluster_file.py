@@ -47,7 +47,6 @@ from delaylog.broker.cluster.config.member import Member, check_members, parse_m
 from delaylog.broker.cluster.config.secret import (
     MAKE_ONE,
     ClusterSecret,
-    check_private,
     parse_secrets,
     read_secrets,
 )
@@ -169,7 +168,6 @@ def _tls(table: Any, folder: Path) -> PeerTls | None:
         if not path.is_file():
             raise ClusterError(f"tls.{key}: there is no file {path}")
         paths[key] = str(path)
-    check_private(Path(paths["key"]), "tls.key")
     try:
         return PeerTls(paths["ca"], paths["cert"], paths["key"])
     except ConfigError as error:

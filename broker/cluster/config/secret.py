@@ -18,7 +18,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.process.private_files import private_file_fault
+from delaylog.broker.host.process.private_files import read_file
+from delaylog.broker.host.settings.options import ConfigError
 from delaylog.replication.errors import ClusterError
 
 SECRET_BYTES_MIN: Final = 32
@@ -75,22 +76,11 @@ class ClusterSecret:
 
 def read_secrets(path: Path) -> tuple[bytes, ...]:
     """The secrets in a file that nobody else can read. Raises ClusterError."""
-    check_private(path, "secret_file")
     try:
-        with path.open("rb") as file:
-            text = file.read(SECRET_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise ClusterError(f"secret_file: cannot read {path}: {error.strerror}") from None
-    if len(text) > SECRET_FILE_BYTES_MAX:
-        raise ClusterError(f"secret_file: {path} is too large for a secret; {MAKE_ONE}")
+        text = read_file("secret_file", path, SECRET_FILE_BYTES_MAX, private=True)
+    except ConfigError as error:
+        raise ClusterError(str(error)) from None
     return parse_secrets(text.decode("utf-8", "replace"), f"secret_file {path}")
-
-
-def check_private(path: Path, name: str) -> None:
-    """Raise ClusterError for a missing file, and for one that others can read or change."""
-    fault = private_file_fault(path, name)
-    if fault is not None:
-        raise ClusterError(fault)
 
 
 def parse_secrets(text: str, where: str) -> tuple[bytes, ...]:
@@ -99,8 +89,16 @@ def parse_secrets(text: str, where: str) -> tuple[bytes, ...]:
     Raises ClusterError, which never quotes the text.
     """
     lines = text.split()
-    whole = all(len(_decoded(line) or b"") >= SECRET_BYTES_MIN for line in lines)
-    if len(lines) < 2 or not whole:
+    if len(lines) < 2:
+        return (parse_secret(text, where),)
+    whole = {line for line in lines if len(_decoded(line) or b"") >= SECRET_BYTES_MIN}
+    if not whole.issuperset(lines):
+        if any(map(_HEX.fullmatch, whole)):
+            # Joined, the lines would be another secret than that of all other nodes.
+            raise ClusterError(
+                f"{where}: one line is a secret, and another one is too short for one: it needs "
+                f"{SECRET_BYTES_MIN} bytes"
+            )
         return (parse_secret(text, where),)
     if len(lines) > SECRETS_MAX:
         raise ClusterError(f"{where}: {len(lines)} secrets; it may have {SECRETS_MAX}, one a line")

@@ -79,7 +79,13 @@ def decode_status(message: NodeStatus) -> Status:
     for name, value in known.items():
         if type(value) is not _TYPES[name]:
             raise PeerError(f"{name} of a node's status is {value!r}")
-    return Status(**known)
+    status = Status(**known)
+    whole = all(type(each) is int for pair in status.met.items() for each in pair)
+    if not whole or any(
+        type(name) is not str or type(at) is not int for name, at in status.used.items()
+    ):
+        raise PeerError("a map in a node's status has members of other types")
+    return status
 
 
 class Statuses:

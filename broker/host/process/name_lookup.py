@@ -43,6 +43,9 @@ def look_up(
         failure: Exception | None = None
         try:
             found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, flags)
+        except UnicodeError as error:
+            # A label of the name is empty, or too long for a name server.
+            failure = socket.gaierror(socket.EAI_NONAME, str(error))
         except Exception as error:
             failure = error
         # The loop may have been closed meanwhile.
@@ -71,7 +74,10 @@ class Names:
             return known[1].result()
         looking = self._looking.get(key)
         if looking is None:
-            looking = self._looking[key] = look_up(host, port)
+            try:
+                looking = self._looking[key] = look_up(host, port)
+            except RuntimeError as error:
+                raise OSError(str(error)) from None
             looking.add_done_callback(lambda done: self._ended(key, loop.time(), done))
         return await asyncio.shield(looking)
 

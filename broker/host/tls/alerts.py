@@ -1,7 +1,7 @@
 """Sends the TLS alert of a failed handshake, which tells the peer why it is refused.
 
 The event loops close the socket of a failed handshake without what OpenSSL has written last. The
-contexts of this module keep it, and `alerting` sends it.
+contexts of this module send it before. No descriptor is spent on that: strangers could use up all.
 """
 
 from __future__ import annotations
@@ -10,11 +10,18 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, cast
+from contextvars import ContextVar
+from typing import Any, Final, cast
+
+_SOCKET: Final[ContextVar[list[socket.socket]]] = ContextVar("_SOCKET")
+"""The socket of the connection that is being made, until it is: the event loops make it in a
+callback with the context of the block. Later callbacks, and what they start, have this context too,
+so the list is emptied.
+"""
 
 
 class AlertingContext(ssl.SSLContext):
-    """A context whose connections keep the alert of a failed handshake."""
+    """A context whose connections, made in a block of `alerting`, send the alert of a failure."""
 
     def wrap_bio(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **how: Any
@@ -22,20 +29,26 @@ class AlertingContext(ssl.SSLContext):
         """A connection over memory, as the event loops use it."""
         made = super().wrap_bio(incoming, outgoing, *args, **how)
         cast("_Connection", made).outgoing = outgoing
+        waiting = _SOCKET.get([])
+        cast("_Connection", made).socket = waiting.pop() if waiting else None
         return made
 
 
 class _Connection(ssl.SSLObject):
     outgoing: ssl.MemoryBIO
+    socket: socket.socket | None
 
     def do_handshake(self) -> None:
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
-        except ssl.SSLError as error:
-            cast(Any, error).alert = self.outgoing.read()
+        except ssl.SSLError:
+            if self.socket is not None:
+                with suppress(OSError):
+                    self.socket.send(self.outgoing.read())
             raise
+        self.socket = None
 
 
 AlertingContext.sslobject_class = _Connection
@@ -43,13 +56,11 @@ AlertingContext.sslobject_class = _Connection
 
 @contextmanager
 def alerting(sock: socket.socket) -> Iterator[None]:
-    """Send the peer the alert of a handshake that fails in this block, which closes the socket."""
-    spare = sock.dup()
+    """Send the peer the alert of a handshake on this socket that fails in this block."""
+    waiting = [sock]
+    before = _SOCKET.set(waiting)
     try:
         yield
-    except ssl.SSLError as error:
-        with suppress(OSError):
-            spare.send(getattr(error, "alert", b""))
-        raise
     finally:
-        spare.close()
+        waiting.clear()
+        _SOCKET.reset(before)

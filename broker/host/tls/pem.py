@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import re
 import ssl
-from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.process.private_files import private_file_fault
+from delaylog.broker.host.process.private_files import read_file
 from delaylog.broker.host.settings.options import ConfigError
 
+FILE_BYTES_MAX: Final = 4 << 20
+"""Size limit of a PEM file; the CAs of a system take 250 KB."""
 _BEGIN: Final = b"-----BEGIN "
 _DER_BEGINS: Final = b"\x30\x82"
 """A sequence of more than 255 bytes, as each certificate and each key in DER is one."""
 _PEM: Final = re.compile("-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 
 
-def read_file(name: str, path: str) -> bytes:
-    """The content of a file. Raises ConfigError; OpenSSL's error would not name the file."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {name} {path}: {error.strerror}") from None
-
-
 def certificates_in(name: str, path: str) -> list[bytes]:
     """The certificates of a PEM file, in DER. Raises ConfigError."""
-    content = read_file(name, path)
+    content = read_file(name, path, FILE_BYTES_MAX)
     text = content.decode("ascii", "replace")
     found = _PEM.findall(text)
     if not found:
@@ -56,17 +49,14 @@ def load_pair(
 
     The names are those of the settings.
     """
-    content = read_file(cert_name, cert)
+    content = read_file(cert_name, cert, FILE_BYTES_MAX)
     if key is None:
         if b"-----BEGIN CERTIFICATE-----" in content and b"PRIVATE KEY-----" not in content:
             raise ConfigError(
                 f"{cert_name} {cert} contains no private key: give its file as {key_name}"
             )
         key_name, key = cert_name, cert
-    fault = private_file_fault(key, key_name)
-    if fault is not None:
-        raise ConfigError(fault)
-    of_key = read_file(key_name, key)
+    of_key = read_file(key_name, key, FILE_BYTES_MAX, private=True)
 
     def ask() -> str:
         raise ConfigError(f"{key_name} {key}: the key is encrypted; write it without a passphrase")

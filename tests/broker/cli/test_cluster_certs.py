@@ -153,3 +153,28 @@ def test_wrong_words(
     status, _, error = certs()
     assert (status, "needs the package cryptography" in error) == (2, True)
     assert "pip install 'delaylog[tls]'" in error
+
+
+@pytest.mark.parametrize("host", ["", "b\u00fccher.example", "a b", "a,DNS:b"])
+def test_a_host_that_is_no_name_is_refused(certs: Certs, host: str) -> None:
+    status, _, error = certs("--host", host)
+    assert status == 2
+    assert "is no address and no name of a host" in error
+
+
+def test_another_authority_in_a_members_folder_is_not_kept(certs: Certs, folder: Path) -> None:
+    """The member would refuse all others."""
+    certs()
+    copy = folder / "alpha" / "nodes-ca.pem"
+    copy.write_bytes((folder / "alpha" / "servers-ca.pem").read_bytes())
+    status, _, error = certs()
+    assert status == 2
+    assert f"{copy} was not made by this command, or was changed since" in error
+
+
+def test_a_damaged_list_of_what_was_made(certs: Certs, folder: Path) -> None:
+    certs()
+    (folder / "made.json").write_text("[1]")
+    status, _, error = certs("--renew")
+    assert status == 2
+    assert "made.json is damaged" in error

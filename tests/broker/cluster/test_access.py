@@ -123,3 +123,18 @@ def test_the_use_of_a_follower_is_known_to_each_leader(three: ThreeNodes) -> Non
     three.until(three._leader, "no other leader")
     three.until(lambda: used_ms() == seen_ms, "the next leader does not know it")
     three.start(leader)
+
+
+def test_the_use_of_many_principals_of_a_follower_is_known_to_the_leader(three: ThreeNodes) -> None:
+    """More than one status between nodes has room for."""
+    names = [f"{number:0100}" for number in range(60)]
+    tokens = [make(three, name, "read") for name in names]
+    follower = three.followers()[0]
+    for token in tokens:
+        assert three.call(follower, "GET", LOCAL, None, bearer(token)).status == 200
+
+    def known() -> bool:
+        listed = three.call(three.leader(), "GET", "/v1/principals").json["principals"]
+        return all(each["used_ms"] for each in listed if each["principal"] in names)
+
+    three.until(known, "the leader does not hear of all")

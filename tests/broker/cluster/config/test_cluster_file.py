@@ -188,7 +188,7 @@ def test_which_node(folder: Path) -> None:
          r"^tls\.keys is not a key of a cluster file; there are ca"),
         (ONE, ONE + '[tls]\ncert = "x"', r"^tls\.ca is missing; a file in PEM"),
         (ONE, ONE + '[tls]\nca = "none.pem"', r"^tls\.ca: there is no file .*none\.pem"),
-        ("cluster.secret", "gone", r"^secret_file: cannot read .*gone: No such file"),
+        ("cluster.secret", "gone", r"^cannot read secret_file .*gone: No such file"),
         ('secret_file = "cluster.secret"', "", r"^secret_file is missing.*DELAYLOG_CLUSTER_SECRET"),
         ("node = 1", "node 1", r"^the cluster file .* is not TOML"),
     ],

@@ -6,6 +6,7 @@ Method: known bytes; a table of bad ones. No error may repeat what it was given.
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 
 import pytest
@@ -93,8 +94,10 @@ def test_files(tmp_path: Path) -> None:
         assert read_secrets(path) == (GOOD,)
     with pytest.raises(ClusterError, match="cannot read"):
         read_secrets(tmp_path / "none")
-    with pytest.raises(ClusterError, match="is not a regular file"):
-        read_secrets(tmp_path)
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    for other in (tmp_path, tmp_path / "fifo"):
+        with pytest.raises(ClusterError, match="is not a regular file"):
+            read_secrets(other)
     path.chmod(0o600)
     path.write_text("ab" * 4096)
     with pytest.raises(ClusterError, match="too large"):
@@ -141,6 +144,9 @@ def test_one_secret_or_two(text: str, secrets: tuple[bytes, ...]) -> None:
         ("\n".join([GOOD.hex(), OTHER.hex(), LONG.hex()]), "3 secrets; it may have 2"),
         (f"{base64.b64encode(LONG[:48]).decode()}\n{OTHER.hex()}", "write one secret in one line"),
         (f"{GOOD.hex()}\n{'00' * 32}", "not random"),
+        (f"{GOOD.hex()}\n{OTHER.hex()[:40]}", "another one is too short"),
+        (f"{OTHER.hex()[:40]}\n{GOOD.hex()}", "another one is too short"),
+        (f"\ufeff{GOOD.hex()}\n{OTHER.hex()}", "another one is too short"),
     ],
 )
 def test_what_may_be_something_else_is_refused(text: str, says: str) -> None:

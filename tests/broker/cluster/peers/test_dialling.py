@@ -77,6 +77,17 @@ async def test_a_name_that_moves_is_found_again(
         await until(lambda: not one.transport.connected())
 
 
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
+async def test_a_name_that_no_server_can_have_is_dialled_again(
+    rig: Rig, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.make_addresses(2)
+    rig.addresses[1] = (host, rig.addresses[1][1])
+    one = await rig.start(0)
+    await until(lambda: one.transport.counts.peers[1].dials_failed > 1)
+    assert any("the name cannot be resolved" in line for line in caplog.messages)
+
+
 async def test_a_dead_name_server_has_one_look_up(rig: Rig, zone: Zone) -> None:
     """However often the name is dialled; and `stop` does not wait for the look-up."""
     rig.make_addresses(2)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -132,9 +133,17 @@ def ended_intermediate(path: Path) -> None:
     put(path, Authority("middle", CA, days=(-9, -1)), hosts=["a.example"])
 
 
+def fifo(path: Path) -> None:
+    """Opening it must not wait for a writer: no file would be read again."""
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        (fifo, "is not a regular file"),
+        (lambda at: os.truncate(at, 1 << 40), "is too large: it has more than 4194304 bytes"),
         (lambda at: put(at, days=(-9, -0.01)), "tls-cert: CN=broker has expired: it ended on 20"),
         (lambda at: put(at, days=(0.01, 9)), r"tls-cert: CN=broker is not valid before .* UTC; it"),
         (ended_intermediate, "tls-cert: CN=middle has expired"),

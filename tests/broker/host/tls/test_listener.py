@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -17,6 +18,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from delaylog.broker.host.tls import listener as tls_listener
+from delaylog.broker.host.tls.alerts import AlertingContext, alerting
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from tests.broker.host.tls.listening import LOOPS, Files, Listening, ask, serve
@@ -134,9 +136,12 @@ def test_connections_in_their_handshake_are_counted_and_end(
 
     async def main() -> None:
         async with Listening(files.config(), clients_max=3) as listening:
+            before = sockets()
             slow = [await asyncio.to_thread(listening.connect) for _ in range(3)]
             slow[0].sendall(b"\x16")
             await until(lambda: listening.listener.handshakes == 3)
+            # The clients' ends and the listener's: no more, since they fill a share of descriptors.
+            assert sockets() == before + 6
             with await asyncio.to_thread(listening.connect) as more:
                 assert await asyncio.to_thread(more.recv, 1) == b""
             slow[0].sendall(b"\x03")
@@ -213,3 +218,34 @@ def test_clients_without_tls_are_named_once(
 
     serve(loop, main)
     assert caplog.messages == ["a client at 127.0.0.1 does not speak TLS, which this port requires"]
+
+
+async def test_only_the_connection_of_a_block_sends_its_alert() -> None:
+    """A reload that a client asks for runs in the context of its connection, and shakes hands in
+    memory.
+    """
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def fail() -> None:
+        incoming = ssl.MemoryBIO()
+        made = context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
+        client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), incoming, False, "a")
+        with suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        # It has no certificate.
+        with pytest.raises(ssl.SSLError):
+            made.do_handshake()
+
+    async def reload() -> None:
+        await asyncio.sleep(0)
+        fail()
+
+    near, far = socket.socketpair()
+    with near, far:
+        with alerting(near):
+            reloading = asyncio.create_task(reload())
+            fail()
+        assert far.recv(64).startswith(b"\x15\x03")
+        await reloading
+        near.shutdown(socket.SHUT_WR)
+        assert far.recv(64) == b""
