@@ -197,6 +197,10 @@ def _certificates(broker: Examined) -> Found:
         if count:
             text = f"faults of its certificates, such as an end that is near: {count:.0f}"
             yield mark, text, "the log of the broker has each, with what to do"
+    for (label,), failed in broker.now.samples.get("delaylog_reload_failed", {}).items():
+        if failed:
+            text = f"changed files of {label[1]} cannot be used, and the old ones stay in use"
+            yield Mark.FAIL, text, "`delaylog reload` says why"
 
 
 def _replication(broker: Examined) -> Found:
@@ -232,7 +236,11 @@ CHECKS: Final[Checks[Examined]] = (
     ("lateness", "messages become ready in time", _lateness),
     ("descriptors", "it may open enough files and connections", _descriptors),
     ("consumers", "no ready message has waited for long", _consumers),
-    ("certificates", "its certificates are sound and valid for some time", _certificates),
+    (
+        "certificates",
+        "its certificates are sound and valid for some time, and no changed file was refused",
+        _certificates,
+    ),
     ("push", "no push target is cut off", _push),
     ("replication", "its cluster is complete, or it is alone", _replication),
 )
