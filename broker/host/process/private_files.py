@@ -18,3 +18,12 @@ def private_file_fault(path: str | Path, name: str) -> str | None:
     except OSError as error:
         return f"{name}: cannot read {path}: {error.strerror}"
     return None if fault is None else f"{name} {path}: {fault}"
+
+
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Write a file under another name, then rename it: no reader sees a part of it."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    new.rename(path)
