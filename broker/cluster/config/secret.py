@@ -75,7 +75,9 @@ class ClusterSecret:
 
 def read_secrets(path: Path) -> tuple[bytes, ...]:
     """The secrets in a file that nobody else can read. Raises ClusterError."""
-    check_private(path, "secret_file")
+    fault = private_file_fault(path, "secret_file")
+    if fault is not None:
+        raise ClusterError(fault)
     try:
         with path.open("rb") as file:
             text = file.read(SECRET_FILE_BYTES_MAX + 1)
@@ -84,13 +86,6 @@ def read_secrets(path: Path) -> tuple[bytes, ...]:
     if len(text) > SECRET_FILE_BYTES_MAX:
         raise ClusterError(f"secret_file: {path} is too large for a secret; {MAKE_ONE}")
     return parse_secrets(text.decode("utf-8", "replace"), f"secret_file {path}")
-
-
-def check_private(path: Path, name: str) -> None:
-    """Raise ClusterError for a missing file, and for one that others can read or change."""
-    fault = private_file_fault(path, name)
-    if fault is not None:
-        raise ClusterError(fault)
 
 
 def parse_secrets(text: str, where: str) -> tuple[bytes, ...]:
