@@ -105,7 +105,7 @@ class ClusterMember:
                 self._on_connect,
                 self._on_disconnect,
                 self.greeting.levels,
-                lambda node: f"node {node} ({self.members.name_of(node)})",
+                self.members.describe,
                 lambda: self.oracle.stretch(machine.boot_ms()),
             ),
             machine,

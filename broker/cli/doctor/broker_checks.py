@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
+from delaylog.broker.cli.doctor.findings import (
+    GATE_MS_MAX,
+    LAG_BYTES_WARN,
+    Checks,
+    Finding,
+    Found,
+    Mark,
+    run_checks,
+)
 from delaylog.broker.cli.watching.scrapes import Change, Scrape
 from delaylog.broker.cli.watching.topic_rows import READY, seconds_text
 
@@ -25,9 +33,6 @@ DESCRIPTORS_WARN: Final = 65_536
 USED_SHARE_WARN: Final = 0.8
 IDLE_S_WARN: Final = 300.0
 """Age of a ready message from which its consumers count as stuck."""
-LAG_BYTES_WARN: Final = 64 << 20
-GATE_S_MAX: Final = 1.0
-"""A healthy leader's rounds are acknowledged every 50 ms."""
 NAMED_MAX: Final = 5
 
 
@@ -210,8 +215,8 @@ def _replication(broker: Examined) -> Found:
     if not now.value("delaylog_cluster_leader_known"):
         yield Mark.FAIL, "it knows no leader", advice
     gate_s = now.value("delaylog_cluster_gate_age_seconds")
-    if gate_s > GATE_S_MAX:
-        text = f"it leads, but no majority acknowledges its rounds since {seconds_text(gate_s)}"
+    if gate_s * 1_000 > GATE_MS_MAX:
+        text = f"it leads, but no majority has acknowledged its rounds for {seconds_text(gate_s)}"
         yield Mark.FAIL, text, f"look at TCP and the MTU between the nodes; {advice}"
     missing = now.value("delaylog_cluster_missing_voters")
     if missing:

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
+from delaylog.broker.cli.doctor.findings import (
+    GATE_MS_MAX,
+    LAG_BYTES_WARN,
+    Checks,
+    Finding,
+    Found,
+    Mark,
+    run_checks,
+)
 
-LAG_BYTES_WARN: Final = 64 << 20
-"""Half a segment of the log: a member that follows the leader lacks far less."""
-GATE_MS_MAX: Final = 1_000
-"""A healthy leader's rounds are acknowledged every 50 ms."""
 REPLACED_WARN: Final = 10
 """Connections of one node that newer ones replaced: a network failure replaces only a few."""
 _BLANK: Final = ("learner", "joining")
@@ -108,8 +112,8 @@ def _leader(asked: Sequence[Asked]) -> Found:
         shut = age_ms is not None and age_ms > GATE_MS_MAX
         cut = not each.get("majority", True) and not each.get("missing_voters")
         if each.get("role") == "leader" and (shut or cut):
-            since = "" if age_ms is None else f" since {age_ms / 1000:.1f} s"
-            text = f"{each.named} leads, but no majority acknowledges its rounds{since}"
+            lasts = "" if age_ms is None else f" for {age_ms / 1000:.1f} s"
+            text = f"{each.named} leads, but no majority has acknowledged its rounds{lasts}"
             yield Mark.FAIL, text, "look at TCP and the MTU between the nodes, and at their disks"
     if not leaders:
         away = [each.named for each in asked if each.status is None]

@@ -13,12 +13,11 @@ import pytest
 
 from delaylog.broker.cli.doctor.cluster_checks import (
     CHECKS,
-    LAG_BYTES_WARN,
     REPLACED_WARN,
     Asked,
     examine,
 )
-from delaylog.broker.cli.doctor.findings import Mark
+from delaylog.broker.cli.doctor.findings import LAG_BYTES_WARN, Mark
 
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 Answers = dict[int, Asked]
@@ -294,8 +293,13 @@ F, W = Mark.FAIL, Mark.WARN
         (another_id, "members", F, "data of 2 different clusters"),
         (missing, "voters", W, "node 1 (alpha) has no connection to the voters gamma"),
         (no_majority, "voters", F, "no majority of the voters; missing: beta, gamma"),
-        (gate_shut, "leader", F, "node 1 (alpha) leads, but no majority acknowledges its rounds"),
-        (no_acknowledgement, "leader", F, "node 1 (alpha) leads, but no majority acknowledges"),
+        (
+            gate_shut,
+            "leader",
+            F,
+            "node 1 (alpha) leads, but no majority has acknowledged its rounds",
+        ),
+        (no_acknowledgement, "leader", F, "node 1 (alpha) leads, but no majority has acknowledged"),
         (joining, "learners", F, "node 3 (gamma) has not joined"),
         (blank_learner, "learners", F, "holds no data"),
         (learner, "learners", W, "does not vote"),

@@ -50,7 +50,9 @@ class Fake:
         self.machine = REAL
         self.cut = False
         self.position = 1_000
-        self.members = SimpleNamespace(removed=False, deciding=(1, 2, 3))
+        self.members = SimpleNamespace(
+            removed=False, deciding=(1, 2, 3), describe=self.config.describe
+        )
         self.waits_for = "this node waits for all other members before it joins"
         self.quarantined: str | None = None
         meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(range(16))))
