@@ -139,7 +139,8 @@ class Credentials:
         if not self.may_receive(url):
             raise CredentialsError(
                 f"the token would go over plain http to {url}, readable by everybody on the way: "
-                "use an https address, or accept it with insecure_plain_token"
+                "use an https address, or accept it with insecure_plain_token "
+                "(--insecure-plain-token)"
             )
 
     def obstacle(self, node: str, url: str) -> str | None:
