@@ -13,7 +13,7 @@ DELAY_MS_FREE: Final = 100
 DELAY_MS_MAX: Final = 800
 """A longer pause is a stop of a process or a machine, not a delay, and says nothing about load."""
 FACTOR_MAX: Final = 4.0
-"""Silence of 250 to 500 ms becomes 1 to 2 s at most, so a hung leader is replaced within 3 s."""
+"""A leader counts as heard for 1 s at most; see `stretched_max_ms` in peer_oracle.py."""
 FADE_MS: Final = 60_000
 """A delay counts for less and less, and not at all after this time."""
 

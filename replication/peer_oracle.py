@@ -21,14 +21,14 @@ from random import Random
 from typing import Final, NamedTuple
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.delays import Delays
+from delaylog.replication.delays import DELAY_MS_MAX, FACTOR_MAX, Delays
 from delaylog.replication.events import Role
 from delaylog.replication.messages import Canvass, Message, Support
 from delaylog.replication.oracle import LogState
 
 LATE_MS: Final = 50
-"""Inputs come at least every 20 ms. After a longer pause this node was stopped or blocked, and what
-came meanwhile is not read yet: the pause is no silence of others."""
+"""Inputs come at least every 20 ms. A longer pause is a delay of this node, which stretches all
+silences at once, before it has read what came meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,9 @@ class PeerTiming:
     majority's last answers. It sends a round every 50 ms."""
     election_max_ms: int = 500
     """A node that hears no leader canvasses after a random time from `silence_ms` to this."""
+    stretched_max_ms: int = 1_500
+    """A busy machine stretches that time to this at most. As much again is left for a canvass, a
+    promise and the first frame, so that a leader that hangs is replaced within 3 s."""
     guard_min_ms: int = 750
     guard_max_ms: int = 1_250
     """The same while another oracle works, which should have elected a leader by then."""
@@ -55,6 +58,8 @@ class PeerTiming:
 
     def __post_init__(self) -> None:
         assert self.silence_ms < self.election_max_ms < self.guard_min_ms < self.guard_max_ms
+        assert self.guard_max_ms <= self.stretched_max_ms
+        assert DELAY_MS_MAX < FACTOR_MAX * self.silence_ms < self.stretched_max_ms
         assert self.retry_min_ms < self.support_ms < self.retry_max_ms < self.chosen_ms
 
 
@@ -307,14 +312,14 @@ class PeerOracle:
 
     def _wait(self, now_ms: int) -> None:
         """Canvass after a whole election time without a leader."""
-        timing = self._timing
-        least, most = timing.silence_ms, timing.election_max_ms
+        timing, factor = self._timing, self.delays.factor(now_ms)
+        least = timing.silence_ms * factor
+        most = min(timing.election_max_ms * factor, timing.stretched_max_ms)
         if self._nominated:
             most = least
         elif self.guards:
-            least, most = timing.guard_min_ms, timing.guard_max_ms
-        span_ms = self._random.uniform(least, most) * self.delays.factor(now_ms)
-        self._due_ms = now_ms + round(span_ms)
+            least, most = max(least, timing.guard_min_ms), max(most, timing.guard_max_ms)
+        self._due_ms = now_ms + round(self._random.uniform(least, most))
         self._retry_ms = timing.retry_min_ms
 
     def _hurry(self, now_ms: int) -> None:
@@ -323,12 +328,19 @@ class PeerOracle:
         self._due_ms = soon_ms if self._due_ms is None else min(self._due_ms, soon_ms)
 
     def _catch_up(self, now_ms: int) -> None:
-        """Do not count the time in which this node itself did nothing."""
-        if self._looked_ms is not None and now_ms - self._looked_ms > LATE_MS:
-            late_ms = now_ms - self._looked_ms
+        """Stretch silences if this node was late, and do not count a time in which it was stopped.
+
+        Delays are counted: on a busy machine every look is late, and a leader would stay for ever.
+        """
+        late_ms = 0 if self._looked_ms is None else now_ms - self._looked_ms
+        self._looked_ms = now_ms
+        if LATE_MS < late_ms <= DELAY_MS_MAX:
             self.delays.note(late_ms, now_ms)
+        elif late_ms > DELAY_MS_MAX:
             if self._heard_ms is not None:
                 self._heard_ms += late_ms
             if self._due_ms is not None:
                 self._due_ms += late_ms
-        self._looked_ms = now_ms
+            if self._good_ms is not None:
+                # The answers of the others wait in the socket, or their refusals.
+                self._good_ms += late_ms

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import ipaddress
 import json
-import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,14 +21,13 @@ from urllib.parse import urlsplit
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.parser import add_action, add_json, complete_files, complete_folders
+from delaylog.broker.host.process.private_files import replace_file
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.extras import command
 
 if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     from delaylog.broker.cluster.config import Member
+    from delaylog.broker.host.tls.authority import Authority
 
 SERVERS: Final = "servers"
 NODES: Final = "nodes"
@@ -42,7 +38,6 @@ _AUTHORITY_DAYS: Final = 3_650
 _DAYS: Final = 90
 _BACKDATED: Final = timedelta(minutes=5)
 """Certificates begin earlier, since the clocks of machines differ."""
-_DNS_NAME: Final = re.compile(r"[A-Za-z0-9*_.-]+")
 _HELP: Final = (
     "make or renew certificates of all members of a cluster file, for development and tests only"
 )
@@ -124,12 +119,6 @@ def _report(folder: str, made: _Set, members: Sequence[Member]) -> Iterator[str]
 
 
 @dataclass
-class _Signer:
-    key: ec.EllipticCurvePrivateKey
-    certificate: x509.Certificate
-
-
-@dataclass
 class _Set:
     """The files of one folder."""
 
@@ -152,15 +141,18 @@ class _Set:
         self, cluster: str, members: Sequence[Member], hosts: Sequence[str], life: timedelta
     ) -> None:
         """Make what is missing, and with `renew` the certificates of servers and nodes again."""
+        begin = self.now - _BACKDATED
         for authority, kind in _KINDS.items():
             signer = self._authority(authority, f"{cluster} {authority} CA, development only")
+            end = min(self.now + life, signer.end)
             for member in members:
                 place = f"{member.name}/{kind}"
                 names = [member.name, *_hosts(member, kind), *hosts]
                 missing = [x for x in (f"{place}.key", f"{place}.pem") if self._is_missing(x)]
                 if self.renew or missing:
                     self._check([f"{place}.key", f"{place}.pem"])
-                    self._pair(place, *_issue(signer, member.name, names, kind, self.now, life))
+                    pair = signer.issue(member.name, names, begin, end, node=authority == NODES)
+                    self._pair(place, *pair)
                 else:
                     self.kept += [f"{place}.key", f"{place}.pem"]
                 copy = f"{member.name}/{authority}-ca.pem"
@@ -173,7 +165,7 @@ class _Set:
 
     def close(self) -> None:
         """Record what was made."""
-        _replace(self.folder / _MANIFEST, json.dumps(self._digests, indent=1).encode(), 0o644)
+        replace_file(self.folder / _MANIFEST, json.dumps(self._digests, indent=1).encode(), 0o644)
 
     # ------------------------------------------------------------------ files
 
@@ -200,13 +192,15 @@ class _Set:
         # First, so that a file that was written is known even if the command is interrupted.
         self._digests[name] = _digest(content)
         self.close()
-        _replace(path, content, mode)
+        replace_file(path, content, mode)
         self.made.append(name)
 
     # ------------------------------------------------------------------ authorities
 
-    def _authority(self, authority: str, name: str) -> _Signer:
+    def _authority(self, authority: str, name: str) -> Authority:
         """The authority of this name; made if it is not there."""
+        from delaylog.broker.host.tls.authority import Authority
+
         key_name, certificate_name = f"{authority}-ca.key", f"{authority}-ca.pem"
         missing = [each for each in (key_name, certificate_name) if self._is_missing(each)]
         if len(missing) == 1:
@@ -215,14 +209,17 @@ class _Set:
                 "there: put it back, or make the set in another folder"
             )
         if missing:
+            begin, end = self.now - _BACKDATED, self.now + timedelta(days=_AUTHORITY_DAYS)
+            signer = Authority.create(name, begin, end)
             self.folder.mkdir(parents=True, exist_ok=True)
-            key, certificate = _make_authority(name, self.now)
-            self._pair(f"{authority}-ca", key, certificate)
-        else:
-            self._check([key_name, certificate_name])
-            self.kept += [key_name, certificate_name]
-        signer = _read_signer(self.folder / key_name, self.folder / certificate_name)
-        if signer.certificate.not_valid_after_utc <= self.now:
+            self._pair(f"{authority}-ca", signer.key_pem, signer.pem)
+            return signer
+        self._check([key_name, certificate_name])
+        self.kept += [key_name, certificate_name]
+        signer = Authority.read(
+            (self.folder / key_name).read_bytes(), (self.folder / certificate_name).read_bytes()
+        )
+        if signer.end <= self.now:
             raise ConfigError(
                 f"{self.folder / certificate_name} has expired: make a set in another folder"
             )
@@ -239,123 +236,3 @@ def _hosts(member: Member, kind: str) -> list[str]:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Write a file under another name, then rename it: a broker never reads half of it."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)
-    new.rename(path)
-
-
-# ------------------------------------------------------------------ certificates
-
-
-def _make_authority(name: str, now: datetime) -> tuple[bytes, bytes]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    usage = _usage(signs_certificates=True)
-    builder = _builder(name, name, key, key, now, timedelta(days=_AUTHORITY_DAYS))
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return _signed(builder.add_extension(usage, critical=True), key, key)
-
-
-def _issue(
-    signer: _Signer, name: str, hosts: Sequence[str], kind: str, now: datetime, life: timedelta
-) -> tuple[bytes, bytes]:
-    """A new key and its certificate. Nodes are servers and clients of each other."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    uses = [ExtendedKeyUsageOID.SERVER_AUTH]
-    if kind == _KINDS[NODES]:
-        uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
-    life = min(life, signer.certificate.not_valid_after_utc - now)
-    (issuer,) = signer.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    builder = _builder(name, str(issuer.value), key, signer.key, now, life)
-    names = x509.SubjectAlternativeName([_general_name(each) for each in dict.fromkeys(hosts)])
-    for extension, critical in (
-        (x509.BasicConstraints(ca=False, path_length=None), True),
-        (_usage(signs_certificates=False), True),
-        (x509.ExtendedKeyUsage(uses), False),
-        (names, False),
-    ):
-        builder = builder.add_extension(extension, critical=critical)
-    return _signed(builder, key, signer.key)
-
-
-def _builder(
-    name: str, issuer: str, key: Any, signer: Any, now: datetime, life: timedelta
-) -> x509.CertificateBuilder:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    def named(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    public, above = key.public_key(), signer.public_key()
-    return (
-        x509.CertificateBuilder()
-        .subject_name(named(name))
-        .issuer_name(named(issuer))
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + life)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(above), critical=False)
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        if not _DNS_NAME.fullmatch(host):
-            raise ConfigError(f"{host!r} is no address and no name of a host") from None
-        return x509.DNSName(host)
-
-
-def _signed(builder: x509.CertificateBuilder, key: Any, signer: Any) -> tuple[bytes, bytes]:
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
-
-    certificate = builder.sign(signer, hashes.SHA256())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return private, certificate.public_bytes(Encoding.PEM)
-
-
-def _read_signer(key: Path, certificate: Path) -> _Signer:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    loaded: Any = load_pem_private_key(key.read_bytes(), None)
-    return _Signer(loaded, x509.load_pem_x509_certificate(certificate.read_bytes()))

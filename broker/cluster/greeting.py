@@ -82,7 +82,11 @@ class Greeting:
     def joins_blank(self) -> bool:
         """Whether the node begins at once: in the role that its folder records, or as a learner."""
         files = self._member.files
-        return not files.fresh or self._joining.enter_blank(files.meta)
+        if files.fresh:
+            return self._joining.enter_blank(files.meta)
+        if not files.meta.meta.voter and not files.log_end:
+            self._joining.return_without_data()
+        return True
 
     def heard(self, peer: int, hello: Hello) -> None:
         """A peer has connected, with this HELLO."""

@@ -105,7 +105,7 @@ class ClusterMember:
                 self._on_connect,
                 self._on_disconnect,
                 self.greeting.levels,
-                lambda node: f"node {node} ({self.members.name_of(node)})",
+                self.members.describe,
                 lambda: self.oracle.stretch(machine.boot_ms()),
             ),
             machine,
@@ -398,15 +398,20 @@ class ClusterMember:
 
     @property
     def leader_works(self) -> bool:
-        """Whether a leader works, as this node sees it: within a second its own gate was open, or a
-        round of another leader came.
+        """Whether a leader works, as this node sees it: within a second its own gate was open and
+        it has committed what waits, or a round of another leader came.
         """
         replication, now_ms = self.replication, self.machine.boot_ms()
         if replication is None:
             return False
         _, followed_ms = self._sight.followed
         age_ms = now_ms - followed_ms if replication.leader is None else self.gate_age_ms()
-        return age_ms is not None and age_ms < replication.timing.stalled_ms
+        stalled_ms = replication.timing.stalled_ms
+        return (
+            age_ms is not None
+            and age_ms < stalled_ms
+            and self.fitness.stalled_ms(now_ms) < stalled_ms
+        )
 
     def settle(self) -> None:
         """Let calls go on that wait for a leader, if there is one."""

@@ -56,10 +56,6 @@ class ExitCode(IntEnum):
     """No disk space, not even to start."""
 
 
-RESTART_PREVENTED: Final = tuple(code for code in ExitCode if code and not code.restart)
-"""The statuses after which a service manager should leave the broker stopped."""
-
-
 class End(NamedTuple):
     """How a broker ends."""
 

@@ -247,10 +247,11 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     audit.start()
     if config.log_level == "debug":
         StallTrace(node.loop_lag).start()
+    asked = config.http_host, config.http_port
     try:
-        port = await face.start(config.http_host, config.http_port, tls)
+        port = await face.start(*asked, tls)
     except OSError as error:
-        raise cannot_listen(f"{config.http_host}:{config.http_port} (--http)", error) from None
+        raise cannot_listen(f"{host_port(asked)} (--http)", error) from None
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -261,8 +262,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         reloader.reload_soon().add_done_callback(lambda _: manager.notify(READY=1))
 
     loop.add_signal_handler(signal.SIGHUP, reload)
-    host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
-    listening = {"http": f"{host}:{port}"}
+    listening = {"http": host_port((config.http_host, port))}
     if resp is not None and config.resp is not None:
         listening["resp"] = await listen(resp, config.resp, tls)
     if place is not None:
@@ -279,7 +279,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         print(orjson.dumps({"ready": listening}).decode(), flush=True)
     else:
         print("ready", *(f"{name}={at}" for name, at in listening.items()), flush=True)
-    log.info("serving", extra={"http": f"{host}:{port}", "data_dir": config.data_dir})
+    log.info("serving", extra={"http": listening["http"], "data_dir": config.data_dir})
     telling = loop.create_task(_tell_ready(manager, node))
 
     async def serve_until_told() -> None:

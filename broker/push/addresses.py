@@ -26,6 +26,7 @@ from typing import Final, TypeAlias
 
 from yarl import URL
 
+from delaylog.broker.host.addresses import is_numeric
 from delaylog.broker.push.urls import PORTS
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -191,11 +192,9 @@ def refused_literal(url: str, rules: AddressRules) -> str | None:
     """
     parsed = URL(url)
     host, port = parsed.host or "", parsed.port or 0
-    try:
-        ip_address(host)
-    except ValueError:
-        return rules.refusal("127.0.0.1", port) if host == "localhost" else rules.port_fault(port)
-    return rules.refusal(host, port)
+    if is_numeric(host):
+        return rules.refusal(host, port)
+    return rules.refusal("127.0.0.1", port) if host == "localhost" else rules.port_fault(port)
 
 
 def _meant(address: Address) -> list[Address]:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from delaylog import __version__
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.process.process_memory import resident_bytes
 from delaylog.broker.keyspace.server_state import Facts, ServerState
 
@@ -20,8 +21,7 @@ def address_text(address: object) -> bytes:
     """Format the address of a socket as HOST:PORT."""
     if not isinstance(address, tuple):
         return b""
-    host, port = address[:2]
-    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}").encode()
+    return host_port(address[:2]).encode()
 
 
 def host_in(address: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.config import RespConfig
 from delaylog.broker.host.settings.options import cannot_listen
@@ -42,6 +43,5 @@ async def listen(face: RespFace, config: RespConfig, tls: ServerTls | None) -> s
     try:
         port = await face.start(lambda: Connection(face), config.host, config.port, tls)
     except OSError as error:
-        raise cannot_listen(f"{config.host}:{config.port} (--resp)", error) from None
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"{host}:{port}"
+        raise cannot_listen(f"{host_port((config.host, config.port))} (--resp)", error) from None
+    return host_port((config.host, port))

@@ -102,6 +102,9 @@ class Connection(RequestHandler):
         server = self._manager
         assert isinstance(server, Server)
         if server.has_room():
+            # uvloop would write at the end of the loop's turn. A process that is stopped in between
+            # would hand out messages when it goes on, after its gate was looked at.
+            cast("asyncio.Transport", transport).set_write_buffer_limits(0)
             super().connection_made(transport)
             return
         # aiohttp must not remove a connection that it has never added.

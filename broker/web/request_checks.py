@@ -8,13 +8,13 @@ A numeric address in `Host` is safe, since it is not resolved.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from typing import Final
 
 from multidict import CIMultiDictProxy, istr
 
 from delaylog.broker.calls.problems import Problem
+from delaylog.broker.host.addresses import is_numeric
 
 _LOOPBACK: Final = frozenset(
     {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"}
@@ -57,7 +57,7 @@ class RequestChecks:
 
     def _check_host(self, host: str) -> None:
         name = host_name(host)
-        if name not in self._names and not _is_address(name):
+        if name not in self._names and not is_numeric(name):
             raise Problem(
                 "misdirected",
                 f"Host {host[:256]!a} is not this broker's: call it by its address, or start it "
@@ -87,14 +87,6 @@ def host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower().rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_framing(encodings: list[str]) -> None:

@@ -1,14 +1,11 @@
 """Stops leaders with SIGSTOP under load, and counts what they hand out when they wake up.
 
-    python -m tests.drills.stopped_leaders FOLDER --rounds 30 --seconds 4
-
 Consumers ask every node for themselves and follow no redirect. Each stop is as long as it is said,
 and another node leads before it ends. A message that the stopped node hands out after that counts.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import time
@@ -129,19 +126,3 @@ def stop_leaders(folder: Path, rounds: int, seconds: float) -> Stopping:
         return stopping
     finally:
         nodes.clean_up()
-
-
-def main() -> None:
-    """Print how many messages were handed out, and how many of them too late."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    done = stop_leaders(args.folder, args.rounds, args.seconds)
-    print(f"{done.received} receives, {done.late} messages after another node led")
-
-
-if __name__ == "__main__":
-    main()

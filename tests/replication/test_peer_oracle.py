@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from delaylog.replication.configuration import Configuration
+from delaylog.replication.delays import DELAY_MS_MAX
 from delaylog.replication.events import Role
 from delaylog.replication.messages import Canvass, Message, Support
 from delaylog.replication.oracle import LogState
@@ -177,6 +178,23 @@ def _trouble(world: ElectedWorld, random: Random) -> None:
             world.losses = random.choice((0.0, 0.1, 0.4))
 
 
+@pytest.mark.parametrize("guards", [False, True])
+def test_a_leader_that_hangs_on_a_busy_machine_is_replaced_within_3_s(guards: bool) -> None:
+    spans = []
+    for seed in range(tries(30)):
+        world, _ = started(seed)
+        for each in world.electors:
+            each.oracle.guards = guards
+        world.slow_ms = 400
+        world.load(2_000)
+        world.until_followed(within_ms=5_000)
+        old = world.followed()
+        assert old is not None
+        world.stops.add(old.number)
+        spans.append(world.until_followed(old, within_ms=10_000))
+    assert max(spans) <= 3_000
+
+
 def test_a_busy_machine_changes_leaders_rarely() -> None:
     """All nodes rest up to 300 ms at a time: silences of 250 ms are common, and mean nothing."""
     changes = []
@@ -196,7 +214,7 @@ def test_a_busy_machine_changes_leaders_rarely() -> None:
 class OneNode:
     """An oracle of node 0 among three, and what it sends."""
 
-    def __init__(self, *, role: Role = Role.FOLLOWER) -> None:
+    def __init__(self, *, role: Role = Role.FOLLOWER, seed: int = 1) -> None:
         self.sent: list[tuple[int, Message]] = []
         self.configuration = Configuration((0, 1, 2))
         self.log: LogState | None = LogState(5, 100)
@@ -207,7 +225,7 @@ class OneNode:
             0,
             view=self.view,
             send=lambda peer, message: self.sent.append((peer, message)),
-            random=Random(1),
+            random=Random(seed),
         )
 
     def view(self) -> View:
@@ -245,6 +263,25 @@ def test_it_asks_rarer_and_rarer_while_nobody_answers() -> None:
     node.peers = [2]
     assert 5 < len(node.run(0, 2_000)) < 15
     assert len(node.run(10_000, 20_000)) < 45
+
+
+@pytest.mark.parametrize("guards", [False, True])
+@pytest.mark.parametrize("late_ms", [60, 100, 400, DELAY_MS_MAX])
+def test_a_node_that_is_always_late_canvasses_too(late_ms: int, guards: bool) -> None:
+    """A busy machine delays every look. That stretches the silence, but only so far."""
+    for seed in range(20):
+        node = OneNode(seed=seed)
+        node.oracle.guards = guards
+        for now_ms in range(0, 1_000, late_ms):
+            node.oracle.look(now_ms)
+        node.oracle.hear(2, now_ms)
+        node.sent.clear()
+        heard_ms = now_ms
+        while not node.sent:
+            now_ms += late_ms
+            node.oracle.look(now_ms)
+            assert now_ms < heard_ms + TIMING.stretched_max_ms + late_ms
+        assert now_ms - heard_ms >= TIMING.silence_ms
 
 
 def test_another_oracle_goes_first() -> None:
@@ -366,6 +403,20 @@ def test_a_leader_is_chosen_while_a_majority_follows_it() -> None:
     node.age_ms = 250
     node.oracle.look(340)
     assert not node.oracle.suggests(340)
+
+
+def test_a_leader_that_was_stopped_waits_for_answers_before_it_gives_up() -> None:
+    """Nobody may have been elected meanwhile: then it leads on, without an election."""
+    node = OneNode(role=Role.SERVING)
+    node.age_ms = 10
+    node.run(0, 100)
+    node.age_ms = 1_210
+    for now_ms in range(1_300, 1_500, 20):
+        node.oracle.look(now_ms)
+        assert node.oracle.suggests(now_ms)
+        node.age_ms += 20
+    node.run(1_500, 1_600)
+    assert not node.oracle.suggests(1_600)
 
 
 def test_a_cluster_of_one_chooses_itself_at_once() -> None:

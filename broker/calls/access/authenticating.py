@@ -34,14 +34,16 @@ FOLLOWER_SECONDS: Final = 0.25
 _KNOWN_MAX: Final = 4_096
 """Number of tokens whose caller is cached."""
 _BEARER: Final = "Bearer "
+_WATCHING: Final = "only /metrics and GET of /v1/cluster, /v1/clock and /v1/session, and only to "
+"""The calls with `leaderless` in the table of calls."""
 _NO_PRINCIPALS: Final = (
-    "there is no leader yet, or this node has no data of it, so no principal is known here: until "
-    "then it answers only /metrics and GET /v1/cluster, and only to its own DELAYLOG_ADMIN_TOKEN, "
-    "or to the token of `delaylog init` on its data folder"
+    "this node knows no principal, since there is no leader yet or it has no data of the leader: "
+    f"until then it answers {_WATCHING}its own DELAYLOG_ADMIN_TOKEN, or the token of "
+    "`delaylog init` on its data folder"
 )
 _LEADERLESS: Final = (
     "this node has no leader and may not know the newest revocations: until it has one, it answers "
-    "only /metrics and GET /v1/cluster, and only to tokens with the right metrics or operate"
+    f"{_WATCHING}tokens with the right metrics or operate"
 )
 
 Foreign = Callable[[str], "Caller | None"]

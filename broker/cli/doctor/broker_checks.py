@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
+from delaylog.broker.cli.doctor.findings import (
+    GATE_MS_MAX,
+    LAG_BYTES_WARN,
+    Checks,
+    Finding,
+    Found,
+    Mark,
+    run_checks,
+)
 from delaylog.broker.cli.watching.scrapes import Change, Scrape
 from delaylog.broker.cli.watching.topic_rows import READY, seconds_text
 
@@ -25,9 +33,6 @@ DESCRIPTORS_WARN: Final = 65_536
 USED_SHARE_WARN: Final = 0.8
 IDLE_S_WARN: Final = 300.0
 """Age of a ready message from which its consumers count as stuck."""
-LAG_BYTES_WARN: Final = 64 << 20
-GATE_S_MAX: Final = 1.0
-"""A healthy leader's rounds are acknowledged every 50 ms."""
 NAMED_MAX: Final = 5
 
 
@@ -197,6 +202,10 @@ def _certificates(broker: Examined) -> Found:
         if count:
             text = f"faults of its certificates, such as an end that is near: {count:.0f}"
             yield mark, text, "the log of the broker has each, with what to do"
+    for (label,), failed in broker.now.samples.get("delaylog_reload_failed", {}).items():
+        if failed:
+            text = f"changed files of {label[1]} cannot be used, and the old ones stay in use"
+            yield Mark.FAIL, text, "`delaylog reload` says why"
 
 
 def _replication(broker: Examined) -> Found:
@@ -206,8 +215,8 @@ def _replication(broker: Examined) -> Found:
     if not now.value("delaylog_cluster_leader_known"):
         yield Mark.FAIL, "it knows no leader", advice
     gate_s = now.value("delaylog_cluster_gate_age_seconds")
-    if gate_s > GATE_S_MAX:
-        text = f"it leads, but no majority acknowledges its rounds since {seconds_text(gate_s)}"
+    if gate_s * 1_000 > GATE_MS_MAX:
+        text = f"it leads, but no majority has acknowledged its rounds for {seconds_text(gate_s)}"
         yield Mark.FAIL, text, f"look at TCP and the MTU between the nodes; {advice}"
     missing = now.value("delaylog_cluster_missing_voters")
     if missing:
@@ -232,7 +241,11 @@ CHECKS: Final[Checks[Examined]] = (
     ("lateness", "messages become ready in time", _lateness),
     ("descriptors", "it may open enough files and connections", _descriptors),
     ("consumers", "no ready message has waited for long", _consumers),
-    ("certificates", "its certificates are sound and valid for some time", _certificates),
+    (
+        "certificates",
+        "its certificates are sound and valid for some time, and no changed file was refused",
+        _certificates,
+    ),
     ("push", "no push target is cut off", _push),
     ("replication", "its cluster is complete, or it is alone", _replication),
 )

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delaylog.broker.cli.doctor.findings import Checks, Finding, Found, Mark, run_checks
+from delaylog.broker.cli.doctor.findings import (
+    GATE_MS_MAX,
+    LAG_BYTES_WARN,
+    Checks,
+    Finding,
+    Found,
+    Mark,
+    run_checks,
+)
 
-LAG_BYTES_WARN: Final = 64 << 20
-"""Half a segment of the log: a member that follows the leader lacks far less."""
-GATE_MS_MAX: Final = 1_000
-"""A healthy leader's rounds are acknowledged every 50 ms."""
 REPLACED_WARN: Final = 10
 """Connections of one node that newer ones replaced: a network failure replaces only a few."""
 _BLANK: Final = ("learner", "joining")
@@ -108,14 +112,17 @@ def _leader(asked: Sequence[Asked]) -> Found:
         shut = age_ms is not None and age_ms > GATE_MS_MAX
         cut = not each.get("majority", True) and not each.get("missing_voters")
         if each.get("role") == "leader" and (shut or cut):
-            since = "" if age_ms is None else f" since {age_ms / 1000:.1f} s"
-            text = f"{each.named} leads, but no majority acknowledges its rounds{since}"
+            lasts = "" if age_ms is None else f" for {age_ms / 1000:.1f} s"
+            text = f"{each.named} leads, but no majority has acknowledged its rounds{lasts}"
             yield Mark.FAIL, text, "look at TCP and the MTU between the nodes, and at their disks"
     if not leaders:
         away = [each.named for each in asked if each.status is None]
         if away:
             text = f"no leader: {_and(away)} {'do' if away[1:] else 'does'} not answer"
             yield Mark.FAIL, text, "start enough of them: a majority of the voters elects a leader"
+        elif all(each.get("role") in _BLANK for each in asked):
+            yield Mark.FAIL, "no leader, and no member that could vote", "see the check `learners`"
+            return
         else:
             yield Mark.FAIL, "no leader, though all members answer", again
         for each in _answered(asked):
@@ -134,7 +141,8 @@ def _view(each: Asked) -> str:
     members: list[dict[str, Any]] = each.get("members", [])
     others = [one for one in members if one["node"] != each.node]
     there = _and([_name(one) for one in others if one.get("connected")])
-    parts = [f"{each.named} is {each.get('role')} and connected to {there or 'no other member'}"]
+    role = each.get("role")
+    parts = [f"{each.named} has the role {role} and is connected to {there or 'no other member'}"]
     epoch = each.get("epoch")
     if epoch is not None:
         parts.append(f"its newest epoch is {epoch['counter']} of node {epoch['node']}")
@@ -358,7 +366,11 @@ def _connections(asked: Sequence[Asked]) -> Found:
         if strange:
             counts = ", ".join(f"{reason} {count:,}" for reason, count in strange.items())
             text = f"{each.named} has refused connections since its start: {counts}"
-            yield Mark.WARN, text, "see who connects there; its log names the reasons"
+            yield (
+                Mark.WARN,
+                text,
+                "compare the secrets of the nodes; its log has the reasons, and who connects",
+            )
         replaced = refused.get("replaced", 0)
         if replaced > REPLACED_WARN:
             text = f"connections to {each.named} were replaced {replaced:,} times since its start"
@@ -367,18 +379,22 @@ def _connections(asked: Sequence[Asked]) -> Found:
 
 CHECKS: Final[Checks[Sequence[Asked]]] = (
     ("members", "all members answer at their addresses and are of one cluster", _members),
-    ("ready", "all members take calls", _ready),
+    ("ready", "the members that answer take calls", _ready),
     ("leader", "all members agree about the leader", _leader),
-    ("configuration", "all members have the same members and addresses", _configuration),
-    ("voters", "all voters are connected with each other", _voters),
-    ("learners", "all members vote", _learners),
+    (
+        "configuration",
+        "the members that answer have the same members and addresses",
+        _configuration,
+    ),
+    ("voters", "the voters that answer are connected with each other", _voters),
+    ("learners", "the members that answer vote", _learners),
     ("datagrams", "election datagrams arrive wherever raftos is used", _datagrams),
-    ("lag", "all members are close behind the leader", _lag),
-    ("clocks", "all clocks agree", _clocks),
-    ("disk", "all members have disk space", _disks),
-    ("releases", "all members run the same release", _releases),
-    ("addresses", "all members announce the addresses that the others have", _addresses),
-    ("tls", "all members agree about TLS", _tls),
-    ("certificates", "all certificates are sound and valid for some time", _certificates),
+    ("lag", "no leader reports a member that is far behind", _lag),
+    ("clocks", "the clocks that were compared agree", _clocks),
+    ("disk", "the members that answer have disk space", _disks),
+    ("releases", "the members that answer run the same release", _releases),
+    ("addresses", "no member announces an address that the others do not have", _addresses),
+    ("tls", "the members that answer agree about TLS", _tls),
+    ("certificates", "no member that answers reports a fault of a certificate", _certificates),
     ("connections", "no foreign nodes connect, and few connections were replaced", _connections),
 )

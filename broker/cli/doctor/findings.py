@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.output import emit
+
+LAG_BYTES_WARN: Final = 64 << 20
+"""Half a segment of the log: a member that follows the leader lacks far less."""
+GATE_MS_MAX: Final = 1_000
+"""A healthy leader's rounds are acknowledged every 50 ms."""
 
 
 class Mark(StrEnum):

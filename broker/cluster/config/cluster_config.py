@@ -56,6 +56,10 @@ class ClusterConfig:
         """The name of a node, which need not be a member any more."""
         return next((each.name for each in self.members if each.node == node), f"node-{node}")
 
+    def describe(self, node: int) -> str:
+        """A node for log lines: its index and its name."""
+        return f"node {node} ({self.name_of(node)})"
+
     def following(self, configuration: Configuration) -> ClusterConfig:
         """A copy with the members of a configuration in the log, and this node.
 

@@ -162,14 +162,10 @@ def _tls(table: Any, folder: Path) -> PeerTls | None:
     if not isinstance(table, dict):
         raise ClusterError(f"tls must be a table with ca, cert and key, not {table!r}")
     refuse_unknown(table, _TLS_KEYS, "tls.")
-    paths = {}
-    for key in _TLS_KEYS:
-        path = folder / text_field(table, key, "tls.", "a file in PEM; all of ca, cert and key")
-        if not path.is_file():
-            raise ClusterError(f"tls.{key}: there is no file {path}")
-        paths[key] = str(path)
+    hint = "a file in PEM; all of ca, cert and key"
+    ca, cert, key = (str(folder / text_field(table, each, "tls.", hint)) for each in _TLS_KEYS)
     try:
-        return PeerTls(paths["ca"], paths["cert"], paths["key"])
+        return PeerTls(ca, cert, key)
     except ConfigError as error:
         raise ClusterError(str(error)) from None
 

@@ -16,6 +16,8 @@ from typing import Final
 FULL_ON_MS: Final = 1_000
 FULL_OFF_MS: Final = 5_000
 SLOW_ON_MS: Final = 3_000
+HANGS_ON_MS: Final = 1_000
+"""The same while a sync does not end: nothing is acknowledged until another node leads."""
 SLOW_OFF_MS: Final = 10_000
 SLOW_SYNC_MS: Final = 200
 """A median sync below this is never slow: sends are acknowledged by the majority's disks anyway."""
@@ -57,6 +59,8 @@ class Fitness:
     sync_fresh: bool = False
     """The log was synced a moment ago. Older syncs change no judgement: a short burst of slow ones
     before a pause does not make a node slow, and a pause does not make it fit."""
+    sync_hangs: bool = False
+    """A sync of the log has run for more than a second and has not ended."""
     unapplied_bytes: int = 0
     """Committed log that the engine has not applied."""
     cut: bool | None = None
@@ -79,8 +83,11 @@ class Latch:
         self._since_ms: int | None = None
         self._seen_ms = 0
 
-    def look(self, now_ms: int, *, bad: bool, good: bool) -> bool:
-        """Take a reading, which is bad, good or neither; one that is neither changes nothing."""
+    def look(self, now_ms: int, *, bad: bool, good: bool, on_ms: int | None = None) -> bool:
+        """Take a reading, which is bad, good or neither; one that is neither changes nothing.
+
+        `on_ms` replaces the time that bad readings have to last, for this reading.
+        """
         assert not (bad and good), "a reading is bad, good or between"
         gap = now_ms - self._seen_ms > GAP_MS
         self._seen_ms = now_ms
@@ -88,7 +95,7 @@ class Latch:
             self._since_ms = None
         elif self._since_ms is None or gap:
             self._since_ms = now_ms
-        elif now_ms - self._since_ms >= (self._off_ms if self.on else self._on_ms):
+        elif now_ms - self._since_ms >= (self._off_ms if self.on else on_ms or self._on_ms):
             self.on, self._since_ms = not self.on, None
             if not self.on:
                 self._ended_ms = now_ms
@@ -141,6 +148,7 @@ class Judge:
             bad=mine.sync_fresh and _is_slow(mine.sync_ms, fastest, 1),
             good=(mine.sync_fresh or not mine.sync_ms)
             and not _is_slow(mine.sync_ms, fastest, GOOD_SHARE),
+            on_ms=HANGS_ON_MS if mine.sync_hangs else None,
         )
         # The clock watch has added hysteresis already.
         self._clock_off = mine.clock_off

@@ -73,6 +73,9 @@ class FitnessWatch:
         self._look_ms = self._room_ms = 0
         self._votes_lost = 0
         """Datagrams of the election for which there was no space to store a vote."""
+        self._committed = 0
+        self._moved_ms = now_ms
+        """When the commit last moved, or nothing waited for it."""
         self._alone = False
         """The node leads and is unfit, and it is logged already that no node can take over."""
         self._moving: asyncio.Task[None] | None = None
@@ -175,6 +178,10 @@ class FitnessWatch:
             silent_ms = max(silent_ms, LEADER_MS)
         return stands_back(self._me(), [p for p in self.peers() if p.node != last], silent_ms)
 
+    def stalled_ms(self, now_ms: int) -> int:
+        """For how long this leader has committed nothing although frames wait for it."""
+        return now_ms - self._moved_ms
+
     def shown(self, node: int) -> dict[str, Any]:
         """The fields of a member's row about its fitness."""
         if node == self._member.config.node:
@@ -194,6 +201,10 @@ class FitnessWatch:
     def look(self, now_ms: int) -> None:
         """Update the judgement, and begin a move if it is time; called by the poll."""
         self._now_ms = now_ms
+        committed = self._member.committed()
+        waits = self._member.leading and committed < self._member.files.log_end
+        if not waits or committed != self._committed:
+            self._committed, self._moved_ms = committed, now_ms
         self._has_led |= self._member.leading
         if self._member.leading or self._member.replication is None:
             self._led_ms = now_ms
@@ -256,6 +267,7 @@ class FitnessWatch:
             sync_ms=sync.median_ms,
             sync_max_ms=sync.max_ms,
             sync_fresh=sync.fresh,
+            sync_hangs=sync.hangs,
             unapplied_bytes=max(self._member.committed() - self._member.position, 0),
             cut=self._is_cut(),
             clock_off=self._member.watch.clocks.is_off,
@@ -337,7 +349,8 @@ class FitnessWatch:
     def _can_hand_over(self) -> bool:
         """Whether the log can become durable here, which the final tick requires."""
         files = self._member.files
-        return not self._node.disk_full or files.durable_end == files.log_end
+        waits = self._node.disk_full or self.mine.sync_hangs
+        return not waits or files.durable_end == files.log_end
 
     def stop(self) -> None:
         """Begin no move any more, and cancel the present one."""

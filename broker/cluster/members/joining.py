@@ -19,6 +19,11 @@ from delaylog.replication.meta import MetaFile
 
 log = logging.getLogger("delaylog.cluster")
 
+_FOUND = (
+    "if the cluster is new, stop all its nodes, empty their data folders and start them with "
+    "--new-cluster"
+)
+
 
 class Heard(NamedTuple):
     """The greeting of another node."""
@@ -76,12 +81,20 @@ class Joining:
         if self._new_cluster:
             return False
         log.warning(
-            "this folder is blank, so the node joins as a learner until a leader readmits it; "
-            "if the cluster is new, empty the folders of all its nodes and start them with "
-            "--new-cluster"
+            "this folder is blank, so the node joins as a learner until a leader readmits it; %s",
+            _FOUND,
         )
         meta.save(meta.meta)
         return True
+
+    def return_without_data(self) -> None:
+        """The folder says that this node has joined as a learner, and it has no data yet."""
+        if self._new_cluster:
+            log.warning(
+                "--new-cluster has no effect: this node was started without it before, and has "
+                "joined as a learner; %s",
+                _FOUND,
+            )
 
     def enter_known(self, mine: Heard, files: MemberFiles, make_id: Callable[[], bytes]) -> bool:
         """Join a cluster that is stated to be new, as a voter or a learner.

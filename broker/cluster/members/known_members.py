@@ -71,6 +71,10 @@ class KnownMembers:
         """The name of a node."""
         return self.config.name_of(node)
 
+    def describe(self, node: int) -> str:
+        """A node for log lines: its index and its name."""
+        return self.config.describe(node)
+
     def follow(self, replication: ReplicationNode) -> None:
         """Put the newest configuration of the log into force."""
         configuration = replication.configuration

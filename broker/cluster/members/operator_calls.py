@@ -12,7 +12,6 @@ from typing import Any, Final
 from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.members.member_changes import MemberChanges, Wanted, not_leading
-from delaylog.broker.cluster.watch.member_watch import udp_of
 from delaylog.broker.engine.errors import (
     BadRequestError,
     ConflictError,
@@ -88,6 +87,12 @@ class OperatorCalls:
             return None
         missing = member.watch.missing_voters()
         names = f"; voters that are not connected: {', '.join(missing)}" if missing else ""
+        if member.leading and member.watch.majority:
+            stalled_s = member.fitness.stalled_ms(member.machine.boot_ms()) / 1000
+            return (
+                f"this node leads, but has committed nothing for {stalled_s:.1f} s while changes "
+                "wait: look at the disks of the voters and at the network to them, also at its MTU"
+            )
         if member.leading:
             return f"this node leads, but no majority of the voters acknowledges its rounds{names}"
         if member.leader is not None:
@@ -95,8 +100,8 @@ class OperatorCalls:
             return f"this node hears no leader: {name} is elected, and sends nothing{names}"
         silent = member.watch.without_datagrams()
         if silent:
-            names += f"; no election datagrams come to UDP {udp_of(self._config.me)} from "
-            names += ", ".join(silent)
+            at = host_port(self._config.me.election)
+            names += f"; no election datagrams come to UDP {at} from {', '.join(silent)}"
         return f"this node knows no leader{names}"
 
     def status(self) -> dict[str, Any]:

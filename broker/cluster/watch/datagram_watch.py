@@ -20,9 +20,9 @@ log = logging.getLogger("delaylog.cluster")
 class DatagramWatch:
     """The watch of one node."""
 
-    def __init__(self, named: Callable[[int], str], port: Callable[[], str]) -> None:
-        """`named` = the name of a node for log lines; `port` = this node's UDP address."""
-        self._named = named
+    def __init__(self, describe: Callable[[int], str], port: Callable[[], str]) -> None:
+        """`describe` = a node for log lines; `port` = this node's UDP address."""
+        self._describe = describe
         self._port = port
         self._since_ms: dict[int, int] = {}
         """Connected peers -> since when each of them was connected without a break."""
@@ -51,9 +51,9 @@ class DatagramWatch:
                 log.warning(
                     "no election datagrams come from %s to UDP %s, though it is connected: open "
                     "UDP between the nodes; until then they elect over their TCP connections",
-                    self._named(peer),
+                    self._describe(peer),
                     self._port(),
                 )
             elif silent_ms < SILENT_MS and peer in self._told:
                 self._told.discard(peer)
-                log.info("election datagrams come from %s again", self._named(peer))
+                log.info("election datagrams come from %s again", self._describe(peer))

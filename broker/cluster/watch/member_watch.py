@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from delaylog import __version__
-from delaylog.broker.cluster.config import Member
 from delaylog.broker.cluster.copies.exchange import Copies
 from delaylog.broker.cluster.member_oracle import RAFTOS, MemberOracle
 from delaylog.broker.cluster.member_view import MemberView
@@ -20,6 +19,7 @@ from delaylog.broker.cluster.members.node_status import Status
 from delaylog.broker.cluster.watch.clock_watch import ClockWatch
 from delaylog.broker.cluster.watch.datagram_watch import DatagramWatch
 from delaylog.broker.cluster.watch.majority_watch import MajorityWatch
+from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.node import Node
 
 log = logging.getLogger("delaylog.cluster")
@@ -33,11 +33,6 @@ class WatchedMember(MemberView, Protocol):
     oracle: MemberOracle
 
 
-def udp_of(member: Member) -> str:
-    """The address of a member's election datagrams."""
-    return "{}:{}".format(*member.election)
-
-
 class MemberWatch:
     """The watch of one member. All methods belong to the loop's thread."""
 
@@ -46,14 +41,16 @@ class MemberWatch:
         self._node = node
         limits = node.engine.limits
         self.clocks = ClockWatch(
-            self._named,
+            member.members.describe,
             warn_ms=limits.clock_offset_warn_ms,
             stand_ms=limits.clock_offset_stand_ms,
         )
         self._majority = MajorityWatch()
         self.certificates: Callable[[], dict[str, Any]] = dict
         """Fields of a status about the certificates of this process; `serve` sets it."""
-        self._datagrams = DatagramWatch(self._named, lambda: udp_of(self._member.config.me))
+        self._datagrams = DatagramWatch(
+            member.members.describe, lambda: host_port(member.config.me.election)
+        )
         self._elsewhere: dict[tuple[int, str], str] = {}
         """Differing addresses that were logged, by peer and key."""
         self._heard_ms: dict[int, int] = {}
@@ -152,7 +149,7 @@ class MemberWatch:
             "announced_http": None if status is None else status.http or None,
             "announced_peer": None if status is None else status.peer or None,
             "release": __version__ if me else None if status is None else status.release or None,
-            "election": udp_of(member.config.member(peer)),
+            "election": host_port(member.config.member(peer).election),
             "datagrams_arrive": None if peer not in self._senders() else peer not in silent,
         }
 
@@ -169,9 +166,6 @@ class MemberWatch:
         known = {peer: statuses.of(peer) for peer in ages_ms}
         return [peer for peer, one in known.items() if one and one.elections == RAFTOS]
 
-    def _named(self, peer: int) -> str:
-        return f"node {peer} ({self._member.config.name_of(peer)})"
-
     def _compare(self, peer: int, status: Status) -> None:
         members = {each.node: each for each in self._member.config.members}
         if peer not in members:
@@ -183,7 +177,7 @@ class MemberWatch:
                 log.warning(
                     "%s has %s as its `%s` in its cluster file, but the cluster uses %s: correct "
                     "that file, or run `delaylog cluster move`",
-                    self._named(peer),
+                    self._member.config.describe(peer),
                     there,
                     key,
                     here,

@@ -13,17 +13,16 @@ import json
 import os
 import ssl
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.rounds import Stage
 from delaylog.broker.drills.trio import LOOPBACK, NODES, Trio
+from delaylog.broker.host.process.private_files import replace_file
 from delaylog.client.child_broker import delaylog_program
 from delaylog.client.free_ports import free_port
-
-if TYPE_CHECKING:
-    from delaylog.broker.drills.faults.authority import Authority
 
 LASTS_S: Final = 60
 RENEW_EVERY_S: Final = 20.0
@@ -32,7 +31,11 @@ TAKEN_UP_S: Final = 15.0
 COMMAND_S: Final = 30.0
 METRIC: Final = "delaylog_certificate_expires_timestamp_seconds"
 SOURCES: Final = ("server", "node")
-_TABLE: Final = '[tls]\nca = "nodes-ca.pem"\ncert = "{cert}"\nkey = "node.key"\n'
+_TABLE: Final = '[tls]\nca = "nodes-ca.pem"\ncert = "node.pem"\nkey = "node.pem"\n'
+BEGAN_BEFORE: Final = timedelta(days=2)
+"""How long before its end a certificate begins: so the end of each one is near, and worth a
+warning.
+"""
 
 
 def need_certificates() -> None:
@@ -48,19 +51,21 @@ class CertifiedTrio(Trio):
     """Nodes that serve HTTPS and use TLS between each other. They share the files of each kind."""
 
     def __init__(self, folder: Path) -> None:
-        from delaylog.broker.drills.faults.authority import Authority
+        from delaylog.broker.host.tls.authority import Authority
 
         self.end_s = 0
         """When the newest certificates end, in seconds since the epoch."""
-        self._for_clients, self._for_nodes = Authority("clients"), Authority("nodes")
-        self._write(folder, "clients-ca.pem", self._for_clients.pem)
-        self._write(folder, "nodes-ca.pem", self._for_nodes.pem)
-        self._write(folder, "node.key", self._for_nodes.key_pem)
+        begin = datetime.now(UTC) - BEGAN_BEFORE
+        end = begin + 2 * BEGAN_BEFORE
+        self._for_clients = Authority.create("clients", begin, end)
+        self._for_nodes = Authority.create("nodes", begin, end)
+        (folder / "clients-ca.pem").write_bytes(self._for_clients.pem)
+        (folder / "nodes-ca.pem").write_bytes(self._for_nodes.pem)
         self.renew(folder)
         super().__init__(
             folder,
             tls=ssl.create_default_context(cadata=self._for_clients.pem.decode()),
-            tables=_TABLE.format(cert="node.pem"),
+            tables=_TABLE,
             options=(
                 *("--tls-cert", str(folder / "broker.pem")),
                 *("--tls-ca", str(folder / "clients-ca.pem")),
@@ -74,19 +79,10 @@ class CertifiedTrio(Trio):
 
     def put(self, folder: Path, end_s: int, prefix: str = "") -> None:
         """Write certificates that end at `end_s`, of the nodes and of the brokers."""
-        of_broker = _issued(self._for_clients, end_s) + self._for_clients.key_pem
-        self._write(folder, f"{prefix}broker.pem", of_broker)
-        self._write(folder, f"{prefix}node.pem", _issued(self._for_nodes, end_s))
-
-    @staticmethod
-    def _write(folder: Path, name: str, content: bytes) -> None:
-        from delaylog.broker.drills.faults.authority import replace
-
-        replace(folder / name, content)
-
-
-def _issued(authority: Authority, end_s: int) -> bytes:
-    return authority.issue("drill", end_s)
+        end = datetime.fromtimestamp(end_s, UTC)
+        for name, authority in (("broker", self._for_clients), ("node", self._for_nodes)):
+            pair = authority.issue("drill", [LOOPBACK], end - BEGAN_BEFORE, end, node=True)
+            replace_file(folder / f"{prefix}{name}.pem", b"".join(pair), 0o600)
 
 
 async def certificates(stage: Stage) -> None:

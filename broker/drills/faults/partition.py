@@ -9,7 +9,7 @@ from typing import Final
 from delaylog.broker.drills.faults.namespaces import NetworkTrio
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.node_log import LogMark
-from delaylog.broker.drills.rounds import Round, Stage, Strike
+from delaylog.broker.drills.rounds import Stage, Strike
 from delaylog.broker.drills.timeline import wall_ms
 from delaylog.broker.drills.witness import Witness
 from delaylog.replication.timing import Timing
@@ -33,7 +33,7 @@ async def partition(stage: Stage) -> None:
 
 async def cut_leader(
     stage: Stage, what: str, cut: Callable[[int], None], heal: Callable[[int], None], cut_s: float
-) -> Round:
+) -> None:
     """Cut off the leader for `cut_s`. Clients still reach it, but it must not serve them."""
     trio = stage.trio
     leader = await trio.leader()
@@ -60,7 +60,6 @@ async def cut_leader(
         heal(leader)
     one = await stage.serving_again(strike)
     await stage.all_back(one)
-    return one
 
 
 async def cut_follower(stage: Stage, trio: NetworkTrio) -> None:

@@ -31,6 +31,8 @@ class SyncFigures(NamedTuple):
     max_ms: int = 0
     fresh: bool = False
     """Whether a job has ended within `STALLED_SECONDS`, or has run for longer than that."""
+    hangs: bool = False
+    """Whether a job has run for longer than `STALLED_SECONDS` and has not ended."""
 
 
 class SyncTimes:
@@ -59,7 +61,7 @@ class SyncTimes:
             taken = [took for at, took in newest if now - at <= KEPT_SECONDS]
         running = 0.0 if self._began is None else now - self._began
         if running >= STALLED_SECONDS:
-            return SyncFigures(_ms(running), _ms(max([running, *taken])), fresh=True)
+            return SyncFigures(_ms(running), _ms(max([running, *taken])), fresh=True, hangs=True)
         if not taken:
             return SyncFigures()
         fresh = now - self._samples[-1][0] <= STALLED_SECONDS

@@ -57,8 +57,8 @@ def look_up(
 
 
 class Names:
-    """The addresses of a few hosts: one look-up of a name at a time, and answers up to a second
-    old.
+    """The addresses of a few hosts, by one look-up of a name at a time; an answer serves for
+    KEEP_SECONDS.
     """
 
     def __init__(self) -> None:

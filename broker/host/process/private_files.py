@@ -34,3 +34,12 @@ def read_file(name: str, path: str | Path, bytes_max: int, *, private: bool = Fa
     if len(content) > bytes_max:
         raise ConfigError(f"{name} {path} is too large: it has more than {bytes_max} bytes")
     return content
+
+
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Write a file under another name, then rename it: no reader sees a part of it."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    new.rename(path)

@@ -60,6 +60,10 @@ FAULTS = {
         *("certificates", "fail"),
         examined('delaylog_certificate_faults{severity="error"} 1'),
     ),
+    "refused files": (
+        *("certificates", "fail"),
+        examined('delaylog_reload_failed{source="tls"} 1'),
+    ),
     "certificate soon": (
         *("certificates", "warn"),
         examined('delaylog_certificate_faults{severity="warning"} 2'),

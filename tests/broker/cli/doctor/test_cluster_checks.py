@@ -13,12 +13,11 @@ import pytest
 
 from delaylog.broker.cli.doctor.cluster_checks import (
     CHECKS,
-    LAG_BYTES_WARN,
     REPLACED_WARN,
     Asked,
     examine,
 )
-from delaylog.broker.cli.doctor.findings import Mark
+from delaylog.broker.cli.doctor.findings import LAG_BYTES_WARN, Mark
 
 NAMES = {1: "alpha", 2: "beta", 3: "gamma"}
 Answers = dict[int, Asked]
@@ -294,8 +293,13 @@ F, W = Mark.FAIL, Mark.WARN
         (another_id, "members", F, "data of 2 different clusters"),
         (missing, "voters", W, "node 1 (alpha) has no connection to the voters gamma"),
         (no_majority, "voters", F, "no majority of the voters; missing: beta, gamma"),
-        (gate_shut, "leader", F, "node 1 (alpha) leads, but no majority acknowledges its rounds"),
-        (no_acknowledgement, "leader", F, "node 1 (alpha) leads, but no majority acknowledges"),
+        (
+            gate_shut,
+            "leader",
+            F,
+            "node 1 (alpha) leads, but no majority has acknowledged its rounds",
+        ),
+        (no_acknowledgement, "leader", F, "node 1 (alpha) leads, but no majority has acknowledged"),
         (joining, "learners", F, "node 3 (gamma) has not joined"),
         (blank_learner, "learners", F, "holds no data"),
         (learner, "learners", W, "does not vote"),
@@ -350,16 +354,20 @@ def test_who_does_not_answer_is_why_there_is_no_leader(answers: Answers) -> None
     found = [text for check, _, text in wrong(answers) if check == "leader"]
     assert found == [
         "no leader: node 2 (beta) and node 3 (gamma) do not answer",
-        "node 1 (alpha) is candidate and connected to no other member; its newest epoch is 7 of "
-        "node 3; it is unfit to lead (slow); it last heard node 3 (gamma) 12.3 s ago; this node "
-        "knows no leader",
+        "node 1 (alpha) has the role candidate and is connected to no other member; its newest "
+        "epoch is 7 of node 3; it is unfit to lead (slow); it last heard node 3 (gamma) 12.3 s "
+        "ago; this node knows no leader",
     ]
 
 
 def test_a_new_cluster_that_nobody_stated_to_be_new(answers: Answers) -> None:
     for node, role in zip(NAMES, ("joining", "learner", "learner"), strict=True):
         status(answers, node).update(role=role, log_end=0)
-    found = [each for each in examine(list(answers.values())) if each.check == "learners"]
+        status(answers, node).update(leader=None)
+    every = examine(list(answers.values()))
+    # To run the doctor again does not help them.
+    assert [each.advice for each in every if each.check == "leader"] == ["see the check `learners`"]
+    found = [each for each in every if each.check == "learners"]
     assert [each.text for each in found] == [
         "no member that answers has data, and node 2 (beta) and node 3 (gamma) started without "
         "--new-cluster"

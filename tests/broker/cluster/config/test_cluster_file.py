@@ -187,7 +187,12 @@ def test_which_node(folder: Path) -> None:
         (ONE, ONE + '[tls]\nkeys = "x"',
          r"^tls\.keys is not a key of a cluster file; there are ca"),
         (ONE, ONE + '[tls]\ncert = "x"', r"^tls\.ca is missing; a file in PEM"),
-        (ONE, ONE + '[tls]\nca = "none.pem"', r"^tls\.ca: there is no file .*none\.pem"),
+        (ONE, ONE + '[tls]\nca = "none.pem"', r"^tls\.cert is missing"),
+        (
+            ONE,
+            ONE + '[tls]\nca = "none.pem"\ncert = "none.pem"\nkey = "none.key"',
+            r"^cannot read tls\.cert .*none\.pem: No such file",
+        ),
         ("cluster.secret", "gone", r"^cannot read secret_file .*gone: No such file"),
         ('secret_file = "cluster.secret"', "", r"^secret_file is missing.*DELAYLOG_CLUSTER_SECRET"),
         ("node = 1", "node 1", r"^the cluster file .* is not TOML"),

@@ -16,6 +16,7 @@ from delaylog.broker.cluster.fitness.judging import (
     FULL_OFF_MS,
     FULL_ON_MS,
     GAP_MS,
+    HANGS_ON_MS,
     SLOW_OFF_MS,
     SLOW_ON_MS,
     Fitness,
@@ -25,6 +26,7 @@ from delaylog.broker.cluster.fitness.judging import (
 
 STEP_MS = 100
 FULL = Fitness(full=True)
+HUNG = Fitness(sync_ms=2_000, sync_fresh=True, sync_hangs=True)
 FINE = Fitness(sync_ms=5, sync_fresh=True)
 
 
@@ -51,6 +53,9 @@ def run(
         (Fitness(sync_ms=400, sync_fresh=True), [100, 300], SLOW_ON_MS - STEP_MS, None),
         (Fitness(sync_ms=399, sync_fresh=True), [100], SLOW_ON_MS, None),
         (Fitness(sync_ms=199, sync_fresh=True), [1], SLOW_ON_MS, None),
+        (HUNG, [300], HANGS_ON_MS, Unfit.SLOW),
+        (HUNG, [300], HANGS_ON_MS - STEP_MS, None),
+        (HUNG, [600], SLOW_ON_MS, None),
         (Fitness(sync_ms=200, sync_fresh=True), [1], SLOW_ON_MS, Unfit.SLOW),
         # Nobody to compare with: the others have not synced, or are unfit themselves.
         (Fitness(sync_ms=9_000, sync_fresh=True), [], SLOW_ON_MS, None),

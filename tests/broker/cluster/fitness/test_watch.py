@@ -11,13 +11,19 @@ import pytest
 
 from delaylog.broker.cluster.config import ClusterConfig, Member
 from delaylog.broker.cluster.config.secret import ClusterSecret
-from delaylog.broker.cluster.fitness.judging import CUT_OFF_MS, CUT_ON_MS, FULL_ON_MS, Unfit
+from delaylog.broker.cluster.fitness.judging import (
+    CUT_OFF_MS,
+    CUT_ON_MS,
+    FULL_ON_MS,
+    HANGS_ON_MS,
+    Unfit,
+)
 from delaylog.broker.cluster.fitness.planning import PRIORITY_AFTER_MS, Reason
 from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, PRIORITY_MS, UNFIT_MS
 from delaylog.broker.cluster.fitness.watch import LOOK_EVERY_MS, OUT_MS, FitnessWatch
 from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.commits.sync_times import SyncTimes
+from delaylog.broker.host.commits.sync_times import STALLED_SECONDS, SyncTimes
 from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.leading.leader import Acks, Progress
@@ -57,7 +63,7 @@ class Fake:
             leadership=SimpleNamespace(hands_over=False),
             configuration=Configuration((1, 2, 3)),
         )
-        self.position = 1_000
+        self.position = self.committed_end = 1_000
         self.oracle = SimpleNamespace(refused={"disk_full": 0})
         # The node.
         self.node = self
@@ -71,7 +77,7 @@ class Fake:
         self.now_ms = 0
 
     def committed(self) -> int:
-        return 1_000
+        return self.committed_end
 
     def free_bytes(self) -> int:
         return 0 if self.refusing_sends else 1 << 30
@@ -137,6 +143,36 @@ async def test_a_hand_over_that_cannot_end_lets_the_leadership_go(fake: Fake, wr
     await fake.pass_time(2 * FULL_ON_MS)
     assert (fake.asked, fake.let_go_ms) == ([2] if writes else [], [OUT_MS])
     assert fake.fitness.moves == {(Reason.FULL, "let_go"): 1}
+
+
+async def test_a_leader_whose_disk_hangs_lets_the_leadership_go(fake: Fake) -> None:
+    """It tries no hand-over, which needs the sync that hangs."""
+    fake.say(2, sync_ms=3)
+    fake.say(3, sync_ms=3)
+    fake.files.durable_end = 900
+    fake.log_commits.sync_times.begin(REAL.steady_s() - 2 * STALLED_SECONDS)
+    await fake.pass_time(HANGS_ON_MS)
+    assert not fake.let_go_ms, "it could be this process that was stopped"
+    await fake.pass_time(2 * LOOK_EVERY_MS)
+    assert (fake.asked, fake.let_go_ms) == ([], [OUT_MS])
+    assert fake.fitness.moves == {(Reason.SLOW, "let_go"): 1}
+
+
+async def test_it_knows_for_how_long_nothing_is_committed(fake: Fake) -> None:
+    """Frames that are committed, and those of a node that does not lead, wait for nothing."""
+    await fake.pass_time(5_000)
+    assert fake.fitness.stalled_ms(fake.now_ms) == 0
+    fake.files.log_end = 2_000
+    await fake.pass_time(1_500)
+    assert fake.fitness.stalled_ms(fake.now_ms) == 1_500
+    fake.committed_end = 1_100
+    await fake.pass_time(LOOK_EVERY_MS)
+    assert fake.fitness.stalled_ms(fake.now_ms) == 0
+    await fake.pass_time(700)
+    assert fake.fitness.stalled_ms(fake.now_ms) == 700
+    fake.leading = False
+    await fake.pass_time(LOOK_EVERY_MS)
+    assert fake.fitness.stalled_ms(fake.now_ms) == 0
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,15 @@ def test_a_blank_folder_is_a_learners_unless_the_cluster_is_new() -> None:
     assert meta.saved == [False]
 
 
+@pytest.mark.parametrize("new_cluster", [True, False])
+def test_the_option_that_comes_too_late_is_named(
+    new_cluster: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first start without it has made a learner: a restart with it changes nothing."""
+    joining(1, new_cluster=new_cluster).return_without_data()
+    assert ("empty their data folders" in caplog.text) == new_cluster
+
+
 @pytest.mark.parametrize("end", [0, 64])
 def test_in_a_new_cluster_all_others_are_heard_first(end: int) -> None:
     """A voter if the last one holds nothing either, else a learner."""

@@ -50,7 +50,9 @@ class Fake:
         self.machine = REAL
         self.cut = False
         self.position = 1_000
-        self.members = SimpleNamespace(removed=False, deciding=(1, 2, 3))
+        self.members = SimpleNamespace(
+            removed=False, deciding=(1, 2, 3), describe=self.config.describe
+        )
         self.waits_for = "this node waits for all other members before it joins"
         self.quarantined: str | None = None
         meta = SimpleNamespace(meta=SimpleNamespace(cluster=bytes(range(16))))
@@ -195,6 +197,9 @@ def test_it_says_why_it_is_not_ready(fake: Fake) -> None:
         "this node leads, but no majority of the voters acknowledges its rounds"
     )
     assert "delaylog_cluster_majority 0.0" in fake.scrape()
+    fake.cut = False
+    assert "has committed nothing for" in (fake.calls().not_ready() or "")
+    fake.cut = True
     assert fake.calls().status()["majority"] is False
     fake.follow()
     assert fake.calls().not_ready() == (

@@ -62,4 +62,4 @@ def test_a_sync_that_hangs_is_the_figure() -> None:
         take(times, 10 + at / 10, 0.004)
     times.begin(12.0)
     assert times.recent(12.0 + STALLED_SECONDS / 2).median_ms == 4
-    assert times.recent(14.5) == SyncFigures(2_500, 2_500, fresh=True)
+    assert times.recent(14.5) == SyncFigures(2_500, 2_500, fresh=True, hangs=True)
