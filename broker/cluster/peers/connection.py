@@ -228,12 +228,15 @@ class Connection(asyncio.BufferedProtocol):
         """Wrap the call that connects it, so that `lost` is always set.
 
         uvloop drops a connection if the call that makes it is cancelled in the turn in which it
-        was made, and does not call `connection_lost` then.
+        was made, and does not call `connection_lost` then. A slow turn may have opened it already:
+        the next write would raise RuntimeError.
         """
         try:
             yield
         except BaseException:
             self._lose()
+            if self.stage == Stage.OPEN:
+                self.close(Refused.LATE, "this node gave up the dial as it succeeded")
             raise
 
     # ------------------------------------------------------------------ calls of the loop

@@ -6,13 +6,14 @@ Method: two or three transports in one loop, on asyncio's loop and on uvloop's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 
 import pytest
 
 from delaylog.broker.cluster.peers import PeerLimits, Refused
-from delaylog.broker.cluster.peers.connection import Connection
+from delaylog.broker.cluster.peers.connection import Connection, Stage
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import Append, Fetched, Hello, Message
 from delaylog.replication.watermark import EpochTick
@@ -289,6 +290,27 @@ async def test_it_stops_although_a_dial_is_given_up_as_it_succeeds(rig: Rig) -> 
     await asyncio.wait_for(transport.stop(), 5)
     assert all(connection.lost.done() for connection in given_up)
     assert not listener.story
+
+
+async def test_a_dial_that_is_given_up_once_the_connection_is_open(rig: Rig) -> None:
+    """A busy loop opens it in the turn in which the time of the dial ends, and uvloop drops it."""
+    await rig.start(1)
+    node = await rig.start(0)
+    made, dialled = node.transport.made, []
+
+    def keep(connection: Connection) -> None:
+        made(connection)
+        dialled.append(connection)
+
+    node.transport.made = keep  # type: ignore[method-assign]
+    await until(node.transport.connected)
+    [connection] = dialled
+    with contextlib.suppress(asyncio.CancelledError), connection.made_or_lost():
+        raise asyncio.CancelledError
+    assert connection.stage == Stage.CLOSED
+    node.transport.send(1, ack(1))
+    node.transport.flush()
+    await until(lambda: node.story == [("up", 1), ("down", 1), ("up", 1)])
 
 
 @pytest.mark.parametrize("gone", [0, 2])
