@@ -47,6 +47,8 @@ class OwnFiles(ThreeNodes):
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
         """While the block runs the leader answers every send, and nobody else is elected."""
+        # A new cluster begins a second epoch, to put its members into the log.
+        self.until(lambda: self.status(self.leader()).get("version"))
         leader, ended = self.leader(), Event()
         epoch = self.status(leader)["epoch"]
         path, body = "/v1/topics/t", {"body": "x", "delay_ms": 3_600_000}
