@@ -235,11 +235,13 @@ class ThreeNodes:
         leaders = [node for node, role in roles.items() if role == "leader"]
         return leaders[0] if len(leaders) == 1 else None
 
-    def on_leader(self, method: str, path: str, body: Any = None) -> Answer:
+    def on_leader(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
         """The answer of whoever leads: a busy machine changes leaders at any moment."""
 
         def answered() -> Answer | None:
-            answer = self.call(self.leader(), method, path, body)
+            answer = self.call(self.leader(), method, path, body, headers)
             return None if answer.status in (307, 503) else answer
 
         found: Answer = self.until(answered, f"nobody took {method} {path}")
