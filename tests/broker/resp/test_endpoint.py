@@ -260,7 +260,7 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         (["--resp", "127.0.0.1:0", "--resp-fsync", "never"], "resp-fsync must be one of"),
         (["--resp", "127.0.0.1:0", "--resp-scripts", "yes"], "resp-scripts must be one of"),
         (_tls("absent"), "cannot read tls-cert absent: No such file"),
-        (_tls("pair", "absent"), "tls-key: cannot read absent: No such file"),
+        (_tls("pair", "absent"), "cannot read tls-key absent: No such file"),
         (_tls("pair", "other"), "the key of tls-key other belongs to another certificate"),
         (_tls("short"), "tls-cert short cannot be used: it must contain a certificate"),
         (_tls("pair", "short"), "and short a private key, both in PEM format"),
