@@ -147,7 +147,8 @@ async def get_claim(ctx: Context) -> Answer:
 
 async def read_claim(ctx: Context) -> Answer | Stream:
     """GET …/claims/{c}/rows: some of its messages, as JSON, a bulk body or Arrow."""
-    values = ctx.query_values()
+    # A node that does not lead was asked for what it knows, and hands out nothing.
+    values, led = ctx.query_values(), ctx.node.role.leading
     limits = ctx.node.engine.limits
     topic, claim = _the_claim(ctx, values)
     start, stop = values["from"], values["to"]
@@ -157,11 +158,12 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     start = min(start, stop)
     check_open(claim, ctx.node.clock.now_ms())
     await ctx.node.durable(claim.position)
-    await _until_may_hand_out(ctx.node)
+    if led:
+        await _until_may_hand_out(ctx.node)
     if ARROW in ctx.headers.get("Accept", ""):
         # A stream that has begun can only be broken off, without a reason.
         check_known(ctx.node.engine.state, claim, start, stop)
-        return Stream(_arrow_pieces(ctx, topic, claim, start, stop), ARROW)
+        return Stream(_arrow_pieces(ctx, topic, claim, start, stop, led=led), ARROW)
     if stop - start > limits.receive_max:
         raise Problem(
             "bad_request",
@@ -221,13 +223,14 @@ def _delivery(claim: Claim, got: ClaimRows, lease: int, mine: slice) -> Delivery
 
 
 async def _arrow_pieces(
-    ctx: Context, topic: Topic, claim: Claim, start: int, stop: int
+    ctx: Context, topic: Topic, claim: Claim, start: int, stop: int, *, led: bool
 ) -> AsyncGenerator[bytes, None]:
     """An Arrow IPC stream, a batch at a time."""
     state = ctx.node.engine.state
     pending = schema_bytes()
     while start < stop:
-        await _until_may_hand_out(ctx.node)
+        if led:
+            await _until_may_hand_out(ctx.node)
         check_open(claim, ctx.node.clock.now_ms())
         if state is not ctx.node.engine.state:
             raise NotLeadingError("the leadership changed meanwhile; ask again")
