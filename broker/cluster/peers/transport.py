@@ -381,13 +381,21 @@ class PeerTransport:
                 context = None if self._tls is None else self._tls.client
                 with connection.made_or_lost():
                     sock = await connect(await self._names.addresses(host, port))
-                    with alerting(sock):
-                        await asyncio.get_running_loop().create_connection(
-                            lambda: connection,
-                            sock=sock,
-                            server_hostname=None if context is None else host,
-                            **tls_options(context, self._limits),
-                        )
+                    loop = asyncio.get_running_loop()
+                    try:
+                        with alerting(sock):
+                            await loop.create_connection(
+                                lambda: connection,
+                                sock=sock,
+                                server_hostname=None if context is None else host,
+                                **tls_options(context, self._limits),
+                            )
+                    finally:
+                        if not isinstance(loop, asyncio.BaseEventLoop):
+                            # libuv closes the descriptor. uvloop takes the socket over only later:
+                            # of a connection that is lost before, the socket would close the
+                            # number again, which may be that of another file.
+                            sock.detach()
                 await connection.settled
         except OSError as error:
             if connection.hello is not None:

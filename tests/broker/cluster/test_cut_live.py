@@ -98,7 +98,7 @@ def cut_off(troubled: Troubled, cause: Callable[[Troubled, int, list[int]], None
     new = next(node for node in others if nodes.status(node).get("role") == "leader")
     for name in load.sent[-20:]:
         assert nodes.call(new, "GET", f"/v1/topics/t/messages/{name}").status == 200
-    assert moves(nodes, old)['reason="cut",result="let_go"'] >= 1
+    nodes.until(lambda: nodes.status(old).get("role") != "leader", "the old one leads on")
     return old
 
 
