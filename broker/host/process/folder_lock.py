@@ -98,12 +98,12 @@ def note_backup(folder: str, now_ms: int) -> None:
 
 def newest_backup_s(folder: str) -> float | None:
     """Unix time of the newest backup of a folder; without one, when it was first served. None if
-    it was not. The time is that of the file that backups lock, which is there already.
+    it was not. The time is that of the file that backups lock, which a checkpoint makes.
     """
-    try:
-        return os.stat(f"{folder}/{HOLD}").st_mtime
-    except OSError:
-        return None
+    for name in (HOLD, LOCK):
+        with suppress(OSError):
+            return os.stat(f"{folder}/{name}").st_mtime
+    return None
 
 
 def retention_suspended(folder: str) -> bool:

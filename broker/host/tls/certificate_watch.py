@@ -92,7 +92,6 @@ class CertificateWatch(Collector):
         """Return the current values."""
         ends = {source: at for each in self._sources for source, at in each.ends().items()}
         yield by_label("delaylog_certificate_expires_timestamp_seconds", ends)
-        if self._sources:
-            counts = Counter(each.severity for each in self._faults)
-            severities = {severity: counts[severity] for severity in ("warning", "error")}
-            yield by_label("delaylog_certificate_faults", severities)
+        counts = Counter(each.severity for each in self._faults)
+        severities = {severity: counts[severity] for severity in ("warning", "error")}
+        yield by_label("delaylog_certificate_faults", severities)
