@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
 import random
 import time
 
@@ -311,6 +313,31 @@ async def test_a_dial_that_is_given_up_once_the_connection_is_open(rig: Rig) -> 
     node.transport.send(1, ack(1))
     node.transport.flush()
     await until(lambda: node.story == [("up", 1), ("down", 1), ("up", 1)])
+
+
+async def test_the_descriptor_of_a_dial_that_is_lost_at_once_is_closed_once(rig: Rig) -> None:
+    """Its number belongs to other files soon, which stay open."""
+    await rig.start(1)
+    node = await rig.start(0)
+    made, numbers = node.transport.made, []
+    with contextlib.ExitStack() as opened:
+
+        def abort(connection: Connection) -> None:
+            made(connection)
+            assert connection._transport is not None
+            numbers.append(connection._transport.get_extra_info("socket").fileno())
+            connection.abort()
+
+        node.transport.made = abort  # type: ignore[method-assign]
+        await until(lambda: len(numbers) > 3)
+        node.transport.made = made  # type: ignore[method-assign]
+        ends = {end for _ in range(8) for end in os.pipe()}
+        for end in ends:
+            opened.callback(os.close, end)
+        await until(node.transport.connected)
+        gc.collect()
+        for end in ends:
+            os.fstat(end)
 
 
 @pytest.mark.parametrize("gone", [0, 2])
