@@ -1,7 +1,7 @@
 """Watches `/readyz` of all nodes during a drill, and finds outages that no node admits.
 
-A load balancer and a pager see the cluster only through `/readyz`. So while no send is acknowledged
-for longer than two seconds, at least one node must answer something other than 200.
+A load balancer and a pager see the cluster only through `/readyz`. So no send may be missing for
+longer than two seconds while every node answers 200.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class ReadinessWatch:
         self._trio = trio
         self.all_ready: list[tuple[float, float]] = []
         """Begin and end of each look at which every node answered 200."""
+        self.not_ready_ms: list[float] = []
+        """End of each other look."""
 
     async def __aenter__(self) -> ReadinessWatch:
         self._task = asyncio.get_running_loop().create_task(self._watch())
@@ -41,11 +43,17 @@ class ReadinessWatch:
             answers = await asyncio.gather(*(self._trio.get(node, "/readyz") for node in NODES))
             if all(status == 200 for status, _ in answers):
                 self.all_ready.append((began_ms, wall_ms()))
+            else:
+                self.not_ready_ms.append(wall_ms())
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-def unseen_outages(sends: Sequence[Served], all_ready: Sequence[tuple[float, float]]) -> list[str]:
-    """A text for each outage of sends during which every node was ready, although it was long."""
+def unseen_outages(
+    sends: Sequence[Served],
+    all_ready: Sequence[tuple[float, float]],
+    not_ready_ms: Sequence[float] = (),
+) -> list[str]:
+    """A text for each outage of sends during which every node was ready for long."""
     ended_ms = [each.ended_ms for each in sends]
     found: dict[float, str] = {}
     for began_ms, until_ms in all_ready:
@@ -53,9 +61,11 @@ def unseen_outages(sends: Sequence[Served], all_ready: Sequence[tuple[float, flo
         if at in (0, len(sends)) or ended_ms[at] < until_ms:
             continue
         last_ms, next_ms = ended_ms[at - 1], ended_ms[at]
-        if began_ms - last_ms > SILENT_MS and last_ms not in found:
+        seen = bisect_left(not_ready_ms, began_ms)
+        since_ms = max(last_ms, not_ready_ms[seen - 1]) if seen else last_ms
+        if began_ms - since_ms > SILENT_MS and last_ms not in found:
             found[last_ms] = (
-                f"/readyz of all nodes was 200 {began_ms - last_ms:,.0f} ms after the last "
+                f"/readyz of all nodes was 200 for {began_ms - since_ms:,.0f} ms without an "
                 f"acknowledged send, in an outage of {next_ms - last_ms:,.0f} ms"
             )
     return list(found.values())

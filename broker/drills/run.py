@@ -118,7 +118,9 @@ async def _run(
                         progress(name, number, rounds)
                         await stage.play(kind.fault)
                     await stage.calm()
-                stage.broken += unseen_outages(load.timeline.sends, watch.all_ready)
+                stage.broken += unseen_outages(
+                    load.timeline.sends, watch.all_ready, watch.not_ready_ms
+                )
                 if not await load.drain():
                     stage.broken.append("after the last round some messages did not end")
                 whole = True

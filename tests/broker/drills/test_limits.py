@@ -95,3 +95,10 @@ def test_outages_in_which_all_nodes_are_ready(
     found = unseen_outages(sends(1_000, 6_000, 9_000, 9_100), all_ready)
     assert len(found) == outages
     assert all("/readyz of all nodes was 200" in text for text in found)
+
+
+def test_an_outage_that_was_told_is_over_when_the_nodes_are_ready_again() -> None:
+    """They are ready a little before the next send is acknowledged, and not for long."""
+    told = [3_000.0, 5_500.0]
+    assert unseen_outages(sends(1_000, 6_000), [(5_900, 5_950)], told) == []
+    assert len(unseen_outages(sends(1_000, 9_000), [(8_000, 8_050)], told)) == 1
