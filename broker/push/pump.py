@@ -19,7 +19,6 @@ import numpy as np
 
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
-from delaylog.broker.calls.turn.receives import GATE_SECONDS
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
@@ -314,8 +313,7 @@ class Pump:
     async def _may_attempt(self) -> bool:
         """False if the process was stopped since the lease: another node may push the message."""
         try:
-            node = self._node
-            return node.turn.receives.in_time() or await node.role.until_may_deliver(GATE_SECONDS)
+            return await self._node.turn.receives.may_hand_out()
         except EngineError:
             return False
 

@@ -112,16 +112,21 @@ class ReceiveMerger:
     async def may_answer(self, key: TopicKey, found: Delivery) -> bool:
         """Whether leased messages may be handed out now; else they are given back. Raises
         NotLeadingError.
-
-        It waits for the gate, which a slow turn of the loop may find shut although the node leads.
         """
         may = False
         try:
-            may = self.in_time() or await self._node.role.until_may_deliver(GATE_SECONDS)
+            may = await self.may_hand_out()
         finally:
             if not may:
                 self.give_back(key, found)
         return may
+
+    async def may_hand_out(self) -> bool:
+        """Whether messages that were leased before may be handed out now. Raises NotLeadingError.
+
+        It waits for the gate, which a slow turn of the loop may find shut although the node leads.
+        """
+        return self.in_time() or await self._node.role.until_may_deliver(GATE_SECONDS)
 
     def in_time(self) -> bool:
         """Whether the gate has been open without a break since the lease."""
