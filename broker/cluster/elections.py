@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from ipaddress import AddressValueError, IPv4Address
 
 from delaylog.broker.cluster.config import Address
 from delaylog.broker.cluster.config.secret import KeyUse, derive_key
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_oracle import Election, MemberOracle
+from delaylog.broker.host.addresses import is_ipv4
 from delaylog.replication.messages import Message
 from delaylog.replication.oracle import LogState
 from delaylog.replication.peer_oracle import PeerOracle, View
@@ -62,12 +62,7 @@ def electors(member: ClusterMember) -> dict[int, Address]:
 
 def may_use_raftos(members: Mapping[int, Address]) -> bool:
     """Whether raftos can elect among these nodes: it knows a node by its numeric IPv4 address."""
-    try:
-        for host, _ in members.values():
-            IPv4Address(host)
-    except AddressValueError:
-        return False
-    return len(members) > 1
+    return len(members) > 1 and all(is_ipv4(host) for host, _ in members.values())
 
 
 def _canvassed(member: ClusterMember) -> Collection[int]:

@@ -22,6 +22,11 @@ def is_ipv4(host: str) -> bool:
     return is_numeric(host) and ":" not in host
 
 
+def is_ipv6(host: str) -> bool:
+    """Whether a host is a numeric IPv6 address."""
+    return is_numeric(host) and ":" in host
+
+
 def host_port(address: Address) -> str:
     """An address as a cluster file writes it."""
     host, port = address

@@ -6,12 +6,11 @@ is the path of the table that the key is in, such as `members.1.`, or empty for 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from delaylog.broker.host.addresses import Address, host_port, is_numeric
+from delaylog.broker.host.addresses import Address, host_port, is_ipv6, is_numeric
 from delaylog.replication.errors import ClusterError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -50,7 +49,7 @@ def parse_address(text: str, name: str) -> Address:
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-        good = _is_ipv6(host)
+        good = is_ipv6(host)
     else:
         good = _HOST.fullmatch(host) is not None and not _is_bad_ipv4(host)
     if not colon or not good or not re.fullmatch(r"[0-9]{1,5}", port):
@@ -63,14 +62,6 @@ def parse_address(text: str, name: str) -> Address:
 def _is_bad_ipv4(host: str) -> bool:
     """Whether a host looks like an IPv4 address and is none, such as 10.0.0.256."""
     return host.rpartition(".")[2].isdecimal() and not is_numeric(host)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def parse_url(text: str, name: str) -> str:
