@@ -272,8 +272,8 @@ class AsyncStream:
 
     async def _close(self, code: int) -> None:
         try:
-            # A silent node would not answer the close frame either.
-            if self._socket is not None and not self._left:
+            if self._socket is not None:
+                # After a read that was given up this waits for no answer.
                 await self._socket.close(code=code)
             if self._reading is not None:
                 self._reading.cancel()

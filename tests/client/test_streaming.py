@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -263,6 +264,43 @@ async def test_a_stream_of_nonsense_is_left(
     async with serving(handle) as url, AsyncClient(url) as client:
         await asyncio.wait_for(anext(client.subscribe(topic)), 10)
     assert any("a frame of the stream cannot be read" in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("greets", [False, True])
+async def test_a_stream_that_is_left_is_closed(
+    topic: str, monkeypatch: pytest.MonkeyPatch, greets: bool
+) -> None:
+    """The node is silent, while it opens the stream or afterwards, and another one leads."""
+    sockets: list[aiohttp.ClientWebSocketResponse] = []
+    connect = aiohttp.ClientSession.ws_connect
+
+    async def kept(*asked: Any, **how: Any) -> aiohttp.ClientWebSocketResponse:
+        sockets.append(await connect(*asked, **how))
+        return sockets[-1]
+
+    monkeypatch.setattr(aiohttp.ClientSession, "ws_connect", kept)
+    ends = asyncio.Event()
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        if greets and request.path.endswith("/stream"):
+            await socket.prepare(request)
+        await ends.wait()
+        return socket
+
+    async def leads(request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/cluster":
+            members = [{"http": url} for url in (first, second)]
+            return web.json_response({"leader": {"http": second}, "members": members})
+        if request.path.endswith("/stream"):
+            return web.json_response({}, status=404)
+        return answer(request)
+
+    async with serving(silent) as first, serving(leads) as second:
+        async with AsyncClient(f"{first},{second}") as client:
+            await asyncio.wait_for(anext(client.subscribe(topic)), 10)
+        ends.set()
+    assert [each._response.connection for each in sockets] == [None] * greets
 
 
 async def test_close_ends_a_loop_that_waits(two_brokers: tuple[str, str], topic: str) -> None:
