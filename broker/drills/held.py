@@ -32,24 +32,32 @@ def held_by(process: int) -> Held:
     return Held(int(fields["RssAnon"].split()[0]), descriptors, int(fields["Threads"]))
 
 
-def growth_faults(held: Sequence[dict[int, Held]], growth: float) -> list[str]:
-    """A text for each thing of which the nodes hold more after the last round than after the first.
+def growth_faults(rounds: Sequence[tuple[int, dict[int, Held]]], growth: float) -> list[str]:
+    """A text for each thing of which the nodes hold more after the last round than they should.
 
-    `growth` is the share that is allowed in addition, for example 0.2.
+    `rounds` = for each round the node that led before it, and what the nodes held afterwards;
+    `growth` = the share that is allowed in addition, for example 0.2. The memory of a node is
+    compared with the first round that ended a leadership of its own: a leader has what no follower
+    needs, and frees it then. All else is compared with the first round.
     """
-    if not held:
+    if not rounds:
         return []
-    first, last = held[0], held[-1]
+    first, last = rounds[0][1], rounds[-1][1]
+    deposed: dict[int, tuple[int, Held]] = {}
+    for number, (led, held) in enumerate(rounds, 1):
+        if led in held:
+            deposed.setdefault(led, (number, held[led]))
     compared = [
-        (f"memory_kib of node {node}", first[node].memory_kib, last[node].memory_kib, 0)
-        for node in last
+        (f"memory_kib of node {node}", number, before.memory_kib, last[node].memory_kib, 0)
+        for node, (number, before) in sorted(deposed.items())
+        if node in last
     ]
     for name, slack in _OF_ALL.items():
         before, after = (sum(getattr(each, name) for each in one.values()) for one in (first, last))
-        compared.append((f"{name} of all nodes", before, after, slack))
+        compared.append((f"{name} of all nodes", 1, before, after, slack))
     return [
-        f"{what}: {before:,} after the first round, {after:,} after round {len(held)}; allowed are "
-        f"{growth:.0%} more"
-        for what, before, after, slack in compared
+        f"{what}: {before:,} after round {number}, {after:,} after round {len(rounds)}; allowed "
+        f"are {growth:.0%} more"
+        for what, number, before, after, slack in compared
         if after > before * (1 + growth) + slack
     ]

@@ -108,7 +108,8 @@ def over_limit(rounds: Sequence[Round], limits: Limits) -> list[str]:
             if one.silence_ms[0] > limits.pause_ms
         ]
     if limits.growth is not None:
-        found += growth_faults([one.held for one in rounds if one.held], limits.growth)
+        held = [(one.strike.node, one.held) for one in rounds if one.held]
+        found += growth_faults(held, limits.growth)
     return found
 
 

@@ -54,21 +54,23 @@ class EngineExchange:
     async def replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
         """Replace an engine that led by a new one, which `make` builds over the same log.
 
-        Calls that had begun can still read the old engine; it makes no more changes.
+        Calls that had begun can still read the old engine while the keyspace is loaded; it makes
+        no more changes. A cancelled caller waits until the new engine is in use: it may replace the
+        folder next.
         """
-        owner = self._owner
+        replacing = asyncio.ensure_future(self._replace_engine(make))
+        try:
+            await asyncio.shield(replacing)
+        finally:
+            await asyncio.gather(replacing, return_exceptions=True)
+
+    async def _replace_engine(self, make: Callable[[LoadedKeyspace | None], Engine]) -> None:
+        owner, old = self._owner, self._owner.engine
         self.suspended = True
         try:
-            loading = asyncio.ensure_future(owner.machine.in_thread(owner.engine.load_keyspace))
-            try:
-                loaded = await asyncio.shield(loading)
-            finally:
-                # A cancelled caller may replace the folder next: the thread must have stopped
-                # reading it by then.
-                await asyncio.gather(loading, return_exceptions=True)
-            old = owner.engine
+            loaded = await owner.machine.in_thread(old.load_keyspace)
             old.close()
-            owner.adopt(make(loaded))
+            owner.adopt(await owner.machine.in_thread(partial(make, loaded)))
             owner.engine.state.inherit(old.state)
         finally:
             self.suspended = False

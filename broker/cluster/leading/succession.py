@@ -129,9 +129,13 @@ class Succession:
             async with node.background.halted():
                 if self._is_committed and not node.engine.state.keyspace.is_ahead:
                     node.engine.step_down()
+                    self._fallen = False
                 else:
-                    await node.exchange.replace_engine(self._make_engine)
-                self._fallen = False
+                    try:
+                        await node.exchange.replace_engine(self._make_engine)
+                    finally:
+                        # A caller that was cancelled has waited for the new engine.
+                        self._fallen = False
             self._wake.set()
             return
         if self.leading:

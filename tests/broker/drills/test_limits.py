@@ -35,6 +35,7 @@ def test_missed_targets_are_named() -> None:
 
 
 SMALL = Held(100_000, 90, 12)
+LARGE = Held(900_000, 90, 12)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +49,21 @@ SMALL = Held(100_000, 90, 12)
         (Held(500_000, 900, 80), ["memory_kib", "descriptors", "threads"]),
     ],
 )
-def test_growth_from_the_first_round_to_the_last(after: Held, named: list[str]) -> None:
-    held = [{1: SMALL, 2: SMALL}, {1: Held(900_000, 90, 12), 2: SMALL}, {1: SMALL, 2: after}]
+def test_growth_since_the_first_round(after: Held, named: list[str]) -> None:
+    rounds = [(2, {1: LARGE, 2: SMALL}), (1, {1: SMALL, 2: LARGE}), (2, {1: SMALL, 2: after})]
     assert growth_faults([], 0.2) == []
-    texts = growth_faults(held, 0.2)
+    texts = growth_faults(rounds, 0.2)
     assert len(texts) == len(named)
     assert all(text.startswith(name) for text, name in zip(texts, named, strict=True))
+
+
+def test_a_node_that_has_not_led_yet_has_nothing_to_free() -> None:
+    """Node 1 comes to lead in the second round, and is deposed in the third one."""
+    rounds = [(2, {1: SMALL, 2: LARGE}), (2, {1: LARGE, 2: LARGE}), (1, {1: LARGE, 2: LARGE})]
+    assert growth_faults(rounds, 0.2) == []
+    assert growth_faults(rounds[:2], 0.2) == []
+    (text,) = growth_faults([*rounds, (2, {1: Held(1_080_001, 90, 12), 2: SMALL})], 0.2)
+    assert text.startswith("memory_kib of node 1: 900,000 after round 3, 1,080,001 after round 4")
 
 
 def test_what_this_process_holds() -> None:

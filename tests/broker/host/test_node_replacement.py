@@ -214,8 +214,8 @@ async def test_a_checkpoint_that_came_meanwhile_counts(it: Place) -> None:
     assert it.values == it.keys
 
 
-async def test_whoever_gives_up_waits_for_the_thread(it: Place) -> None:
-    """The folder may be exchanged next."""
+async def test_whoever_gives_up_waits_for_the_new_engine(it: Place) -> None:
+    """The folder may be exchanged next: neither a thread nor half an engine may be left."""
     it.fs.go_on.clear()
     it.fs.asked.clear()
     replacing = asyncio.create_task(it.node.exchange.replace_engine(it.make))
@@ -227,7 +227,8 @@ async def test_whoever_gives_up_waits_for_the_thread(it: Place) -> None:
     it.fs.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await replacing
-    assert it.node.engine is it.engine
+    assert it.node.engine is not it.engine
+    assert it.values == it.keys
     assert not it.node.suspended
 
 
