@@ -47,26 +47,40 @@ class Settler(Protocol):
         """The topic of the messages."""
 
 
+class NamedSettling:
+    """Messages that are settled by their receipts: what is asked for, and what came of it."""
+
+    __slots__ = ("_by_lease", "_results", "receipts")
+
+    def __init__(self, by: Settler, named: Sequence[Named]) -> None:
+        self._results = ["unknown" if each is None else "gone" for each in named]
+        by_lease: dict[int, dict[int, int]] = {}
+        for at, each in enumerate(named):
+            if each is not None:
+                by_lease.setdefault(each[0], {})[at] = each[1]
+        for lease in [lease for lease in by_lease if not _may_settle(by, lease)]:
+            del by_lease[lease]
+        self._by_lease = list(by_lease.values())
+        self.receipts = [
+            Receipts(lease, np.array(list(origins.values()), np.int64))
+            for lease, origins in by_lease.items()
+        ]
+
+    def results(self, outcomes: Sequence[Settlement]) -> list[str]:
+        """The result of each message: done, gone or unknown."""
+        for origins, settlement in zip(self._by_lease, outcomes, strict=True):
+            gone = {0, *settlement.gone.tolist()}
+            for at, origin in origins.items():
+                if origin not in gone:
+                    self._results[at] = "done"
+        return self._results
+
+
 async def settle_named(by: Settler, wanted: Settling, named: Sequence[Named]) -> list[str]:
     """The result of each message (done, gone, unknown), once the log is durable."""
-    results = ["unknown" if each is None else "gone" for each in named]
-    by_lease: dict[int, dict[int, int]] = {}
-    for at, each in enumerate(named):
-        if each is not None:
-            by_lease.setdefault(each[0], {})[at] = each[1]
-    for lease in [lease for lease in by_lease if not _may_settle(by, lease)]:
-        del by_lease[lease]
-    meant = [
-        Receipts(lease, np.array(list(origins.values()), np.int64))
-        for lease, origins in by_lease.items()
-    ]
-    outcomes = await by.node.turn.settles.settle(by.topic_key, wanted, meant)
-    for origins, settlement in zip(by_lease.values(), outcomes, strict=True):
-        gone = {0, *settlement.gone.tolist()}
-        for at, origin in origins.items():
-            if origin not in gone:
-                results[at] = "done"
-    return results
+    asked = NamedSettling(by, named)
+    outcomes = await by.node.turn.settles.settle(by.topic_key, wanted, asked.receipts)
+    return asked.results(outcomes)
 
 
 async def settle_bulk(by: Settler, wanted: Settling, meant: Receipts) -> Settlement:

@@ -55,10 +55,12 @@ class Place:
         self._looks = not future.cancelled()
         return self._looks
 
-    def leave(self) -> None:
-        """Leave the queue. If the caller was woken but does not check again, wake the next one."""
+    def leave(self, *, looks: bool = False) -> None:
+        """Leave the queue. If the caller was woken and does not check again, wake the next one;
+        `looks` = it does.
+        """
         self._waiters.leave(self._key, self.future)
-        if self.future.done() and not self.future.cancelled() and not self._looks:
+        if self.future.done() and not (self.future.cancelled() or self._looks or looks):
             self._waiters.wake(self._key)
 
 

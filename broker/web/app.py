@@ -46,6 +46,7 @@ from delaylog.broker.web.pages import pages
 from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.broker.web.request_line import LIMITS, METHODS, check_line, origin_form
+from delaylog.broker.web.short_way import ShortWay
 from delaylog.broker.web.websocket import carry_stream
 from delaylog.storage.calls.table import ALL
 
@@ -155,7 +156,10 @@ class HttpFace:
             **LIMITS,
         )
         server.has_room = self._has_room
-        server.lane = FastLane(self._checks, self._common_route, self._carry_fast, self._ids)
+        short = ShortWay(
+            self._node, self._callers, self._audit, self._outcomes, self._metrics, self._ids
+        )
+        server.lane = FastLane(self._checks, self._common_route, short, self._carry_fast, self._ids)
         server.quiet = QuietLog(log)
         server.count_problem = lambda code: self._outcomes.count("http", code)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
@@ -303,7 +307,12 @@ class HttpFace:
                 self._budget.give_back(ctx.bytes_held)
 
     async def _carry_fast(
-        self, head: Head, body: bytes, connection: Connection, request_id: str
+        self,
+        head: Head,
+        body: bytes,
+        connection: Connection,
+        request_id: str,
+        caller: Caller | None,
     ) -> Answer:
         """Carry out a request of the fast lane, which aiohttp does not parse."""
         route = head.route
@@ -315,7 +324,7 @@ class HttpFace:
         ctx.about(route.call, route.topic_key, route.params)
         ctx.origin = connection
         try:
-            ctx.caller = await self._callers.find(
+            ctx.caller = caller or await self._callers.find(
                 ctx.headers, connection, "", reads=_reads(route.call.method, head.path)
             )
             answer = await self._carry(ctx, route.handler, head.path)

@@ -27,6 +27,10 @@ class CallAudit:
     def __init__(self, log: AuditLog) -> None:
         self._log = log
 
+    def records(self, right: Right) -> bool:
+        """Whether calls that need this right are recorded, whatever their outcome."""
+        return self._log.settings.records(right)
+
     async def carry(
         self,
         ctx: Context,
@@ -34,7 +38,7 @@ class CallAudit:
         handler: Callable[[Context], Awaitable[AnyAnswer]],
     ) -> AnyAnswer:
         """Carry out a call and record it. Raises a Problem if its line cannot be written."""
-        if not self._log.settings.records(right):
+        if not self.records(right):
             return await handler(ctx)
         administrative = right in ADMINISTRATIVE
         if administrative:

@@ -72,6 +72,17 @@ class Callers:
             connection.caller, connection.session = caller, session
         return caller
 
+    def by_token(self, headers: Mapping[str, str], connection: Connection) -> Caller | None:
+        """The caller of a request with a token, or of any request if none is needed; None if
+        something else may prove the caller. Raises a Problem.
+        """
+        header = headers.get(_AUTHORIZATION)
+        if header is None and self._authenticator.required:
+            return None
+        caller = self._by_header(header, leaderless=False)
+        connection.caller, connection.session = caller, None
+        return caller
+
     def _by_header(self, header: str | None, *, leaderless: bool) -> Caller:
         authenticator = self._authenticator
         return authenticator.admit(authenticator.by_header(header), leaderless=leaderless)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, LeanResponse, wire_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from delaylog.broker.calls.streams.live import Live
     from delaylog.broker.host.watch.quiet_log import QuietLog
     from delaylog.broker.web.fast_lane import FastLane, Head
+    from delaylog.broker.web.short_way import ShortRequest
 
 BUFFERED_BYTES_MAX: Final = 16_384
 """Largest incomplete request that is buffered here; aiohttp gets larger ones."""
@@ -53,10 +55,12 @@ class Connection(RequestHandler):
     """One client's connection."""
 
     __slots__ = (
+        "_begins",
         "_buffered",
         "_buffered_timer",
         "_carrying",
         "_full",
+        "_held",
         "_lane",
         "_left",
         "_opening",
@@ -71,8 +75,12 @@ class Connection(RequestHandler):
     def __init__(self, server: Server, lane: FastLane, **options: Any) -> None:
         super().__init__(server, **options)
         self._lane = lane
-        self._carrying: asyncio.Task[None] | None = None
-        """The task of the request in progress, unless aiohttp has it."""
+        self._carrying: asyncio.Task[None] | ShortRequest | None = None
+        """The request in progress, unless aiohttp has it."""
+        self._begins = False
+        """Whether `_begin` runs, which begins the request behind one that is answered at once."""
+        self._held = False
+        """Whether `_buffered` is the beginning of a request whose rest has not arrived."""
         self._buffered = b""
         """Bytes that arrived after the request in progress, or the beginning of a request."""
         self._full = False
@@ -201,7 +209,18 @@ class Connection(RequestHandler):
         )
 
     def _begin(self, data: bytes) -> None:
-        self._buffered = b""
+        """Begin a request, and those behind it as far as they are answered at once."""
+        self._begins = True
+        try:
+            while data:
+                self._begin_one(data)
+                waits = self._carrying is not None or self._theirs or self._held
+                data = b"" if waits else self._buffered
+        finally:
+            self._begins = False
+
+    def _begin_one(self, data: bytes) -> None:
+        self._buffered, self._held = b"", False
         if self._force_close or self._close:
             return
         head = self._head(data)
@@ -219,8 +238,10 @@ class Connection(RequestHandler):
         else:
             self._stop_timer()
             self._buffered = data[head.size :]
-            carried = self._carry(head, data[head.end : head.size])
-            self._carrying = self._loop.create_task(carried)
+            body = data[head.end : head.size]
+            caller = self._lane.short.begin(head, body, self)
+            if caller is not True:
+                self._carrying = self._loop.create_task(self._carry(head, body, caller or None))
 
     def _refuse_tls(self) -> None:
         """Close the connection of a client that begins a TLS handshake, and tell it why."""
@@ -233,7 +254,7 @@ class Connection(RequestHandler):
 
     def _hold(self, data: bytes) -> None:
         """Keep the beginning of a request until the rest arrives."""
-        self._buffered = data
+        self._buffered, self._held = data, True
         if self._buffered_timer is None:
             self._buffered_timer = self._loop.call_later(BUFFERED_SECONDS, self._buffered_too_long)
 
@@ -265,11 +286,47 @@ class Connection(RequestHandler):
 
     # ------------------------------------------------------------------ what is answered
 
-    async def _carry(self, head: Head, body: bytes) -> None:
+    def begin_call(self, call: ShortRequest) -> None:
+        """A call without a task is in progress from now on."""
+        self._carrying = call
+        self._request_in_progress = True
+
+    def end_call(self) -> None:
+        """No call is in progress any more."""
+        self._carrying = None
+        self._request_in_progress = False
+        if self._handler_waiter is not None and not self._handler_waiter.done():
+            self._handler_waiter.set_result(None)
+
+    def answer(self, answer: Answer, request_id: str) -> None:
+        """Answer the call in progress, and begin the next one."""
+        transport = self.transport
+        if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self._carrying = self._loop.create_task(self._answer_late(answer, request_id))
+            return
+        self.end_call()
+        if transport is not None:
+            transport.write(wire_of(answer, request_id))
+            self._go_on()
+
+    async def _answer_late(self, answer: Answer, request_id: str) -> None:
+        """Answer once the client has read earlier answers, which would fill the memory."""
+        try:
+            await self._drain_helper()
+            if self.transport is not None:
+                self.transport.write(wire_of(answer, request_id))
+        except BaseException:
+            self.force_close()
+            raise
+        finally:
+            self.end_call()
+        self._go_on()
+
+    async def _carry(self, head: Head, body: bytes, caller: Caller | None) -> None:
         self._request_in_progress = True
         request_id = self._lane.ids.new()
         try:
-            answer = await self._lane.carry(head, body, self, request_id)
+            answer = await self._lane.carry(head, body, self, request_id, caller)
             transport = self.transport
             if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
                 # A client that reads no answers would fill the memory.
@@ -290,15 +347,16 @@ class Connection(RequestHandler):
             self.force_close()
             return
         finally:
-            self._carrying = None
-            self._request_in_progress = False
-            if self._handler_waiter is not None and not self._handler_waiter.done():
-                self._handler_waiter.set_result(None)
+            self.end_call()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The call in progress is answered: read on, and begin the next one."""
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         if self._full and len(self._buffered) <= BUFFERED_BYTES_MAX and self.transport is not None:
             self._full = False
             self.transport.resume_reading()
-        if self._buffered:
+        if self._buffered and not self._begins:
             self._begin(self._buffered)
 
 

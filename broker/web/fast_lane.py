@@ -16,9 +16,12 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 
+from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import Route
+from delaylog.broker.calls.short_calls import Begin, begin_of
 from delaylog.broker.calls.trace_context import TRACEPARENT
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.web.request_checks import RequestChecks
@@ -26,6 +29,7 @@ from delaylog.broker.web.request_line import LIMITS
 
 if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection
+    from delaylog.broker.web.short_way import ShortWay
 
 HEADS_KEPT: Final = 4_096
 """Number of heads to cache. Each body length of a client makes a different head."""
@@ -47,20 +51,26 @@ class Head:
     headers: Mapping[str, str] | None = None
     route: Route | None = None
     """The route of the call; None if aiohttp must handle the request."""
+    begin: Begin | None = None
+    """Begins the call without a task; None if it cannot be."""
 
 
 class FastLane:
-    """The known heads of a server, and the function that carries out their calls."""
+    """The known heads of a server, and the two ways of their calls."""
 
     def __init__(
         self,
         checks: RequestChecks,
         find_route: Callable[[str, str], Route | None],
-        carry: Callable[[Head, bytes, Connection, str], Awaitable[Answer]],
+        short: ShortWay,
+        carry: Callable[[Head, bytes, Connection, str, Caller | None], Awaitable[Answer]],
         ids: RequestIds,
     ) -> None:
-        """`find_route` returns the route of a method and path; `carry` carries out the call."""
+        """`find_route` returns the route of a method and path; `carry` carries out a call that has
+        no short way, for a caller who is admitted already if one is given.
+        """
         self.ids = ids
+        self.short = short
         self._checks = checks
         self._find_route = find_route
         self.carry = carry
@@ -111,4 +121,6 @@ class FastLane:
             return Head(end, size)
         if route is None or not route.common:
             return Head(end, size)
-        return Head(end, size, message.path, headers, route)
+        kind = headers.get(hdrs.CONTENT_TYPE, JSON)
+        begin = begin_of(route.call, kind, headers.get(hdrs.ACCEPT))
+        return Head(end, size, message.path, headers, route, begin)

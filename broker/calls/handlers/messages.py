@@ -73,14 +73,25 @@ async def send_messages(ctx: Context) -> Answer:
         ctx.count = len(singles)
         ctx.caller.take_messages(ctx.count, now_ms)
         return await _send_many(ctx, singles, acks)
-    single = parse_message(members, limits=limits, now_ms=now_ms)
-    ctx.count = 1
-    ctx.caller.take_messages(1, now_ms)
+    single = parsed_single(ctx, members, now_ms)
     key = ctx.headers.get("Idempotency-Key")
     if key is not None:
         result, row = await _send_keyed(ctx, [single], key, single.merge, acks), 0
     else:
         result, row = await ctx.node.turn.sends.send(ctx.topic_key, single, acks)
+    return sent_answer(ctx, single, result, row)
+
+
+def parsed_single(ctx: Context, members: Any, now_ms: int) -> Single:
+    """The one message of a send, which the caller's limit allows."""
+    single = parse_message(members, limits=ctx.node.engine.limits, now_ms=now_ms)
+    ctx.count = 1
+    ctx.caller.take_messages(1, now_ms)
+    return single
+
+
+def sent_answer(ctx: Context, single: Single, result: SendResult, row: int) -> Answer:
+    """The answer to a send of one message. Raises a Problem if its id was rejected."""
     code = result.code(row)
     if code == REJECTED:
         raise Problem(
@@ -145,7 +156,14 @@ async def receive_messages(ctx: Context) -> Answer:
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
     """Receive and answer; `more` = further members of the answer."""
     ctx.wait_ms = call.wait_ms
-    found = await long_poll(ctx.node, ctx.topic_key, call) or NOTHING
+    return received_answer(ctx, call, await long_poll(ctx.node, ctx.topic_key, call), **more)
+
+
+def received_answer(
+    ctx: Context, call: ReceiveCall, found: Delivery | None, **more: object
+) -> Answer:
+    """The answer to a receive; `more` = further members."""
+    found = found or NOTHING
     ctx.count = found.count
     now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
@@ -203,8 +221,7 @@ async def settle_messages(ctx: Context) -> Answer:
         return await _settle_bulk(ctx, action)
     limits = ctx.node.engine.limits
     values = await ctx.values(limits.json_values_max)
-    reason = (values["reason"] or b"").decode()
-    wanted = Settling(action, values["delay_ms"], values["lease_ms"], reason)
+    wanted = settling_of(action, values)
     await ctx.node.room_for_changes(rows=False)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
     receipts, ids = values["receipts"], values["ids"]
@@ -223,6 +240,12 @@ async def settle_messages(ctx: Context) -> Answer:
         raise Problem("bad_request", "give receipts, or ids with force", field="receipts")
     ctx.count = len(named)
     return ctx.answer({"results": await settle_named(ctx, wanted, named)})
+
+
+def settling_of(action: str, values: dict[str, Any]) -> Settling:
+    """How the checked members of a call settle."""
+    reason = (values["reason"] or b"").decode()
+    return Settling(action, values["delay_ms"], values["lease_ms"], reason)
 
 
 async def ack_and_receive(ctx: Context) -> Answer:

@@ -1,34 +1,71 @@
-"""The callers of one merged call: each gets its own part of the result."""
+"""Who asked for a merged call: each asker is told its own part of the result."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Asker(Protocol[T_contra]):
+    """One caller of a merged call. It is told or refused exactly once."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits for the result any more."""
+
+    def tell(self, result: T_contra) -> None:
+        """Take the result."""
+
+    def refuse(self, error: BaseException) -> None:
+        """Take the error instead."""
+
+
+class Awaited(Generic[T]):
+    """An asker that a coroutine awaits."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the coroutine was cancelled."""
+        return self.future.done()
+
+    def tell(self, result: T) -> None:
+        """Take the result, unless the coroutine was cancelled."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def refuse(self, error: BaseException) -> None:
+        """Take the error, unless the coroutine was cancelled."""
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class Callers(Generic[T]):
-    """A callback: called with None once the callers may be answered, or with their error."""
+    """A callback: called with None once the askers may be told, or with their error."""
 
-    __slots__ = ("_futures", "_parts")
+    __slots__ = ("_askers", "_parts")
 
-    def __init__(self, futures: Sequence[asyncio.Future[T]], parts: Iterable[T]) -> None:
-        self._futures = futures
+    def __init__(self, askers: Sequence[Asker[T]], parts: Iterable[T]) -> None:
+        self._askers = askers
         self._parts = parts
 
     def __call__(self, error: BaseException | None) -> None:
         if error is not None:
-            refuse(self._futures, error)
+            refuse(self._askers, error)
             return
-        for future, part in zip(self._futures, self._parts, strict=True):
-            if not future.done():
-                future.set_result(part)
+        for asker, part in zip(self._askers, self._parts, strict=True):
+            asker.tell(part)
 
 
-def refuse(futures: Iterable[asyncio.Future[T]], error: BaseException) -> None:
-    """Answer all callers with an error, except those that were cancelled."""
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
+def refuse(askers: Iterable[Asker[T]], error: BaseException) -> None:
+    """Refuse all askers with one error."""
+    for asker in askers:
+        asker.refuse(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
@@ -13,21 +15,78 @@ from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import TopicKey
 
+_CHANGED: Final = "the leadership changed meanwhile; ask again"
+
+
+class Asking:
+    """A receive in progress: until when it waits, and what the timeline knows of it."""
+
+    __slots__ = (
+        "_asker",
+        "_ended",
+        "_masks",
+        "asked_ms",
+        "call",
+        "key",
+        "node",
+        "state",
+        "until_s",
+    )
+
+    def __init__(self, node: ServingNode, key: TopicKey, call: ReceiveCall) -> None:
+        self.node, self.key, self.call = node, key, call
+        self._masks = EVERYTHING if call.only is None else call.only.masks
+        if call.ids is not None:
+            self._masks = IDS
+        self.state = node.engine.state
+        self.asked_ms = node.clock.now_ms()
+        self.until_s = node.time_s() + call.wait_ms / 1000
+        self._asker = (*key, call.group)
+        self._ended = False
+        begin_asking(node, self._asker, self._masks)
+
+    def end(self) -> None:
+        """Tell the timeline that the consumer asks no more."""
+        if not self._ended:
+            self._ended = True
+            now_ms = self.node.clock.now_ms()
+            self.state.timeline.end_asking(self._asker, now_ms, self._masks)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the call may still wait."""
+        return self.node.seconds_left(self.until_s, self.asked_ms + self.call.wait_ms)
+
+    def must_look_again(self) -> float | None:
+        """After a look-up without messages: seconds until the next one; None = wait to be woken."""
+        node, state, call = self.node, self.state, self.call
+        topic = state.topics.get(self.key)
+        group = the_group(topic, call.group)
+        if topic is None or group is None:
+            return None
+        if state.log.pending_size:
+            node.appended()
+        now_s = node.time_s()
+        looks_until_s = self.until_s if call.wait_ms else self.until_s + DUE_SECONDS
+        if (topic.number, group.number) in state.marks.newly_ready:
+            # One receive looks at a limited number of messages, and there are more.
+            node.wake_ready()
+            return 0.0 if now_s < looks_until_s else None
+        if not call.wait_ms and now_s < looks_until_s and node.engine.has_due(self.asked_ms):
+            return 0.0 if node.engine.dispatcher.unloaded_ms() is None else LOADING_SECONDS
+        return None
+
 
 async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
     """Lease ready messages of a topic, waiting up to `wait_ms`; None if there were none.
 
     All waiting goes through `node`, because an embedded broker runs this without an event loop.
     """
-    masks = EVERYTHING if call.only is None else call.only.masks
-    if call.ids is not None:
-        masks = IDS
-    timeline, asker = node.engine.state.timeline, (*topic_key, call.group)
-    begin_asking(node, asker, masks)
+    asking = Asking(node, topic_key, call)
     try:
-        return await _long_poll(node, topic_key, call)
+        return await look(asking)
     finally:
-        timeline.end_asking(asker, node.clock.now_ms(), masks)
+        asking.end()
 
 
 def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks) -> None:
@@ -45,16 +104,14 @@ def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks) -> None:
     state.timeline.begin_asking(asker, place, leased, now_ms, ready=ready, masks=masks)
 
 
-async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
-    state, waits = node.engine.state, call.wait_ms > 0
-    asked_ms, now_s = node.clock.now_ms(), node.time_s()
-    until, until_ms = now_s + call.wait_ms / 1000, asked_ms + call.wait_ms
-    looks_until = until if waits else now_s + DUE_SECONDS
-    key = waiting_key(topic_key, call)
+async def look(asking: Asking) -> Delivery | None:
+    """Look for messages, and wait for them; None if there were none in time."""
+    node, state, call = asking.node, asking.state, asking.call
+    key = waiting_key(asking.key, call)
     while True:
         may = False
         try:
-            gate_s = max(until - node.time_s(), GATE_SECONDS)
+            gate_s = max(asking.until_s - node.time_s(), GATE_SECONDS)
             may = await node.role.until_may_deliver(gate_s)
         finally:
             if not may:
@@ -63,8 +120,8 @@ async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) 
         if not may:
             return None
         if node.engine.state is not state:
-            raise NotLeadingError("the leadership changed meanwhile; ask again")
-        found = await node.turn.receives.receive(topic_key, call)
+            raise NotLeadingError(_CHANGED)
+        found = await node.turn.receives.receive(asking.key, call)
         if found is None:
             # The gate has closed.
             continue
@@ -72,23 +129,11 @@ async def _long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) 
             return found
         try:
             if node.engine.state is not state:
-                raise NotLeadingError("the leadership changed meanwhile; ask again")
-            topic = state.topics.get(topic_key)
-            group = the_group(topic, call.group)
-            if topic is not None and group is not None:
-                if state.log.pending_size:
-                    node.appended()
-                if (topic.number, group.number) in state.marks.newly_ready:
-                    # One receive looks at a limited number of messages, and there are more.
-                    node.wake_ready()
-                    await node.pause()
-                    if node.time_s() < looks_until:
-                        continue
-                elif not waits and node.time_s() < looks_until and node.engine.has_due(asked_ms):
-                    loading = node.engine.dispatcher.unloaded_ms() is not None
-                    await node.pause(LOADING_SECONDS if loading else 0.0)
-                    continue
-            if not await found.wait(node.seconds_left(until, until_ms)):
+                raise NotLeadingError(_CHANGED)
+            again_s = asking.must_look_again()
+            if again_s is not None:
+                await node.pause(again_s)
+            elif not await found.wait(asking.left_s):
                 return None
         finally:
             found.leave()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.callers import refuse
+from delaylog.broker.calls.turn.callers import Asker, Awaited, refuse
 from delaylog.broker.engine.deliver.receiving import receive
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts, extend
@@ -31,7 +31,7 @@ Looked: TypeAlias = "Delivery | Place | None"
 enters before further messages can become ready. None if handing out was not permitted, so that
 nothing was looked up.
 """
-_Item: TypeAlias = "tuple[TopicKey, ReceiveCall, asyncio.Future[Looked]]"
+_Item: TypeAlias = "tuple[TopicKey, ReceiveCall, Asker[Looked]]"
 
 
 def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Delivery]:
@@ -94,8 +94,9 @@ class ReceiveMerger:
 
         None if handing out is not permitted any more: the messages are ready again.
         """
-        future: asyncio.Future[Looked] = self._loop.create_future()
-        self._add((key, call, future))
+        asker: Awaited[Looked] = Awaited()
+        future = asker.future
+        self.add(key, call, asker)
         try:
             found = await future
         except asyncio.CancelledError:
@@ -147,12 +148,15 @@ class ReceiveMerger:
             node.appended()
             node.wake_ready()
 
-    def _add(self, item: _Item) -> None:
+    def add(self, key: TopicKey, call: ReceiveCall, asker: Asker[Looked]) -> None:
+        """As `receive`; the asker looks at `in_time` before it hands out what it is told.
+
+        An asker that is gone when messages were leased for it is not told: they are given back.
+        """
         if not self._waiting:
             self._loop.call_soon(self._flush)
-        key, call, _ = item
         alike = (key, call.group, call.lease_ms, call.only, call.ids, call.bytes_max)
-        self._waiting.setdefault(alike, []).append(item)
+        self._waiting.setdefault(alike, []).append((key, call, asker))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -163,18 +167,18 @@ class ReceiveMerger:
             node.run_due(unpaced=True)
         found: list[tuple[_Item, Delivery]] = []
         for items in waiting.values():
-            found += self._lease([item for item in items if not item[2].done()])
+            found += self._lease([item for item in items if not item[2].gone])
         if not found:
             return
 
         def tell(error: BaseException | None) -> None:
-            for (key, _, future), delivery in found:
-                if future.done():
+            for (key, _, asker), delivery in found:
+                if asker.gone:
                     self.give_back(key, delivery)
                 elif error is None:
-                    future.set_result(delivery)
+                    asker.tell(delivery)
                 else:
-                    future.set_exception(error)
+                    asker.refuse(error)
 
         # The lease is in the file before the answer is sent, so that a killed broker knows all
         # leases after its restart. The answer does not wait for the fsync.
@@ -194,13 +198,13 @@ class ReceiveMerger:
         try:
             deliveries = lease(node, key, [call for _, call, _ in items]) if looks else []
         except Exception as error:
-            refuse([future for _, _, future in items], error)
+            refuse([asker for _, _, asker in items], error)
             return []
         for item in items[len(deliveries) :]:
             if deliveries:
                 # There may be more messages: one look-up is limited to the size of one answer.
-                self._add(item)
+                self.add(*item)
             else:
                 line = waiting_key(key, call)
-                item[2].set_result(node.waiters.join(line, item[1].count_max) if looks else None)
+                item[2].tell(node.waiters.join(line, item[1].count_max) if looks else None)
         return list(zip(items, deliveries, strict=False))

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delaylog.broker.calls.turn.callers import Callers, refuse
+from delaylog.broker.calls.turn.callers import Asker, Awaited, refuse
 from delaylog.broker.calls.turn.sending_apart import send_apart
 from delaylog.broker.calls.turn.single_sends import Part, Single, frames
 from delaylog.broker.calls.turn.writes import send_parts
@@ -30,7 +30,7 @@ FRAME_BYTES_MAX: Final = 256 << 10
 """Merging copies every body a few times, so larger ones cost more together than apart."""
 Answer: TypeAlias = tuple[SendResult, int]
 """The frame's result, and where this caller's rows begin in it."""
-_Item: TypeAlias = "tuple[Part, asyncio.Future[Answer]]"
+_Item: TypeAlias = tuple[Part, Asker[Answer]]
 
 
 class SendMerger:
@@ -49,34 +49,39 @@ class SendMerger:
 
         A batch must not name a producer: the repeats of a producer are detected batch by batch.
         """
-        node = self._node
+        crowded = self._node.crowded
+        if crowded:
+            await self._node.room()
+        asker: Awaited[Answer] = Awaited()
+        # All waiting sends continue in one turn: each must see the room that earlier ones took.
+        self.add(key, part, acks, asker, apart=crowded)
+        return await asker.future
+
+    def add(
+        self,
+        key: TopicKey,
+        part: Part,
+        acks: Acks | None,
+        asker: Asker[Answer],
+        *,
+        apart: bool = False,
+    ) -> None:
+        """As `send`, without waiting for room; `apart` = the part is not merged with others."""
         # A send that is alone does not wait for others. If the last turn had several sends, their
         # clients were answered together and probably send again, so this send is not alone.
         alone = not self._under_way and self._came_last == 1
-        apart = alone or part.size_bytes > PART_BYTES_MAX
         if isinstance(part, Single):
-            node.turns.note_single_send()
+            self._node.turns.note_single_send()
             alike: Hashable = part.merge
         else:
             alike = part.shape
-        if node.crowded:
-            await node.room()
-            # All waiting sends continue in one turn: each must see the room that earlier ones took.
-            apart = True
         self._under_way += 1
-        try:
-            if apart:
-                result = self._send([part], key)
-                await node.role.safe(result.position, acks)
-                return result, 0
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[Answer] = loop.create_future()
-            if not self._waiting:
-                loop.call_soon(self._flush)
-            self._waiting.setdefault((key, alike, acks), []).append((part, future))
-            return await future
-        finally:
-            self._under_way -= 1
+        if apart or alone or part.size_bytes > PART_BYTES_MAX:
+            self._send_some([(part, asker)], key, acks)
+            return
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._waiting.setdefault((key, alike, acks), []).append((part, asker))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -92,29 +97,26 @@ class SendMerger:
     def _sound(self, items: list[_Item]) -> Iterator[_Item]:
         """Items with a valid batch; the others are refused. Single messages are checked already."""
         state, now_ms = self._node.engine.state, self._node.clock.now_ms()
-        for part, future in items:
+        for part, asker in items:
             try:
                 if isinstance(part, MessageBatch):
                     check_batch(state, part, now_ms)
             except Exception as error:
-                refuse([future], error)
+                self._under_way -= 1
+                asker.refuse(error)
             else:
-                yield part, future
+                yield part, asker
 
     def _send_some(self, items: list[_Item], key: TopicKey, acks: Acks | None) -> None:
         def send(some: list[_Item]) -> SendResult:
             return self._send([part for part, _ in some], key)
 
         for some, result in send_apart(items, send, lambda item: item[0].n):
-            futures = [future for _, future in some]
             if isinstance(result, Exception):
-                refuse(futures, result)
+                self._under_way -= len(some)
+                refuse([asker for _, asker in some], result)
                 continue
-            answers, first = [], 0
-            for part, _ in some:
-                answers.append((result, first))
-                first += part.n
-            self._node.role.when_safe(result.position, acks, Callers(futures, answers))
+            self._node.role.when_safe(result.position, acks, _Sent(self, some, result))
 
     def _send(self, parts: list[Part], key: TopicKey) -> SendResult:
         node = self._node
@@ -122,3 +124,24 @@ class SendMerger:
         result = send_parts(node, key, parts)
         node.appended()
         return result
+
+
+class _Sent:
+    """A callback: the frame of some sends is safe, or will not be."""
+
+    __slots__ = ("_items", "_merger", "_result")
+
+    def __init__(self, merger: SendMerger, items: list[_Item], result: SendResult) -> None:
+        self._merger = merger
+        self._items = items
+        self._result = result
+
+    def __call__(self, error: BaseException | None) -> None:
+        self._merger._under_way -= len(self._items)
+        first = 0
+        for part, asker in self._items:
+            if error is None:
+                asker.tell((self._result, first))
+                first += part.n
+            else:
+                asker.refuse(error)

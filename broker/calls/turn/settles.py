@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from delaylog.broker.calls.turn.callers import Callers, refuse
+from delaylog.broker.calls.turn.callers import Asker, Awaited, Callers, refuse
 from delaylog.broker.calls.turn.writes import Host, Settling, settle_each
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Settlement, empty_refs
@@ -19,7 +19,7 @@ from delaylog.broker.host.waiters import TopicKey
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
 
-Settled: TypeAlias = "asyncio.Future[list[Settlement]]"
+Settled: TypeAlias = Asker[list[Settlement]]
 
 
 def outcomes(
@@ -52,26 +52,31 @@ class SettleMerger:
 
         The answer to a `begin` waits until its frame is written, but not for the fsync.
         """
-        loop = asyncio.get_running_loop()
-        future: Settled = loop.create_future()
+        asker: Awaited[list[Settlement]] = Awaited()
+        self.add(key, wanted, receipts, asker)
+        return await asker.future
+
+    def add(
+        self, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts], asker: Settled
+    ) -> None:
+        """As `settle`; the asker is told the outcomes."""
         if not self._waiting:
-            loop.call_soon(self._flush)
-        self._waiting.setdefault((key, wanted), []).append((receipts, future))
-        return await future
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._waiting.setdefault((key, wanted), []).append((receipts, asker))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         node = self._node
         for (key, wanted), items in waiting.items():
-            futures = [future for _, future in items]
+            askers = [asker for _, asker in items]
             try:
                 node.role.check()
                 every = [each for receipts, _ in items for each in receipts]
                 rest = iter(outcomes(node, key, wanted, every))
             except Exception as error:
-                refuse(futures, error)
+                refuse(askers, error)
                 continue
-            tell = Callers(futures, [[next(rest) for _ in receipts] for receipts, _ in items])
+            tell = Callers(askers, [[next(rest) for _ in receipts] for receipts, _ in items])
             # As of a receive: losing a count in a power cut costs one attempt more.
             if wanted.verb == "begin" and node.write_through():
                 node.role.appended(at_once=True)

@@ -15,14 +15,19 @@ from tests.broker.web.streams import path_of
 
 BUGS = """
 import sys
-from delaylog.broker.calls import operations
+from delaylog.broker.calls import operations, short_calls
 from delaylog.broker.calls.streams.flow import Flow
 from delaylog.broker.web.camellia.queue_calls import QueueCalls
 
 async def fail(*_):
     raise RuntimeError("a bug")
 
-operations.HANDLERS |= dict.fromkeys(("send", "getTopic"), fail)
+def fail_now(*_):
+    raise RuntimeError("a bug")
+
+operations.HANDLERS |= dict.fromkeys(("getTopic", "ack"), fail)
+short_calls.SHORT["nack"] = fail_now
+short_calls.sent_answer = fail_now
 Flow.next = QueueCalls.pull_msg = fail
 from delaylog.broker.cli.main import main
 sys.exit(main())
@@ -48,14 +53,18 @@ def counted(broker: Any, face: str) -> float:
     return sum(float(line.removeprefix(wanted)) for line in text.splitlines() if wanted in line)
 
 
-@pytest.mark.parametrize("lane", ["fast", "other"])
+@pytest.mark.parametrize("lane", ["fast", "answer of a short call", "short call", "other"])
 def test_a_bug_is_a_problem_with_an_id(broken: Any, lane: str) -> None:
     """The connection serves the next request, and the answer counts."""
     before = counted(broken, "http")
     connection = http.client.HTTPConnection("127.0.0.1", broken.port, timeout=20)
     for _ in range(2):
         if lane == "fast":
+            connection.request("POST", "/v1/topics/t/ack", b"[]")
+        elif lane == "answer of a short call":
             connection.request("POST", "/v1/topics/t/messages", b'{"body":"x"}')
+        elif lane == "short call":
+            connection.request("POST", "/v1/topics/t/nack", b"{}")
         else:
             connection.request("GET", "/v1/topics/t", headers={"traceparent": "x"})
         response = connection.getresponse()

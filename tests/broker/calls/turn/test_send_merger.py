@@ -87,7 +87,8 @@ class Stub:
 
     def when_safe(self, _position: int, acks: Acks | None, call: Completion) -> None:
         self.asked.append((self.frames, acks))
-        call(self.wait_error)
+        # No frame is safe in the turn that appends it.
+        asyncio.get_running_loop().call_soon(call, self.wait_error)
 
     def send(self, *parts: Part, acks: tuple[Acks | None, ...] = ()) -> list[Any]:
         """Send in one turn; 0 or the error of each."""

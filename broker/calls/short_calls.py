@@ -1,0 +1,317 @@
+"""The hot calls without a task: each is begun at once, and answered by the callback of its commit.
+
+A row of SHORT begins a call whose body has arrived. It returns False, and nothing was done, if the
+call needs the general way: `handlers/messages` reads the same members and makes the same answers,
+but may wait for a body or for room. Only a receive without messages that cannot simply wait to be
+woken becomes a task here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
+
+from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import JSON, BufferedContext
+from delaylog.broker.calls.forms.reading import read_json
+from delaylog.broker.calls.handlers.messages import (
+    parsed_single,
+    received_answer,
+    sent_answer,
+    settling_of,
+)
+from delaylog.broker.calls.places import permit_group
+from delaylog.broker.calls.settling import NamedSettling
+from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
+from delaylog.broker.calls.turn.long_poll import Asking, look
+from delaylog.broker.calls.turn.receives import Looked
+from delaylog.broker.calls.turn.single_sends import Single
+from delaylog.broker.calls.turn.writes import Settling
+from delaylog.broker.engine.model import Delivery, SendResult, Settlement
+from delaylog.broker.host.waiters import Place
+from delaylog.storage.calls.call import ApiCall
+from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
+
+
+class ShortCall(BufferedContext):
+    """A hot call in progress. Its carrier answers it when `reply` or `fail` is called."""
+
+    __slots__ = ("gone",)
+    gone: bool
+    """Whether the client has left."""
+
+    @abstractmethod
+    def reply(self, answer: Answer) -> None:
+        """Answer the call."""
+
+    @abstractmethod
+    def fail(self, error: BaseException) -> None:
+        """Answer the call with a refusal, or with a fault of the broker."""
+
+    @abstractmethod
+    def wait(self, rest: Coroutine[Any, Any, Answer], end: Callable[[], None]) -> None:
+        """The call goes on as a task; `end` is called when it has ended, however it does."""
+
+    @abstractmethod
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call back if the client leaves before the call is answered."""
+
+    def read(self) -> Any:
+        """The JSON body; None if it is no object, or too large for this call."""
+        raw, limits = self._buffered, self.node.engine.limits
+        if raw[:1] != b"{" or len(raw) > limits.request_bytes_max:
+            return None
+        return read_json(raw, limits.json_values_max)
+
+
+Begin: TypeAlias = Callable[[ShortCall], bool]
+
+
+def begin_of(call: ApiCall, kind: str, accept: str | None) -> Begin | None:
+    """What begins a call whose body and answer have these media types; None = the general way."""
+    plain = kind == JSON and accept in (None, "*/*", JSON)
+    return SHORT.get(call.name) if plain else None
+
+
+# --------------------------------------------------------------------------- send
+
+
+def _send(call: ShortCall) -> bool:
+    node = call.node
+    members = None if node.crowded else call.read()
+    if members is None:
+        return False
+    single = parsed_single(call, members, node.clock.now_ms())
+    node.turn.sends.add(call.topic_key, single, None, _Sender(call, single))
+    return True
+
+
+class _Asker:
+    """Who is told the result of a merged call."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: ShortCall) -> None:
+        self._call = call
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+        return self._call.gone
+
+    def refuse(self, error: BaseException) -> None:
+        """Answer with an error."""
+        self._call.fail(error)
+
+
+class _Sender(_Asker):
+    __slots__ = ("_single",)
+
+    def __init__(self, call: ShortCall, single: Single) -> None:
+        self._call = call
+        self._single = single
+
+    def tell(self, result: tuple[SendResult, int]) -> None:
+        """The message is safe."""
+        call = self._call
+        try:
+            answer = sent_answer(call, self._single, *result)
+        except Exception as error:
+            call.fail(error)
+        else:
+            call.reply(answer)
+
+
+# --------------------------------------------------------------------------- settle
+
+
+def _settle(call: ShortCall) -> bool:
+    if call.node.engine.housekeeping.crowded_by_changes(rows=False):
+        return False
+    members = call.read()
+    if members is None or "receipts" not in members or "ids" in members or "group" in members:
+        return False
+    values = SETTLE.take(members, call.node.engine.limits)
+    if values["receipts"] is None:
+        return False
+    _begin_settling(call, settling_of(call.params["action"], values), values["receipts"], _Settler)
+    return True
+
+
+def _begin_settling(
+    call: ShortCall, wanted: Settling, receipts: list[Any], asker: type[_Settler], *more: Any
+) -> None:
+    named = parse_receipts(receipts)
+    call.count = len(named)
+    asked = NamedSettling(call, named)
+    settles = call.node.turn.settles
+    settles.add(call.topic_key, wanted, asked.receipts, asker(call, asked, *more))
+
+
+class _Settler(_Asker):
+    __slots__ = ("_asked",)
+
+    def __init__(self, call: ShortCall, asked: NamedSettling) -> None:
+        self._call = call
+        self._asked = asked
+
+    def tell(self, outcomes: list[Settlement]) -> None:
+        """The messages are settled, and that is safe."""
+        call = self._call
+        try:
+            self._settled(call, self._asked.results(outcomes))
+        except Exception as error:
+            call.fail(error)
+
+    def _settled(self, call: ShortCall, results: list[str]) -> None:
+        call.reply(call.answer({"results": results}))
+
+
+# --------------------------------------------------------------------------- receive
+
+
+def _receive(call: ShortCall) -> bool:
+    members = call.read() if call.node.role.may_deliver() else None
+    if members is None:
+        return False
+    asked = parse_receive(members, call.node.engine.limits, call.address)
+    permit_group(call, asked.group)
+    _Receiver(call, asked, {}).look()
+    return True
+
+
+class _Receiver(_Asker):
+    """A receive: it looks, waits to be woken, and looks again."""
+
+    __slots__ = ("_asked", "_asking", "_more", "_place", "_timer")
+
+    def __init__(self, call: ShortCall, asked: ReceiveCall, more: dict[str, object]) -> None:
+        self._call = call
+        self._asked = asked
+        self._more = more
+        call.wait_ms = asked.wait_ms
+        self._asking = Asking(call.node, call.topic_key, asked)
+        self._place: Place | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        call.when_gone(self._end)
+
+    def look(self) -> None:
+        """Look for messages with the other receives of this turn."""
+        asking = self._asking
+        asking.node.turn.receives.add(asking.key, self._asked, self)
+
+    def tell(self, found: Looked) -> None:
+        """Answer with messages, or wait."""
+        call = self._call
+        try:
+            if isinstance(found, Delivery) and call.node.turn.receives.in_time():
+                self._answer(found)
+            elif isinstance(found, Place) and call.node.engine.state is self._asking.state:
+                self._wait(found)
+            else:
+                call.wait(self._rest(found), self._end)
+        except Exception as error:
+            self.refuse(error)
+
+    def refuse(self, error: BaseException) -> None:
+        """Answer with an error."""
+        self._end()
+        self._call.fail(error)
+
+    def _answer(self, found: Delivery | None) -> None:
+        self._end()
+        self._call.reply(received_answer(self._call, self._asked, found, **self._more))
+
+    def _wait(self, place: Place) -> None:
+        self._place = place
+        if self._asking.must_look_again() is not None:
+            self._call.wait(self._rest(place), self._end)
+            return
+        left_s = self._asking.left_s
+        if place.future.done() or left_s <= 0:
+            self._woken(place.future)
+            return
+        self._timer = place.future.get_loop().call_later(left_s, self._time_is_up)
+        place.future.add_done_callback(self._woken)
+
+    def _time_is_up(self) -> None:
+        if self._place is not None:
+            self._place.future.cancel()
+
+    def _woken(self, future: asyncio.Future[None]) -> None:
+        """Messages may be ready, the time is up, or the node stops."""
+        call, place = self._call, self._place
+        if place is None or call.gone:
+            return
+        try:
+            self._leave(looks=True)
+            if not future.done() or future.cancelled():
+                self._answer(None)
+            elif call.node.role.may_deliver() and call.node.engine.state is self._asking.state:
+                self.look()
+            else:
+                call.wait(self._rest(None), self._end)
+        except Exception as error:
+            self.refuse(error)
+
+    async def _rest(self, found: Looked) -> Answer:
+        """The general way from here on."""
+        receives, asking = self._call.node.turn.receives, self._asking
+        if isinstance(found, Delivery) and not await receives.may_answer(asking.key, found):
+            found = None
+        if not isinstance(found, Delivery):
+            self._leave(looks=True)
+            found = await look(asking)
+        return received_answer(self._call, self._asked, found, **self._more)
+
+    def _leave(self, *, looks: bool = False) -> None:
+        place, self._place = self._place, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if place is not None:
+            place.leave(looks=looks)
+
+    def _end(self) -> None:
+        self._leave()
+        self._asking.end()
+
+
+# --------------------------------------------------------------------------- ack and receive
+
+
+def _ack_and_receive(call: ShortCall) -> bool:
+    node = call.node
+    crowded = node.engine.housekeeping.crowded_by_changes(rows=False)
+    members = None if crowded or not node.role.may_deliver() else call.read()
+    if members is None:
+        return False
+    values = ACK_AND_RECEIVE.take(members, node.engine.limits)
+    asked = receive_call(values, call.address)
+    permit_group(call, asked.group)
+    node.engine.state.holding.check()
+    _begin_settling(call, Settling("ack"), values["receipts"], _AckedReceiver, asked)
+    return True
+
+
+class _AckedReceiver(_Settler):
+    __slots__ = ("_receive",)
+
+    def __init__(self, call: ShortCall, asked: NamedSettling, receive: ReceiveCall) -> None:
+        super().__init__(call, asked)
+        self._receive = receive
+
+    def _settled(self, call: ShortCall, results: list[str]) -> None:
+        if not call.gone:
+            _Receiver(call, self._receive, {"results": results}).look()
+
+
+SHORT: Final[dict[str, Begin]] = {
+    "send": _send,
+    "receive": _receive,
+    **dict.fromkeys(("ack", "nack", "reject", "extend", "beginAttempts"), _settle),
+    "ackAndReceive": _ack_and_receive,
+}
+"""How each hot call begins, by its name."""
