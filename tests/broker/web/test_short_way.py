@@ -1,0 +1,226 @@
+"""The short way of hot calls: every answer is that of the general ways, whatever is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.broker.web.test_fast_lane import answers, fast, request
+
+WAYS = {
+    "short": "",
+    # An answer of another type, maybe: the lane knows the head, and begins a task.
+    "lane": "Accept: application/json;q=0.9\r\n",
+    "aiohttp": "X-Request-Id: mine\r\n",
+}
+LATE = 4_000_000_000_000
+
+CALLS: list[tuple[str, str]] = [
+    # Sends, good and bad.
+    *(
+        ("messages", body)
+        for body in (
+            '{"body":"one"}',
+            ' {"body":"a blank before it"}',
+            '{"body":"two","delay_ms":0,"priority":3,"tags":["a","b"],"headers":{"h":"v"}}',
+            '{"body_base64":"AP8=","ttl_ms":60000,"max_retry":1}',
+            '{"body":"past","deliver_at_ms":1600000000000}',
+            '{"body":"far","delay_ms":3600000}',
+            '{"body":"far","delay_ms":3.6e6}',
+            '{"body":"named","id":"a","key":"k"}',
+            '{"body":"again","id":"a","merge":"keep"}',
+            '{"body":"again","id":"a","merge":"replace"}',
+            '{"body":"again","id":"a","merge":"reject"}',
+            '{"body":"again","id":"b","backoff":{"first_ms":5}}',
+            '[{"body":"x"},{"body":"y","id":"y"}]',
+            "[]",
+            "",
+            "{",
+            "{}",
+            "null",
+            '"x"',
+            "\xff",
+            '{"body":1}',
+            '{"body":"x","body_base64":"AA=="}',
+            '{"body_base64":"?"}',
+            '{"body":"x","nonsense":1}',
+            '{"body":"x","delay_ms":"5"}',
+            '{"body":"x","delay_ms":1.5}',
+            '{"body":"x","deliver_at_ms":1600000000}',
+            '{"body":"x","delay_ms":1,"deliver_at_ms":1600000000000}',
+            f'{{"body":"x","deliver_at_ms":{LATE}}}',
+            '{"body":"x","id":"~x"}',
+            '{"body":"x","tags":"a"}',
+            '{"body":"x","merge":"other"}',
+            json.dumps({"body": "x" * 2_000}),
+        )
+    ),
+    # Receives.
+    *(
+        ("receive", body)
+        for body in (
+            "{}",
+            "",
+            '{"max":3,"lease_ms":60000,"consumer":"c"}',
+            '{"max":2,"begin":0}',
+            '{"ids":["a"]}',
+            '{"tags":["nobody has it"]}',
+            '{"tags":["nobody has it"],"wait_ms":60}',
+            '{"max":0}',
+            '{"max":-1}',
+            '{"max":1000000}',
+            '{"max":1.5}',
+            '{"group":"none"}',
+            '{"group":"not a name!"}',
+            '{"lease_ms":0}',
+            '{"wait_ms":6000}',
+            '{"consumer":"' + "x" * 300 + '"}',
+            '{"what":1}',
+            "[1]",
+        )
+    ),
+    # Settlements: {0} and so on are receipts of the messages received above.
+    *(
+        (call, body)
+        for call in ("begin", "extend", "nack", "reject", "ack")
+        for body in (
+            '{"receipts":["{0}"]}',
+            '{"receipts":["{0}","{1}","{1}"],"lease_ms":30000,"delay_ms":null}',
+            '{"receipts":["{2}"],"lease_ms":0}',
+            '{"receipts":["{3}"],"delay_ms":10000,"reason":"broken"}',
+            '{"receipts":["{4}"],"lease_ms":999999999999}',
+            '{"receipts":["{0}"],"nonsense":1}',
+            '{"receipts":[]}',
+            '{"receipts":null}',
+            '{"receipts":["0123"]}',
+            '{"receipts":[1]}',
+            '{"receipts":"{0}"}',
+            '{"receipts":["00000000000000000000000000000000"]}',
+            '{"ids":["b"],"force":true}',
+            '{"ids":["b"]}',
+            '{"ids":["b"],"force":true,"group":"none"}',
+            '{"ids":["b"],"receipts":["{0}"]}',
+            "{}",
+            "",
+            "[]",
+        )
+    ),
+    ("ack_and_receive", '{"receipts":["{4}"],"max":2}'),
+    ("ack_and_receive", '{"receipts":["{5}","{5}"],"max":1,"wait_ms":50}'),
+    ("ack_and_receive", '{"receipts":["{5}"],"max":1,"group":"none"}'),
+    ("ack_and_receive", '{"receipts":["xyz"]}'),
+    ("ack_and_receive", '{"max":1}'),
+    ("ack_and_receive", "{}"),
+    ("ack_and_receive", '{"receipts":["{6}"],"wait_ms":-1}'),
+    ("receive", '{"max":50}'),
+]
+
+
+@pytest.fixture(scope="module")
+def served(sound_broker: Callable[..., Any]) -> Any:
+    return sound_broker(limits="wait_ms_max = 5000\nbody_bytes_max = 1000")
+
+
+def told(broker: Any, topic: str, way: str) -> list[Any]:
+    """The answers to all calls, one after the other, without what differs from topic to topic."""
+    receipts: list[str] = []
+    seen: dict[str, str] = {}
+
+    def known(found: re.Match[str]) -> str:
+        return seen.setdefault(found[0], f"<{len(seen)}>")
+
+    def receipt(found: re.Match[str]) -> str:
+        return receipts[int(found[1])]
+
+    out = []
+    with broker.connect() as sock:
+        for call, template in CALLS:
+            body = re.sub(r"\{(\d)\}", receipt, template)
+            raw = body.encode("latin-1")
+            sock.sendall(request(f"/v1/topics/{topic}/{call}", raw, WAYS[way]))
+            ((status, answer),) = answers(sock, 1)
+            parsed = json.loads(answer)
+            receipts += [
+                each["receipt"] for each in parsed.get("messages", ()) if "receipt" in each
+            ]
+            text = json.dumps(parsed).replace(topic, "<topic>")
+            text = re.sub(r"~?[0-9a-f]{16,32}", known, text)
+            out.append((call, template, status, re.sub(r"1[6-9]\d{11}|2\d{12}", "<ms>", text)))
+    return out
+
+
+def test_every_call_is_answered_alike(served: Any, topic: str) -> None:
+    found = {}
+    for way in WAYS:
+        name = f"{topic}-{way}"
+        served.call("PUT", f"/v1/topics/{name}", {"backoff": {"first_ms": 60_000}})
+        before = fast(served)
+        found[way] = told(served, name, way)
+        # Neither aiohttp's way nor a body of no object counts as fast.
+        assert (fast(served) - before > len(CALLS) / 2) is (way != "aiohttp")
+    for way in ("short", "lane"):
+        for one, other in zip(found[way], found["aiohttp"], strict=True):
+            assert one == other
+    statuses = {status for _, _, status, _ in found["short"]}
+    assert {200, 400, 404, 409} <= statuses
+
+
+def test_a_client_that_leaves_takes_nothing(served: Any, topic: str) -> None:
+    """It waits, or has just been woken: the next one gets the message, as a first delivery."""
+    path = f"/v1/topics/{topic}"
+    for late_s in (0.0, 0.001, 0.003):
+        with served.connect() as leaves, served.connect() as stays:
+            for sock in (leaves, stays):
+                sock.sendall(request(f"{path}/receive", b'{"wait_ms":5000}'))
+                time.sleep(0.05)
+            served.call("POST", f"{path}/messages", {"body": "x"})
+            time.sleep(late_s)
+            leaves.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            leaves.close()
+            stays.settimeout(20)
+            ((_, answer),) = answers(stays, 1)
+            (message,) = json.loads(answer)["messages"] or [None]
+            if message is None:
+                # The first one was answered before it left: its lease runs.
+                counts = served.call("GET", f"{path}/stats").json["counts"]
+                assert counts["leased"] == 1
+                return
+            assert message["attempts"] == 1
+            served.call("POST", f"{path}/ack", {"receipts": [message["receipt"]]})
+
+
+def test_long_polls_wait_and_are_woken(served: Any, topic: str) -> None:
+    """Twenty consumers of single messages, and none of them is a task that somebody forgot."""
+    path = f"/v1/topics/{topic}"
+    seen: list[str] = []
+
+    def consume() -> None:
+        with served.connect() as sock:
+            sock.settimeout(20)
+            while True:
+                sock.sendall(request(f"{path}/receive", b'{"wait_ms":1500}'))
+                ((status, answer),) = answers(sock, 1)
+                assert status == 200
+                messages = json.loads(answer)["messages"]
+                if not messages:
+                    return
+                seen.extend(each["body"] for each in messages)
+                receipts = json.dumps({"receipts": [each["receipt"] for each in messages]})
+                sock.sendall(request(f"{path}/ack", receipts.encode()))
+                assert json.loads(answers(sock, 1)[0][1]) == {"results": ["done"]}
+
+    threads = [threading.Thread(target=consume) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for n in range(200):
+        served.call("POST", f"{path}/messages", {"body": str(n), "delay_ms": n % 7})
+    for thread in threads:
+        thread.join(40)
+    assert sorted(seen, key=int) == [str(n) for n in range(200)]
