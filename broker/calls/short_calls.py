@@ -58,6 +58,16 @@ class ShortCall(BufferedContext):
     def when_gone(self, call: Callable[[], None]) -> None:
         """Call back if the client leaves before the call is answered."""
 
+    @property
+    def packed(self) -> bool:
+        """Return False: calls of other media types take the general way."""
+        return False
+
+    @property
+    def accepts_bulk(self) -> bool:
+        """Return False, as `packed`."""
+        return False
+
     def read(self) -> Any:
         """The JSON body; None if it is no object, or too large for this call."""
         raw, limits = self._buffered, self.node.engine.limits
@@ -206,7 +216,7 @@ class _Receiver(_Asker):
         """Answer with messages, or wait."""
         call = self._call
         try:
-            if isinstance(found, Delivery) and call.node.turn.receives.in_time():
+            if isinstance(found, Delivery):
                 self._answer(found)
             elif isinstance(found, Place) and call.node.engine.state is self._asking.state:
                 self._wait(found)
@@ -221,8 +231,15 @@ class _Receiver(_Asker):
         self._call.fail(error)
 
     def _answer(self, found: Delivery | None) -> None:
-        self._end()
-        self._call.reply(received_answer(self._call, self._asked, found, **self._more))
+        call, now_ms = self._call, self._call.node.clock.now_ms()
+        answer = received_answer(call, self._asked, found, now_ms, self._more)
+        # As late as possible: the process may be stopped before the answer is written.
+        if found is not None and not call.node.turn.receives.in_time():
+            call.wait(self._rest(found), self._end)
+            return
+        self._leave()
+        self._asking.end(now_ms)
+        call.reply(answer)
 
     def _wait(self, place: Place) -> None:
         self._place = place
@@ -264,7 +281,8 @@ class _Receiver(_Asker):
         if not isinstance(found, Delivery):
             self._leave(looks=True)
             found = await look(asking)
-        return received_answer(self._call, self._asked, found, **self._more)
+        now_ms = self._call.node.clock.now_ms()
+        return received_answer(self._call, self._asked, found, now_ms, self._more)
 
     def _leave(self, *, looks: bool = False) -> None:
         place, self._place = self._place, None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from multidict import istr
 
 from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
-from delaylog.broker.calls.access.caller import Caller
+from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.access.sessions import (
     CSRF_HEADER,
     TICKET,
@@ -76,10 +76,13 @@ class Callers:
         """The caller of a request with a token, or of any request if none is needed; None if
         something else may prove the caller. Raises a Problem.
         """
-        header = headers.get(_AUTHORIZATION)
-        if header is None and self._authenticator.required:
-            return None
-        caller = self._by_header(header, leaderless=False)
+        if not self._authenticator.required:
+            caller = ANYONE
+        else:
+            header = headers.get(_AUTHORIZATION)
+            if header is None:
+                return None
+            caller = self._by_header(header, leaderless=False)
         connection.caller, connection.session = caller, None
         return caller
 

@@ -55,6 +55,7 @@ class Connection(RequestHandler):
     """One client's connection."""
 
     __slots__ = (
+        "_address",
         "_begins",
         "_buffered",
         "_buffered_timer",
@@ -77,6 +78,7 @@ class Connection(RequestHandler):
         self._lane = lane
         self._carrying: asyncio.Task[None] | ShortRequest | None = None
         """The request in progress, unless aiohttp has it."""
+        self._address: str | None = None
         self._begins = False
         """Whether `_begin` runs, which begins the request behind one that is answered at once."""
         self._held = False
@@ -285,6 +287,15 @@ class Connection(RequestHandler):
             self._buffered_timer = None
 
     # ------------------------------------------------------------------ what is answered
+
+    @property
+    def address(self) -> str:
+        """The client's host, "" if it is not known. It is asked for once."""
+        found = self._address
+        if found is None:
+            peer = None if self.transport is None else self.transport.get_extra_info("peername")
+            found = self._address = str(peer[0]) if peer else ""
+        return found
 
     def begin_call(self, call: ShortRequest) -> None:
         """A call without a task is in progress from now on."""

@@ -94,6 +94,11 @@ class ShortRequest(ShortCall):
         self._on_gone: Callable[[], None] | None = None
         self._began_s = node.machine.steady_s()
 
+    @property
+    def address(self) -> str:
+        """The host that the call came from."""
+        return self.origin.address
+
     def reply(self, answer: Answer) -> None:
         """Answer the call, unless the client has left."""
         self._way.outcomes.timed(self, self._began_s)

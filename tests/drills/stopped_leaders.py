@@ -31,7 +31,9 @@ class Stopping:
         self._nodes = nodes
         self._over = False
         self._deposed: dict[int, float] = {}
-        """Nodes that were stopped -> when they continue; another node leads then."""
+        """Nodes that were stopped -> when they continue; another node leads then. Once such a node
+        knows of the new epoch, it hands out only what it may.
+        """
         self.received = 0
         self.late = 0
         """Messages that a deposed node handed out."""
@@ -54,6 +56,7 @@ class Stopping:
         nodes = self._nodes
         old = await asyncio.to_thread(nodes.leader)
         await asyncio.sleep(0.3)
+        epoch = (await self._status(old))["epoch"]
         until_s = time.monotonic() + seconds
         nodes.signal(old, signal.SIGSTOP)
         try:
@@ -65,20 +68,23 @@ class Stopping:
             self._deposed[old] = time.monotonic()
         finally:
             nodes.signal(old, signal.SIGCONT)
-        await asyncio.sleep(0.5)
-        await asyncio.to_thread(nodes.followers)
+        while (await self._status(old)).get("epoch", 0) <= epoch:
+            await asyncio.sleep(0.02)
         del self._deposed[old]
+        await asyncio.to_thread(nodes.followers)
 
     async def _one_leads(self, others: list[int]) -> bool:
-        return "leader" in await asyncio.gather(*map(self._role, others))
+        found = await asyncio.gather(*map(self._status, others))
+        return any(status.get("role") == "leader" for status in found)
 
-    async def _role(self, node: int) -> object:
+    async def _status(self, node: int) -> dict[str, Any]:
+        """The cluster as this node sees it; {} if it does not answer."""
         url, timeout = self._nodes.url(node) + "/v1/cluster", aiohttp.ClientTimeout(total=1)
         try:
             async with self._session.get(url, timeout=timeout) as answer:
-                return (await answer.json()).get("role")
+                return dict(await answer.json())
         except (aiohttp.ClientError, OSError, TimeoutError):
-            return None
+            return {}
 
     async def _send(self) -> None:
         messages, node = [{"body": "x"}] * BATCH, 1

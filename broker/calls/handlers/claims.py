@@ -107,7 +107,7 @@ async def make_claim(ctx: Context) -> Answer:
         lease_ms=values["lease_ms"] or topic.settings.lease_ms,
     )
     asker, masks = (*ctx.topic_key, group.name), EVERYTHING if only is None else only.masks
-    begin_asking(node, asker, masks)
+    begin_asking(node, asker, masks, node.clock.now_ms())
     try:
         await node.run(make_work(state, claim, node.clock.now_ms))
     finally:

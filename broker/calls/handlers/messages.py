@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -156,16 +156,20 @@ async def receive_messages(ctx: Context) -> Answer:
 async def _receive(ctx: Context, call: ReceiveCall, **more: object) -> Answer:
     """Receive and answer; `more` = further members of the answer."""
     ctx.wait_ms = call.wait_ms
-    return received_answer(ctx, call, await long_poll(ctx.node, ctx.topic_key, call), **more)
+    found = await long_poll(ctx.node, ctx.topic_key, call)
+    return received_answer(ctx, call, found, ctx.node.clock.now_ms(), more)
 
 
 def received_answer(
-    ctx: Context, call: ReceiveCall, found: Delivery | None, **more: object
+    ctx: Context,
+    call: ReceiveCall,
+    found: Delivery | None,
+    now_ms: int,
+    more: Mapping[str, object],
 ) -> Answer:
     """The answer to a receive; `more` = further members."""
     found = found or NOTHING
     ctx.count = found.count
-    now_ms = ctx.node.clock.now_ms()
     if ctx.accepts_bulk:
         return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms, **more))
     messages = message_objects(found, packed=ctx.packed)

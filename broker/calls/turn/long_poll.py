@@ -43,13 +43,14 @@ class Asking:
         self.until_s = node.time_s() + call.wait_ms / 1000
         self._asker = (*key, call.group)
         self._ended = False
-        begin_asking(node, self._asker, self._masks)
+        begin_asking(node, self._asker, self._masks, self.asked_ms)
 
-    def end(self) -> None:
+    def end(self, now_ms: int | None = None) -> None:
         """Tell the timeline that the consumer asks no more."""
         if not self._ended:
             self._ended = True
-            now_ms = self.node.clock.now_ms()
+            if now_ms is None:
+                now_ms = self.node.clock.now_ms()
             self.state.timeline.end_asking(self._asker, now_ms, self._masks)
 
     @property
@@ -89,9 +90,11 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
         asking.end()
 
 
-def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks) -> None:
+def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks, now_ms: int) -> None:
     """Tell the timeline that a consumer asks, so that it knows when none did; and for what."""
     state, (namespace, name, group) = node.engine.state, asker
+    if state.timeline.ask_too(asker, masks):
+        return
     topic = state.topics.get((namespace, name))
     found = None if topic is None else topic.group(group)
     number, leased, ready = 0, 0, False
@@ -100,7 +103,6 @@ def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks) -> None:
         leased = state.leases.leased(topic.number, number)
         ready = found.ready_count > 0
     place = (0 if topic is None else topic.number, number)
-    now_ms = node.clock.now_ms()
     state.timeline.begin_asking(asker, place, leased, now_ms, ready=ready, masks=masks)
 
 

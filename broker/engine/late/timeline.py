@@ -194,6 +194,14 @@ class Timeline:
 
     # ------------------------------------------------------------------ consumers
 
+    def ask_too(self, key: GroupKey, masks: Masks) -> bool:
+        """Count a call that asks for everything while others do; False = `begin_asking` must."""
+        calls = self._asking.get(key, 0)
+        if not calls or masks != EVERYTHING or key in self._demands:
+            return False
+        self._asking[key] = calls + 1
+        return True
+
     def begin_asking(
         self,
         key: GroupKey,
