@@ -68,7 +68,7 @@ class Stopping:
             self._deposed[old] = time.monotonic()
         finally:
             nodes.signal(old, signal.SIGCONT)
-        while (await self._status(old)).get("epoch", 0) <= epoch:
+        while (await self._status(old)).get("epoch", 0) <= epoch:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         del self._deposed[old]
         await asyncio.to_thread(nodes.followers)
