@@ -8,7 +8,6 @@ woken becomes a task here.
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
@@ -25,12 +24,10 @@ from delaylog.broker.calls.handlers.messages import (
 from delaylog.broker.calls.places import permit_group
 from delaylog.broker.calls.settling import NamedSettling
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
-from delaylog.broker.calls.turn.long_poll import Asking, look
-from delaylog.broker.calls.turn.receives import Looked
+from delaylog.broker.calls.turn.long_poll import Poll
 from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
-from delaylog.broker.host.waiters import Place
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
 
@@ -192,109 +189,43 @@ def _receive(call: ShortCall) -> bool:
     return True
 
 
-class _Receiver(_Asker):
-    """A receive: it looks, waits to be woken, and looks again."""
+class _Receiver(Poll):
+    """The receive of a short call."""
 
-    __slots__ = ("_asked", "_asking", "_more", "_place", "_timer")
+    __slots__ = ("_call", "_more")
 
     def __init__(self, call: ShortCall, asked: ReceiveCall, more: dict[str, object]) -> None:
+        super().__init__(call.node, call.topic_key, asked)
         self._call = call
-        self._asked = asked
         self._more = more
         call.wait_ms = asked.wait_ms
-        self._asking = Asking(call.node, call.topic_key, asked)
-        self._place: Place | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        call.when_gone(self._end)
+        call.when_gone(self.end)
 
-    def look(self) -> None:
-        """Look for messages with the other receives of this turn."""
-        asking = self._asking
-        asking.node.turn.receives.add(asking.key, self._asked, self)
-
-    def tell(self, found: Looked) -> None:
-        """Answer with messages, or wait."""
+    def answer(self, found: Delivery | None) -> bool:
+        """Answer with messages that are under lease, or with none."""
         call = self._call
-        try:
-            if isinstance(found, Delivery):
-                self._answer(found)
-            elif isinstance(found, Place) and call.node.engine.state is self._asking.state:
-                self._wait(found)
-            else:
-                call.wait(self._rest(found), self._end)
-        except Exception as error:
-            self.refuse(error)
-
-    def refuse(self, error: BaseException) -> None:
-        """Answer with an error."""
-        self._end()
-        self._call.fail(error)
-
-    def _answer(self, found: Delivery | None) -> None:
-        call, now_ms = self._call, self._call.node.clock.now_ms()
-        answer = received_answer(call, self._asked, found, now_ms, self._more)
+        answer = self._made(found)
         # As late as possible: the process may be stopped before the answer is written.
         if found is not None and not call.node.turn.receives.in_time():
-            call.wait(self._rest(found), self._end)
-            return
-        self._leave()
-        self._asking.end(now_ms)
+            return False
         call.reply(answer)
+        return True
 
-    def _wait(self, place: Place) -> None:
-        self._place = place
-        if self._asking.must_look_again() is not None:
-            self._call.wait(self._rest(place), self._end)
-            return
-        left_s = self._asking.left_s
-        if place.future.done() or left_s <= 0:
-            self._woken(place.future)
-            return
-        self._timer = place.future.get_loop().call_later(left_s, self._time_is_up)
-        place.future.add_done_callback(self._woken)
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error."""
+        self._call.fail(error)
 
-    def _time_is_up(self) -> None:
-        if self._place is not None:
-            self._place.future.cancel()
+    def go_on(self, rest: Coroutine[Any, Any, Delivery | None]) -> None:
+        """Run the rest of the poll as a task, and answer with its result."""
 
-    def _woken(self, future: asyncio.Future[None]) -> None:
-        """Messages may be ready, the time is up, or the node stops."""
-        call, place = self._call, self._place
-        if place is None or call.gone:
-            return
-        try:
-            self._leave(looks=True)
-            if not future.done() or future.cancelled():
-                self._answer(None)
-            elif call.node.role.may_deliver() and call.node.engine.state is self._asking.state:
-                self.look()
-            else:
-                call.wait(self._rest(None), self._end)
-        except Exception as error:
-            self.refuse(error)
+        async def answered() -> Answer:
+            return self._made(await rest)
 
-    async def _rest(self, found: Looked) -> Answer:
-        """The general way from here on."""
-        receives, asking = self._call.node.turn.receives, self._asking
-        if isinstance(found, Delivery) and not await receives.may_answer(asking.key, found):
-            found = None
-        if not isinstance(found, Delivery):
-            self._leave(looks=True)
-            found = await look(asking)
+        self._call.wait(answered(), self.end)
+
+    def _made(self, found: Delivery | None) -> Answer:
         now_ms = self._call.node.clock.now_ms()
-        return received_answer(self._call, self._asked, found, now_ms, self._more)
-
-    def _leave(self, *, looks: bool = False) -> None:
-        place, self._place = self._place, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if place is not None:
-            place.leave(looks=looks)
-
-    def _end(self) -> None:
-        self._leave()
-        self._asking.end()
+        return received_answer(self._call, self.asking.call, found, now_ms, self._more)
 
 
 # --------------------------------------------------------------------------- ack and receive

@@ -8,13 +8,20 @@ from typing import Protocol
 from delaylog.broker.keyspace.running.session import Session
 
 
+class Cancellable(Protocol):
+    """A command that takes more than one turn."""
+
+    def cancel(self) -> object:
+        """The client has left."""
+
+
 class Client(Protocol):
     """Implemented by `Connection`."""
 
     session: Session
     owed: int
     """Turns whose replies wait for the log."""
-    task: asyncio.Task[None] | None
+    task: Cancellable | None
     """A command that takes more than one turn; later commands wait for it."""
 
     @property

@@ -22,6 +22,7 @@ from delaylog.broker.keyspace.registry import only_reads
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.resp.client import Cancellable
 from delaylog.broker.resp.face import RespFace
 from delaylog.broker.resp.parsing import CommandParser
 from delaylog.broker.resp.reply_count import ReplyCount
@@ -76,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.entered = False
         """The client was accepted and has a session."""
         self.session: Session
-        self.task: asyncio.Task[None] | None = None
+        self.task: Cancellable | None = None
         """A command that takes more than one turn; later commands wait for it."""
 
     # ------------------------------------------------------------------ the socket

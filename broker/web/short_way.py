@@ -97,7 +97,7 @@ class ShortRequest(ShortCall):
     @property
     def address(self) -> str:
         """The host that the call came from."""
-        return self.origin.address
+        return str(self.origin.address)
 
     def reply(self, answer: Answer) -> None:
         """Answer the call, unless the client has left."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.receives import GATE_SECONDS, waiting_key
+from delaylog.broker.calls.turn.receives import GATE_SECONDS, Looked, waiting_key
 from delaylog.broker.engine.dispatch.dispatching import DUE_SECONDS, LOADING_SECONDS
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING, IDS, Masks
 from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
-from delaylog.broker.host.waiters import TopicKey
+from delaylog.broker.host.waiters import Place, TopicKey
 
 _CHANGED: Final = "the leadership changed meanwhile; ask again"
 
@@ -139,3 +141,120 @@ async def look(asking: Asking) -> Delivery | None:
                 return None
         finally:
             found.leave()
+
+
+class Poll:
+    """A receive without a task: it looks, waits to be woken, and looks again.
+
+    What it cannot do by callbacks goes on as a coroutine. A carrier derives a class that answers.
+    """
+
+    __slots__ = ("_place", "_timer", "asking", "gone")
+
+    def __init__(self, node: ServingNode, key: TopicKey, call: ReceiveCall) -> None:
+        self.gone = False
+        """Whether the client has left, or was answered."""
+        self.asking = Asking(node, key, call)
+        self._place: Place | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------------ what the carrier does
+
+    def answer(self, found: Delivery | None) -> bool:
+        """Answer with messages that are under lease, or with none. False: nothing was answered,
+        since too much time has passed since the lease.
+        """
+        raise NotImplementedError
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error."""
+        raise NotImplementedError
+
+    def go_on(self, rest: Coroutine[Any, Any, Delivery | None]) -> None:
+        """Run the rest of the poll as a task, and answer with its result."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ looking and waiting
+
+    def look(self) -> None:
+        """Look for messages with the other receives of this turn."""
+        asking = self.asking
+        asking.node.turn.receives.add(asking.key, asking.call, self)
+
+    def tell(self, found: Looked) -> None:
+        """Answer with messages, or wait."""
+        try:
+            if isinstance(found, Delivery):
+                self._found(found)
+            elif found is not None and self.asking.node.engine.state is self.asking.state:
+                self._wait(found)
+            else:
+                self.go_on(self._rest(found))
+        except Exception as error:
+            self.refuse(error)
+
+    def refuse(self, error: BaseException) -> None:
+        """Answer with an error."""
+        self.end()
+        self.fail(error)
+
+    def end(self) -> None:
+        """The poll is over: it is answered, or the client has left."""
+        self.gone = True
+        self._leave()
+        self.asking.end()
+
+    def _found(self, found: Delivery | None) -> None:
+        if self.answer(found):
+            self.end()
+        else:
+            self.go_on(self._rest(found))
+
+    def _wait(self, place: Place) -> None:
+        self._place = place
+        if self.asking.must_look_again() is not None:
+            self.go_on(self._rest(place))
+            return
+        left_s = self.asking.left_s
+        if place.future.done() or left_s <= 0:
+            self._woken(place.future)
+            return
+        self._timer = place.future.get_loop().call_later(left_s, place.future.cancel)
+        place.future.add_done_callback(self._woken)
+
+    def _woken(self, future: asyncio.Future[None]) -> None:
+        """Messages may be ready, the time is up, or the node stops."""
+        if self._place is None or self.gone:
+            return
+        node, state = self.asking.node, self.asking.state
+        try:
+            self._leave(looks=True)
+            if not future.done() or future.cancelled():
+                self._found(None)
+            elif node.role.may_deliver() and node.engine.state is state:
+                self.look()
+            else:
+                self.go_on(self._rest(None))
+        except Exception as error:
+            self.refuse(error)
+
+    async def _rest(self, found: Looked) -> Delivery | None:
+        try:
+            receives, asking = self.asking.node.turn.receives, self.asking
+            if isinstance(found, Delivery):
+                if await receives.may_answer(asking.key, found):
+                    return found
+            elif found is not None and (again_s := asking.must_look_again()) is not None:
+                await asking.node.pause(again_s)
+            self._leave(looks=True)
+            return await look(asking)
+        finally:
+            self.end()
+
+    def _leave(self, *, looks: bool = False) -> None:
+        place, self._place = self._place, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if place is not None:
+            place.leave(looks=looks)

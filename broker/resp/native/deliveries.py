@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from delaylog.broker.calls.forms.deliveries import NOTHING
+from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.long_poll import long_poll
+from delaylog.broker.calls.turn.long_poll import Poll, long_poll
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery
@@ -19,10 +21,10 @@ from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.registry import command
-from delaylog.broker.keyspace.replies import WRITTEN, Map, Reply
+from delaylog.broker.keyspace.replies import WAITS, WRITTEN, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.resp.facts import host_in
-from delaylog.broker.resp.native.host import NativeHost, Wire, host_of, translated
+from delaylog.broker.resp.native.host import Delayed, NativeHost, Wire, host_of, translated
 from delaylog.broker.resp.native.permits import permit, permit_settle
 from delaylog.broker.resp.native.words import (
     misplaced,
@@ -102,11 +104,72 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
     by_lease = None if done is None else permit_settle(run, host, key, _by_lease(done))
     owed = host.flush() or host.owes(run.session)
     write = partial(_written, meta=meta, resp=run.session.resp)
-    if done is None or by_lease is None:
+    if done is not None and by_lease is not None:
+        work = _ack_and_receive(host, key, done, by_lease, call, write)
+    elif owed or not host.node.role.may_deliver():
         work = _receive(host, key, call, write, owed=owed)
     else:
-        work = _ack_and_receive(host, key, done, by_lease, call, write)
+        delayed = Delayed(host, run, "dl.receive", call.wait_ms)
+        delayed.connection.task = poll = _Poll(host.node, key, call, delayed, write)
+        poll.look()
+        return WAITS
     return host.answer_later(run, "dl.receive", work, wait_ms=call.wait_ms)
+
+
+class _Poll(Poll):
+    """A receive that needs no task."""
+
+    __slots__ = ("_delayed", "_task", "_write")
+
+    def __init__(
+        self,
+        node: ServingNode,
+        key: TopicKey,
+        call: ReceiveCall,
+        delayed: Delayed,
+        write: Callable[[Delivery], bytes],
+    ) -> None:
+        super().__init__(node, key, call)
+        self._delayed = delayed
+        self._write = write
+        self._task: asyncio.Task[None] | None = None
+
+    def answer(self, found: Delivery | None) -> bool:
+        """Reply with messages that are under lease, or with none."""
+        wire = self._made(found)
+        if found is not None and not self.asking.node.turn.receives.in_time():
+            return False
+        self._delayed.reply(wire)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        """Reply with an error."""
+        assert isinstance(error, Exception)
+        self._delayed.fail(error)
+
+    def go_on(self, rest: Coroutine[Any, Any, Delivery | None]) -> None:
+        """Run the rest of the poll as a task, and reply with its result."""
+
+        async def answer() -> None:
+            try:
+                found = await rest
+            except Exception as error:
+                self.fail(error)
+            else:
+                self._delayed.reply(self._made(found))
+
+        self._task = asyncio.get_running_loop().create_task(answer())
+        self._task.add_done_callback(lambda _: self.end())
+
+    def cancel(self) -> None:
+        """The client has left."""
+        if not self.gone:
+            self.end()
+            if self._task is not None:
+                self._task.cancel()
+
+    def _made(self, found: Delivery | None) -> Wire:
+        return Wire(b"*0\r\n" if found is None else self._write(found))
 
 
 async def _receive(

@@ -266,36 +266,54 @@ class NativeHost:
         """Reply when `work` is done, which waits that long for messages; the client's next command
         runs after it.
         """
-        session = run.session
-        connection = cast(Client, session.worker)
-        now = self.node.machine.steady_s
-        began_s = now()
+        delayed = Delayed(self, run, verb, wait_ms)
 
         async def answer() -> None:
-            reply: Reply | Wire
             try:
                 reply = await work
-            except asyncio.CancelledError:
-                raise
             except Exception as error:
-                told = self.told(error)
-                if told is None:
-                    log.exception("unexpected error", exc_info=error)
-                    self.node.fail(error)
-                    return
-                reply = ErrorReply(told.text)
-            seconds = now() - began_s
-            self.node.timings.note_request("resp", verb, seconds, wait_ms=wait_ms)
-            connection.task = None
-            if isinstance(reply, Wire):
-                session.out.append(reply.data)
-                self.touch(connection)
+                delayed.fail(error)
             else:
-                session.deliver(reply)
-            connection.finished()
+                delayed.reply(reply)
 
-        connection.task = self._loop.create_task(answer())
+        delayed.connection.task = self._loop.create_task(answer())
         return WAITS
+
+
+class Delayed:
+    """A reply that comes later."""
+
+    __slots__ = ("_began_s", "_host", "_verb", "_wait_ms", "connection", "session")
+
+    def __init__(self, host: NativeHost, run: Run, verb: str, wait_ms: int) -> None:
+        self.session = run.session
+        self.connection = cast(Client, run.session.worker)
+        self._host = host
+        self._verb = verb
+        self._wait_ms = wait_ms
+        self._began_s = host.node.machine.steady_s()
+
+    def reply(self, reply: Reply | Wire) -> None:
+        """Reply, and let the client's next command run."""
+        node, connection = self._host.node, self.connection
+        seconds = node.machine.steady_s() - self._began_s
+        node.timings.note_request("resp", self._verb, seconds, wait_ms=self._wait_ms)
+        connection.task = None
+        if isinstance(reply, Wire):
+            self.session.out.append(reply.data)
+            self._host.touch(connection)
+        else:
+            self.session.deliver(reply)
+        connection.finished()
+
+    def fail(self, error: Exception) -> None:
+        """Reply with a refusal; any other error ends the node."""
+        told = self._host.told(error)
+        if told is None:
+            log.error("unexpected error", exc_info=error)
+            self._host.node.fail(error)
+        else:
+            self.reply(ErrorReply(told.text))
 
 
 def host_of(run: Run) -> NativeHost:

@@ -20,6 +20,8 @@ WAYS = {
     "lane": "Accept: application/json;q=0.9\r\n",
     "aiohttp": "X-Request-Id: mine\r\n",
 }
+READY = 9
+"""Messages of the calls below that are due now."""
 LATE = 4_000_000_000_000
 
 CALLS: list[tuple[str, str]] = [
@@ -128,6 +130,16 @@ def served(sound_broker: Callable[..., Any]) -> Any:
     return sound_broker(limits="wait_ms_max = 5000\nbody_bytes_max = 1000")
 
 
+def await_ready(broker: Any, topic: str) -> None:
+    """Wait until the messages that are due now are ready."""
+    for _ in range(1_000):
+        counts = broker.call("GET", f"/v1/topics/{topic}/stats").json["counts"]
+        if counts["ready"] == READY:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"not {READY} are ready: {counts}")
+
+
 def told(broker: Any, topic: str, way: str) -> list[Any]:
     """The answers to all calls, one after the other, without what differs from topic to topic."""
     receipts: list[str] = []
@@ -142,6 +154,8 @@ def told(broker: Any, topic: str, way: str) -> list[Any]:
     out = []
     with broker.connect() as sock:
         for call, template in CALLS:
+            if call == "receive" and not receipts:
+                await_ready(broker, topic)
             body = re.sub(r"\{(\d)\}", receipt, template)
             raw = body.encode("latin-1")
             sock.sendall(request(f"/v1/topics/{topic}/{call}", raw, WAYS[way]))
