@@ -9,11 +9,11 @@ woken becomes a task here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.context import JSON, BufferedContext
+from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext
 from delaylog.broker.calls.forms.reading import read_json
 from delaylog.broker.calls.handlers.messages import (
     parsed_single,
@@ -76,9 +76,11 @@ class ShortCall(BufferedContext):
 Begin: TypeAlias = Callable[[ShortCall], bool]
 
 
-def begin_of(call: ApiCall, kind: str, accept: str | None) -> Begin | None:
-    """What begins a call whose body and answer have these media types; None = the general way."""
-    plain = kind == JSON and accept in (None, "*/*", JSON)
+def begin_of(call: ApiCall, headers: Mapping[str, str]) -> Begin | None:
+    """What begins a call with these headers; None = it takes the general way."""
+    kind = headers.get("Content-Type", JSON).partition(";")[0].strip().lower()
+    accept = headers.get("Accept", "")
+    plain = kind in (JSON, "") and MSGPACK not in accept and BULK not in accept
     return SHORT.get(call.name) if plain else None
 
 

@@ -18,7 +18,6 @@ from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import Route
 from delaylog.broker.calls.short_calls import Begin, begin_of
@@ -121,6 +120,4 @@ class FastLane:
             return Head(end, size)
         if route is None or not route.common:
             return Head(end, size)
-        kind = headers.get(hdrs.CONTENT_TYPE, JSON)
-        begin = begin_of(route.call, kind, headers.get(hdrs.ACCEPT))
-        return Head(end, size, message.path, headers, route, begin)
+        return Head(end, size, message.path, headers, route, begin_of(route.call, headers))
