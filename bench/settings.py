@@ -146,7 +146,7 @@ SMALL: Final = Settings(
     everyday_rounds=3,
     everyday_window_s=3.0,
     everyday_ids=(),
-    cost_round_s=1.5,
+    cost_round_s=2.5,
     cost_rounds=3,
 )
 
