@@ -32,9 +32,14 @@ class Resident:
 
 def cpu_seconds(process_id: int) -> float:
     """Processor time of a living process so far."""
+    return sum(cpu_times(process_id))
+
+
+def cpu_times(process_id: int) -> tuple[float, float]:
+    """Seconds of user and of system time of a living process so far."""
     # The command's name may hold blanks and brackets: fields count from behind its last bracket.
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+    return int(fields[11]) / TICKS_PER_SECOND, int(fields[12]) / TICKS_PER_SECOND
 
 
 def loop_ns(process_id: int) -> int:

@@ -132,9 +132,9 @@ def commands(brokers: Brokers, settings: Settings) -> Table:
             for name in COMMANDS:
                 if name == "LRANGE_100":
                     # Its own test would fill the list once more each time.
-                    load = Load(_options(pipeline), ("lrange", "mylist", "0", "99"))
+                    load = Load(options(pipeline), ("lrange", "mylist", "0", "99"))
                 else:
-                    load = Load((*_options(pipeline), "-t", name.lower()))
+                    load = Load((*options(pipeline), "-t", name.lower()))
                 runs = bench.compare(dict.fromkeys(bench.places, load), pipeline)
                 aim = AIMS.get((name, pipeline))
                 _add(table, f"{name} -P {pipeline}", runs, aim)
@@ -166,9 +166,9 @@ def _sends(table: Table, bench: Bench) -> None:
     # Hardly an id comes twice.
     queue = ("evalsha", script, "2", "bodies", "due", "__rand_int__", body, "18__rand_int__")
     for pipeline in (50, 1):
-        options = _options(pipeline)
-        loads = {REDIS: Load((*options, "-r", "1000000000"), queue)}
-        loads |= {fsync: Load(options, send) for fsync in FSYNCS}
+        alike = options(pipeline)
+        loads = {REDIS: Load((*alike, "-r", "1000000000"), queue)}
+        loads |= {fsync: Load(alike, send) for fsync in FSYNCS}
         runs = bench.compare(loads, pipeline)
         for fsync in FSYNCS:
             figures = _figures(runs, fsync)
@@ -221,12 +221,13 @@ def _camellia(table: Table, bench: Bench) -> None:
         digests = {_script(bench, name, script) for name in bench.places}
         assert len(digests) == 1, "servers name the same script differently"
         for pipeline in (1, 16):
-            load = Load(_options(pipeline), ("evalsha", *digests, *words))
+            load = Load(options(pipeline), ("evalsha", *digests, *words))
             runs = bench.compare(dict.fromkeys(bench.places, load), pipeline)
             _add(table, f"{case} -P {pipeline}", runs, 0.4)
 
 
-def _options(pipeline: int) -> tuple[str, ...]:
+def options(pipeline: int) -> tuple[str, ...]:
+    """What redis-benchmark is told of connections, pipelining, values and keys."""
     return (
         *("-c", str(CLIENTS), "-P", str(pipeline)),
         *("-d", str(BODY_BYTES), "-r", str(KEYS)),

@@ -57,6 +57,7 @@ SECTIONS: Final = (
     "ingest",
     "singles",
     "everyday",
+    "cost",
     "secure",
     "drain",
     "order",
@@ -94,6 +95,8 @@ def main() -> int:
         settings = dataclasses.replace(settings, pending=_amounts(options.pending))
     if options.ids:
         settings = dataclasses.replace(settings, everyday_ids=_amounts(options.ids))
+    if options.rounds:
+        settings = dataclasses.replace(settings, cost_rounds=options.rounds)
     data_root = options.data_root.resolve()
     print(f"# delaylog bench, --{settings.name}\n")
     print(*floors.machine(data_root), "", sep="\n", flush=True)
@@ -143,6 +146,14 @@ def _sections(
         import everyday
 
         yield "everyday", lambda: everyday.measure(brokers, settings)
+    if "cost" in wanted:
+        import cost
+
+        before = Brokers(shlex.split(options.before), data_root) if options.before else None
+        yield (
+            "cost",
+            lambda: cost.measure(brokers, settings, before=before, shapes=options.shapes),
+        )
     if "secure" in wanted:
         # It makes certificates, with a library that an environment of Spark lacks.
         import secure
@@ -258,6 +269,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--server", metavar="COMMAND", help="instead of the installed `delaylog`")
     parser.add_argument("--pending", metavar="1M,10M", help="backlogs of memory and restart")
     parser.add_argument("--ids", metavar="10M,100M", help="ids beside those that everyday sends")
+    parser.add_argument("--before", metavar="COMMAND", help="cost: an earlier build, in turns")
+    parser.add_argument(
+        "--shapes", type=lambda text: text.split(","), default=(), metavar="NAME,…", help="of cost"
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="of cost")
     return parser.parse_args()
 
 

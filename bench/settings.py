@@ -96,6 +96,9 @@ class Settings:
     everyday_window_s: float
     # Other ids that are stored before sends with ids are measured once more.
     everyday_ids: tuple[int, ...]
+    # Of one window of `cost`; 50 consumers must not run out of messages in it.
+    cost_round_s: float
+    cost_rounds: int
 
 
 SMALL: Final = Settings(
@@ -143,6 +146,8 @@ SMALL: Final = Settings(
     everyday_rounds=3,
     everyday_window_s=3.0,
     everyday_ids=(),
+    cost_round_s=2.5,
+    cost_rounds=3,
 )
 
 FULL: Final = Settings(
@@ -192,4 +197,6 @@ FULL: Final = Settings(
     everyday_window_s=30.0,
     # The targets also speak of 100 M, which takes as long to load as all else: --ids 10M,100M.
     everyday_ids=(10_000_000,),
+    cost_round_s=5.0,
+    cost_rounds=5,
 )
