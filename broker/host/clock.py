@@ -47,9 +47,15 @@ class BrokerClock:
 
     def now_ms(self) -> int:
         """Wall time, or the latest time returned so far if that is later."""
-        wall_ms, monotonic_ms = self._read()
+        wall_ms = self._wall() * 1000
+        monotonic_ms = self._monotonic() * 1000
         offset = wall_ms - monotonic_ms
         step = offset - self._offset_ms
+        if abs(step) > STEP_MS:
+            # The process may have been paused between the two readings.
+            wall_ms, monotonic_ms = self._read()
+            offset = wall_ms - monotonic_ms
+            step = offset - self._offset_ms
         self._offset_ms = offset
         before, passed = self._last_ms, monotonic_ms - self._last_monotonic_ms
         self._last_monotonic_ms = monotonic_ms
