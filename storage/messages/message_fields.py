@@ -282,8 +282,11 @@ def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str,
 
 def put_columns(columns: dict[str, Any], rows: Sequence[Mapping[str, Any] | None]) -> None:
     """Add the columns of a bulk body in which any of these packed rows has a value."""
-    for name in set().union(*filter(None, rows)):
-        field = COLUMNS[name]
+    names = set().union(*filter(None, rows))
+    assert names <= COLUMNS.keys(), "packed rows have fields with a column only"
+    for name, field in COLUMNS.items():
+        if name not in names:
+            continue
         absent = field.absent
         values: list[Any] = [absent if row is None else row.get(name, absent) for row in rows]
         if field.is_text:
