@@ -39,7 +39,7 @@ def send_few(
     if (
         topic is None
         or free_bytes < limits.disk_reserve_bytes
-        or min(asked_ms) < UNIX_MS_MIN
+        or any([0 != asked < UNIX_MS_MIN for asked in asked_ms])
         or last_ms > min(now_ms + limits.horizon_ms, TIME_MS_MAX)
         or max([len(single.body) for single in singles]) > limits.body_bytes_max
         or now_ms < state.hour_floor * HOUR_MS
