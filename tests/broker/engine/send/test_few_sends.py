@@ -261,6 +261,29 @@ def test_the_short_way_is_the_general_way(steps: list[Any]) -> None:
         assert few.host.recount() == many.host.recount()
 
 
+def same(few: Twin, many: Twin, *calls: list[Single]) -> None:
+    for call in calls:
+        assert few.send(call) == many.send(call)
+    mine, others = few.observed(), many.observed()
+    for name, value in others.items():
+        assert mine[name] == value, name
+
+
+def test_rows_of_many_hours_stay_one_block() -> None:
+    """In order or not, near or beyond the border of far hours."""
+    hours = [Single(b"%d" % at, at * HOUR, True) for at in range(FEW_MAX)]
+    far = [Single(b"%d" % at, (28 + at) * HOUR, True) for at in range(FEW_MAX)]
+    with twins() as (few, many):
+        same(few, many, hours, hours[::-1], far, far[::-1], hours[:2], far[9:8:-1])
+
+
+def test_no_row_goes_below_the_hour_floor() -> None:
+    with twins() as (few, many):
+        for twin in (few, many):
+            twin.engine.state.hour_floor = START_MS // HOUR + 2
+        same(few, many, [Single(b"x", 0, True)], [Single(b"y", at * HOUR, True) for at in range(4)])
+
+
 def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """For what most programs send, nothing of the general way runs."""
     twin = Twin(tmp_path, short=True)
