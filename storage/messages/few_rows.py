@@ -39,7 +39,7 @@ class FewRows:
     """
 
     __slots__ = (
-                "_now_ms",
+        "_now_ms",
         "_singles",
         "data",
         "decision",
@@ -122,7 +122,7 @@ class FewRows:
                 start, ref = self.starts[k], hour << HOUR_SHIFT | tag | firsts[k]
                 for row in range(start, self.starts[k + 1]):
                     places[order[row]], self.refs[order[row]] = row, ref + row - start
-        if any([single.fields for single in self._singles]):
+        if any(single.fields for single in self._singles):
             self._pack(places)
         else:
             self._pack_plain(places)
@@ -130,7 +130,8 @@ class FewRows:
     def _pack_plain(self, places: Sequence[int]) -> None:
         """Make rows of messages that have only a body and a time."""
         decision, now_ms, position = self.decision, self._now_ms, self.position
-        ttl_ms, topic, tag, retry = decision.ttl_ms, decision.topic, decision.tag, decision.max_retry
+        topic, tag = decision.topic, decision.tag
+        ttl_ms, max_retry = decision.ttl_ms, decision.max_retry
         raw, offset = self.raw, 0
         for single, row, due, ref in zip(
             self._singles, places, self.due_ms, self.refs, strict=True
@@ -143,7 +144,7 @@ class FewRows:
                 offset, size, 0, ref & INDEX_MASK, 0,
                 due, expires, now_ms, position,
                 0, 0, 0,
-                topic, 0, 0, tag, retry,
+                topic, 0, 0, tag, max_retry,
                 0, 0, 0, 0,
                 ref,
             )  # fmt: skip
