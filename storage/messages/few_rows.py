@@ -27,8 +27,8 @@ from delaylog.storage.messages.own_backoff import ARRAY
 from delaylog.storage.messages.rows import PlacedRows, hash_u64, tags_mask
 from delaylog.storage.messages.singles import Single
 
-FEW_MAX: Final = 16
-"""With more rows than this, columns are cheaper."""
+FEW_MAX: Final = 32
+"""Up to 48 rows columns cost more, but a batch as large should not be hashed id by id."""
 
 
 class FewRows:

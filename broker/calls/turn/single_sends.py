@@ -30,7 +30,9 @@ def batch_of(parts: Sequence[Part], now_ms: int) -> MessageBatch:
     first = parts[0]
     if isinstance(first, Single):
         singles = cast("Sequence[Single]", parts)
-        return decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
+        batch = decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
+        batch.texts_checked = True
+        return batch
     return join_batches(cast("Sequence[MessageBatch]", parts))
 
 

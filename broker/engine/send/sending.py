@@ -119,7 +119,8 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
         wrong = np.flatnonzero(((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX))
         if len(wrong):
             TTL_MS.check(int(ttl[wrong[0]]), item=int(wrong[0]))
-    _check_texts(batch)
+    if not batch.texts_checked:
+        _check_texts(batch)
 
 
 def topic_of_send(
