@@ -28,7 +28,10 @@ from delaylog.storage.messages.rows import PlacedRows, hash_u64, tags_mask
 from delaylog.storage.messages.singles import Single
 
 FEW_MAX: Final = 32
-"""Up to 48 rows columns cost more, but a batch as large should not be hashed id by id."""
+"""Up to this number of rows, columns cost 1.3 to 2 times as much; at 50 both cost the same."""
+
+_BACKOFF: Final = bytes([ARRAY])
+"""Headers that begin with this byte begin with a backoff."""
 
 
 class FewRows:
@@ -198,6 +201,3 @@ class FewRows:
         rows = np.frombuffer(self.raw, INDEX_ENTRY)
         tag = self.decision.tag
         return PlacedRows(rows, self.data, self.hours, self.starts, order, self.position, tag)
-
-
-_BACKOFF: Final = bytes([ARRAY])
