@@ -197,6 +197,12 @@ INDEX_ENTRY: Final = np.dtype(
 )
 INDEX_ENTRY_SIZE: Final = 112
 assert INDEX_ENTRY.itemsize == INDEX_ENTRY_SIZE
+_STRUCT_CODES: Final = {"<u2": "H", "<u4": "I", "<u8": "Q", "<i4": "i", "<i8": "q"}
+INDEX_ROW: Final = struct.Struct(
+    "<" + "".join(_STRUCT_CODES[field[1]] for field in INDEX_ENTRY.descr)
+)
+"""The same record for a row that is made of Python's integers, in the order of its fields."""
+assert INDEX_ROW.size == INDEX_ENTRY_SIZE
 INDEX_WORDS: Final = INDEX_ENTRY_SIZE // 4
 PRE_GLOBAL_INDEX_WORD: Final = 5
 TEXT_SIZES_WORD: Final = 12

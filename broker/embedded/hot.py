@@ -88,8 +88,8 @@ def _single(row: Row, item: int, horizon_ms: int) -> Single:
 def _sent(singles: list[Single], result: SendResult) -> Iterator[Sent]:
     n = len(singles)
     codes = [result.results] * n if isinstance(result.results, int) else result.results.tolist()
-    rows = zip(singles, result.refs.tolist(), result.deliver_at_ms.tolist(), codes, strict=True)
-    for single, ref, due_ms, code in rows:
+    refs, due = np.asarray(result.refs).tolist(), np.asarray(result.deliver_at_ms).tolist()
+    for single, ref, due_ms, code in zip(singles, refs, due, codes, strict=True):
         yield Sent(
             id=single.id.decode() if single.id else ref_to_id(ref),
             deliver_at_ms=due_ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ DEFAULT_NAMESPACE: Final = "default"
 NO_TOPIC: Final = 0
 """The number that no topic has."""
 REJECTED: Final = "rejected"
+Numbers: TypeAlias = Int64Array | list[int]
+"""A column; a list if the rows are few."""
 
 
 def shown_kind(state: int, cause: int) -> MessageState:
@@ -209,8 +211,8 @@ class Topic:
 class SendResult:
     """Per row: ref, due time, and 0 created, 1 kept, 2 replaced, 3 rejected."""
 
-    refs: Int64Array
-    deliver_at_ms: Int64Array
+    refs: Numbers
+    deliver_at_ms: Numbers
     results: Int64Array | int
     position: int
     """Log position that must be committed before this is answered."""

@@ -46,6 +46,7 @@ from delaylog.storage.layout import (
     StateArray,
     hour_name,
 )
+from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows
 from delaylog.storage.work import IoJob, Work
 
@@ -132,15 +133,26 @@ class HourStore:
             fresh = rows["origin"] == 0
             rows["origin"] = refs if every(fresh) else np.where(fresh, refs, rows["origin"])
         if len(rows):
-            near = bisect_left(placed.hours, self.counts.far_from)
-            if near == len(placed.hours):
-                self.pile.add(placed)
-            else:
-                beyond = np.array(placed.hours[near:], np.int64)
-                self.pile.add_mixed(placed, near, self.counts.far_mask(beyond))
+            self._pile_up(placed)
             if len(firsts) == 1:
                 self._where.note(refs, placed.hours[0], index)
         return refs
+
+    def number_few(self, few: FewRows, end_position: int) -> None:
+        """The same for a few rows, which are made with their indexes."""
+        few.number(self.counts.number(few.hours, few.starts, end_position))
+        if len(few.hours) == 1 and few.hours[0] < self.counts.far_from:
+            self.pile.add_few(few)
+        else:
+            self._pile_up(few.placed())
+
+    def _pile_up(self, placed: PlacedRows) -> None:
+        near = bisect_left(placed.hours, self.counts.far_from)
+        if near == len(placed.hours):
+            self.pile.add(placed)
+        else:
+            beyond = np.array(placed.hours[near:], np.int64)
+            self.pile.add_mixed(placed, near, self.counts.far_mask(beyond))
 
     def keep_until(self, refs: Int64Array, end_position: int, keep_until_ms: int) -> None:
         """Keep ended rows that a frame has changed readable until `keep_until_ms`."""

@@ -18,8 +18,9 @@ from delaylog.storage.columns.questions import Mask, every
 from delaylog.storage.columns.whole_rows import concat_rows, take_rows
 from delaylog.storage.hours.far.far_pile import FarPile
 from delaylog.storage.hours.hour_tail import HourTail, TailChunk
-from delaylog.storage.layout import INDEX_ENTRY, RowArray
+from delaylog.storage.layout import INDEX_ENTRY, INDEX_MASK, RowArray
 from delaylog.storage.messages.batch import Block
+from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows
 
 _ROWS_PER_HOUR_MIN: Final = 64
@@ -54,6 +55,16 @@ class TailPile:
             self._loose.append(placed)
         else:
             self._add_chunks(placed)
+
+    def add_few(self, few: FewRows) -> None:
+        """Add numbered rows of one near hour."""
+        hour, data, raw = few.hours[0], few.data, few.raw
+        self._size_bytes += len(data) + len(raw) + _OVERHEAD_BYTES
+        tail = self._tails.get(hour)
+        if tail is None:
+            tail = self._tails[hour] = HourTail()
+        rows, first = np.frombuffer(raw, INDEX_ENTRY), few.refs[0] & INDEX_MASK
+        tail.add(TailChunk(first, rows, data, True, few.position, _OVERHEAD_BYTES))
 
     def add_mixed(self, placed: PlacedRows, near: int, far: Mask) -> None:
         """As `add`; of the hours from number `near` on, those of the mask `far` are far ones."""

@@ -11,6 +11,7 @@ is complete, look-ups find the keys in memory (id_index.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -65,12 +66,15 @@ class IdFilter:
     def passing(self, keys: KeyArray) -> Int64Array:
         """The places of the keys that may be stored, ascending."""
         if len(keys) <= FEW:
-            words, size, pattern = self._words_singly, len(self._words), _PATTERN_SINGLY
-            passed = [
-                place
-                for place, key in enumerate(keys.tolist())
-                if not pattern[key & _PATTERNS - 1] & ~words[(key >> 32) * size >> 32]
-            ]
-            return np.array(passed, np.int64)
+            return np.array(self.passing_few(keys.tolist()), np.int64)
         patterns = _PATTERN[(keys & _LOW).view(np.int64)]
         return np.flatnonzero(self._words[self._places(keys)] & patterns == patterns)
+
+    def passing_few(self, keys: Sequence[int]) -> list[int]:
+        """The same for a few keys."""
+        words, size, pattern = self._words_singly, len(self._words), _PATTERN_SINGLY
+        return [
+            place
+            for place, key in enumerate(keys)
+            if not pattern[key & _PATTERNS - 1] & ~words[(key >> 32) * size >> 32]
+        ]

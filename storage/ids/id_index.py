@@ -21,7 +21,15 @@ import numpy.typing as npt
 from delaylog.storage.columns.questions import every
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.ids.id_filter import IdFilter
-from delaylog.storage.ids.id_merge import add_all, in_key_order, keys_of, lasts, merge_runs, newest
+from delaylog.storage.ids.id_merge import (
+    add_all,
+    in_key_order,
+    keys_of,
+    keys_of_few,
+    lasts,
+    merge_runs,
+    newest,
+)
 from delaylog.storage.ids.id_run import SLICE_IDS, IdRun
 from delaylog.storage.ids.recent_ids import KeyArray, RecentIds
 from delaylog.storage.ids.run_set import Jobs, RunSet
@@ -71,6 +79,10 @@ class IdIndex(RunSet):
             hashes, refs = hashes[named], refs[named]
         self._recent.put(keys_of(topic, hashes), refs)
 
+    def put_few(self, topic: int, hashes: Sequence[int], refs: Sequence[int]) -> None:
+        """The same for a few messages, all of which have an id."""
+        self._recent.put_few(keys_of_few(topic, hashes), refs)
+
     def put_rows(self, rows: RowArray, refs: Int64Array) -> None:
         """Store the rows that have a client-chosen id and are their own origin."""
         mine = np.flatnonzero((rows["id_hash"] != 0) & (rows["origin"] == refs))
@@ -93,6 +105,16 @@ class IdIndex(RunSet):
                 if self._touched >= REST_TOUCHES:
                     self._touched = 0
                     self._rest()
+        return out
+
+    def get_few(self, topic: int, hashes: Sequence[int]) -> list[int]:
+        """The same for a few hashes."""
+        keys = keys_of_few(topic, hashes)
+        out = self._recent.get_few(keys)
+        for table in reversed(self._flushing):
+            out = [ref or old for ref, old in zip(out, table.get_few(keys), strict=True)]
+        if self._runs and any(not out[place] for place in self._filter.passing_few(keys)):
+            out = self.get_column(topic, np.array(hashes, np.uint64)).tolist()
         return out
 
     def _look_up(self, keys: KeyArray) -> Int64Array:

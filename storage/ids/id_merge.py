@@ -20,14 +20,19 @@ _ONE: Final = np.uint64(1)
 def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]) -> KeyArray:
     """Topic and id hash mixed into one key, never 0: one id has different keys in two topics."""
     if isinstance(topics, int):
-        salt = topics * TOPIC_FACTOR & _ALL
         if len(hashes) <= FEW:
-            return np.array([each ^ salt or 1 for each in hashes.tolist()], np.uint64)
-        mixed: KeyArray = hashes ^ np.uint64(salt)
+            return np.array(keys_of_few(topics, hashes.tolist()), np.uint64)
+        mixed: KeyArray = hashes ^ np.uint64(topics * TOPIC_FACTOR & _ALL)
     else:
         mixed = hashes ^ topics.astype(np.uint64) * np.uint64(TOPIC_FACTOR)
     np.maximum(mixed, _ONE, out=mixed)
     return mixed
+
+
+def keys_of_few(topic: int, hashes: Sequence[int]) -> list[int]:
+    """The same for a few ids of one topic."""
+    salt = topic * TOPIC_FACTOR & _ALL
+    return [each ^ salt or 1 for each in hashes]
 
 
 def newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:

@@ -11,6 +11,7 @@ growth alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -80,20 +81,41 @@ class RecentIds:
                 out[missing] = self._old.get(keys[missing])
         return out
 
+    def get_few(self, keys: Sequence[int]) -> list[int]:
+        """The same for a few keys."""
+        if self.count == 0:
+            return [0] * len(keys)
+        out = self._table.get_few(keys)
+        if self._old is not None and not all(out):
+            older = self._old.get_few(keys)
+            out = [ref or old for ref, old in zip(out, older, strict=True)]
+        return out
+
     def put(self, keys: KeyArray, refs: Int64Array) -> None:
         """Store refs; of a key that comes twice the last one counts."""
-        if (self.count + len(refs)) * 8 > self.slots * 5:
-            self._grow(self.count + len(refs))
+        self._prepare(len(refs))
         if self._old is not None:
             self._old.leave(keys)
-        self._owed += len(refs)
+        self._table.put(keys, refs)
+
+    def put_few(self, keys: Sequence[int], refs: Sequence[int]) -> None:
+        """The same for a few keys."""
+        self._prepare(len(refs))
+        if self._old is not None:
+            self._old.leave_few(keys)
+        self._table.put_few(keys, refs)
+
+    def _prepare(self, count: int) -> None:
+        """Make room for this number of keys, and move or touch the slots that they owe."""
+        if (self.count + count) * 8 > self.slots * 5:
+            self._grow(self.count + count)
+        self._owed += count
         if self._owed >= OWED_ROWS:
             if self._old is not None:
                 self._move(MOVED_A_ROW * self._owed)
             elif self.count * 2 > self.slots:
                 self._touch(TOUCHED_A_ROW * self._owed)
             self._owed = 0
-        self._table.put(keys, refs)
 
     def _grow(self, count: int) -> None:
         if self._old is not None:
@@ -153,12 +175,16 @@ class _Table:
     def get(self, keys: KeyArray) -> Int64Array:
         """A ref per key, 0 where there is none."""
         if len(keys) <= FEW:
-            refs, found = self._refs_singly, map(self._slot, keys.tolist())
-            return np.array([refs[slot] if slot >= 0 else 0 for slot in found], np.int64)
+            return np.array(self.get_few(keys.tolist()), np.int64)
         out = np.zeros(len(keys), np.int64)
         places, slots = self._find(keys)
         out[places] = self._refs[slots]
         return out
+
+    def get_few(self, keys: Sequence[int]) -> list[int]:
+        """The same for a few keys."""
+        refs, found = self._refs_singly, map(self._slot, keys)
+        return [refs[slot] if slot >= 0 else 0 for slot in found]
 
     def _slot(self, key: int, *, make: bool = False) -> int:
         """The slot of a key. If it has none: a new one with `make`, else -1."""
@@ -200,11 +226,7 @@ class _Table:
     def put(self, keys: KeyArray, refs: Int64Array) -> None:
         """Store refs; of a key that comes twice the last one counts."""
         if len(keys) <= FEW:
-            stored = self._refs_singly
-            for key, ref in zip(keys.tolist(), refs.tolist(), strict=True):
-                slot = self._slot(key, make=True)
-                self.count += stored[slot] == 0
-                stored[slot] = ref
+            self.put_few(keys.tolist(), refs.tolist())
             return
         buckets = self._first_buckets(keys)
         while len(keys):
@@ -221,6 +243,14 @@ class _Table:
                 on = np.sort(np.concatenate([np.flatnonzero(taken), at[on]]))
             keys, refs = keys[on], refs[on]
             buckets = buckets[on] + taken[on] & self._last
+
+    def put_few(self, keys: Sequence[int], refs: Sequence[int]) -> None:
+        """The same for a few keys."""
+        stored = self._refs_singly
+        for key, ref in zip(keys, refs, strict=True):
+            slot = self._slot(key, make=True)
+            self.count += stored[slot] == 0
+            stored[slot] = ref
 
     def _claim(self, slots: Int64Array, keys: KeyArray, refs: Int64Array) -> Int64Array:
         """Put keys into free slots, or into the slots that they have already.
@@ -243,16 +273,20 @@ class _Table:
     def leave(self, keys: KeyArray) -> None:
         """Remove these keys, if they are here: they are put into the new table."""
         if len(keys) <= FEW:
-            stored = self._refs_singly
-            for slot in map(self._slot, keys.tolist()):
-                if slot >= 0 and stored[slot]:
-                    stored[slot] = 0
-                    self.count -= 1
+            self.leave_few(keys.tolist())
             return
         _, slots = self._find(keys)
         slots = distinct(slots[self._refs[slots] != 0])
         self._refs[slots] = 0
         self.count -= len(slots)
+
+    def leave_few(self, keys: Sequence[int]) -> None:
+        """The same for a few keys."""
+        stored = self._refs_singly
+        for slot in map(self._slot, keys):
+            if slot >= 0 and stored[slot]:
+                stored[slot] = 0
+                self.count -= 1
 
     def touch(self, first: int, stop: int) -> None:
         """Bring the pages of free slots into memory."""

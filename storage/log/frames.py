@@ -59,7 +59,7 @@ def encode_frame(
     synced_position: int,
 ) -> tuple[list[Block], int]:
     """Buffers of one frame (header first, payload uncopied) and its total size."""
-    size = sum(len(part) for part in payload)
+    size = sum(map(len, payload))
     assert size <= PAYLOAD_BYTES_MAX, "the edge's limits keep payloads below the frame limit"
     epoch, leader_time_ms, tick = stamp
     args = (epoch, position, synced_position, leader_time_ms)

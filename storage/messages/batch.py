@@ -91,6 +91,8 @@ class MessageBatch:
     wire: Block = b""
     id_hashes: npt.NDArray[np.uint64] | None = None
     """A cache, filled when they are first needed."""
+    texts_checked: bool = False
+    """Whether its ids, keys, tags and headers were checked before they were packed."""
     due_name: str = "deliver_at_ms"
     """What the sender calls the column of due times, for refusals."""
     _tag_values: list[bytes] | None = field(default=None, repr=False, compare=False)

@@ -252,6 +252,11 @@ TIMES: Final = ("at", "delay", "deliver_at_ms", "delay_ms")
 BY_NAME: Final = {field.name: field for field in FIELDS}
 BY_OPTION: Final = {field.option: field for field in FIELDS}
 COLUMNS: Final = {field.name: field for field in FIELDS if field.column is not None}
+_CODES: Final = [
+    (name, f"{name}_size" if field.is_text else "", ARRAY_CODES[str(field.column)], field.absent)
+    for name, field in COLUMNS.items()
+]
+"""Of each column: its name, that of its sizes or "", the type of its numbers, and `absent`."""
 TEXT_COLUMNS: Final = {name: field for name, field in COLUMNS.items() if field.is_text}
 assert BY_NAME.keys() == SendFields.__annotations__.keys(), "table and keywords agree"
 
@@ -282,20 +287,17 @@ def pack_fields(values: Mapping[str, Any], item: int | None = None) -> dict[str,
 
 def put_columns(columns: dict[str, Any], rows: Sequence[Mapping[str, Any] | None]) -> None:
     """Add the columns of a bulk body in which any of these packed rows has a value."""
-    for name in set().union(*filter(None, rows)):
-        field = COLUMNS[name]
-        absent = field.absent
-        values: list[Any] = [absent if row is None else row.get(name, absent) for row in rows]
-        if field.is_text:
-            columns[f"{name}_size"] = _packed_numbers(field, list(map(len, values)))
+    names = set().union(*filter(None, rows))
+    assert names <= COLUMNS.keys(), "packed rows have fields with a column only"
+    for name, size_name, code, absent in _CODES:
+        if name not in names:
+            continue
+        values: list[Any] = [row.get(name, absent) if row else absent for row in rows]
+        if size_name:
+            columns[size_name] = array(code, map(len, values)).tobytes()
             columns[name] = b"".join(values)
         else:
-            columns[name] = _packed_numbers(field, values)
-
-
-def _packed_numbers(field: Field, values: list[int]) -> bytes:
-    assert field.column is not None, "only fields with a column are packed"
-    return array(ARRAY_CODES[field.column], values).tobytes()
+            columns[name] = array(code, values).tobytes()
 
 
 def from_text(field: Field, text: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.columns.questions import every
-from delaylog.storage.ids.id_merge import TOPIC_FACTOR, keys_of
+from delaylog.storage.ids.id_merge import keys_of, keys_of_few
 from delaylog.storage.ids.recent_ids import KeyArray
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.rows import hash_u64
@@ -21,7 +21,6 @@ from delaylog.storage.messages.rows import hash_u64
 _TAG: Final = 0xA076_1D64_78BD_642F
 """Keeps tags apart from ordering keys."""
 _HASH_BYTES: Final = 8
-_ALL: Final = (1 << 64) - 1
 Entries = tuple[KeyArray, Int64Array]
 """Index keys and refs."""
 
@@ -56,14 +55,13 @@ def entries_of_few(
     topic: int, key_hash: Sequence[int], tags: Sequence[bytes], refs: Sequence[int]
 ) -> tuple[list[int], list[int]]:
     """Entries for a few rows, without the fixed cost of numpy. `tags` may be empty for all."""
-    salt = topic * TOPIC_FACTOR & _ALL
-    keys = [hashed ^ salt or 1 for hashed in key_hash if hashed]
+    hashes = [hashed for hashed in key_hash if hashed]
     owners = [ref for hashed, ref in zip(key_hash, refs, strict=False) if hashed]
     for joined, ref in zip(tags, refs, strict=False):
         found = _tag_hashes(joined)
-        keys += [hashed ^ salt or 1 for hashed in found]
+        hashes += found
         owners += [ref] * len(found)
-    return keys, owners
+    return keys_of_few(topic, hashes), owners
 
 
 def entries_of_keys(topic: int, key_hash: KeyArray, refs: Int64Array) -> Entries:

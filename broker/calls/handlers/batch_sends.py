@@ -50,8 +50,8 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
     fields = {
         "v": BATCH_VERSION,
         "n": batch.n,
-        "refs": result.refs.astype("<i8", copy=False).tobytes(),
-        "deliver_at_ms": result.deliver_at_ms.astype("<i8", copy=False).tobytes(),
+        "refs": np.asarray(result.refs, "<i8").tobytes(),
+        "deliver_at_ms": np.asarray(result.deliver_at_ms, "<i8").tobytes(),
         "result": results if isinstance(results, int) else results.astype(np.uint8).tobytes(),
     }
     return ctx.bulk_answer(msgpack.packb(fields))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -15,37 +14,11 @@ from delaylog.storage.messages.batch import (
     encode_send,
     join_batches,
 )
-from delaylog.storage.messages.message_fields import put_columns
+from delaylog.storage.messages.singles import Single, encode_singles, requested_times
+
+__all__ = ["Part", "Single", "all_same", "batch_of", "build_wire", "frames", "plain_wire"]
 
 Item = TypeVar("Item")
-
-
-@dataclass(slots=True)
-class Single:
-    """One message to send."""
-
-    body: bytes
-    due_ms: int
-    """Absolute time, or a delay when `relative`."""
-    relative: bool
-    fields: Mapping[str, Any] | None = None
-    """Packed (`message_fields.pack_fields`); None if only body and time are set."""
-    merge: str | None = None
-
-    @property
-    def n(self) -> int:
-        """Number of rows in a batch: one."""
-        return 1
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that count against the limit of a request."""
-        return len(self.body)
-
-    @property
-    def id(self) -> bytes:
-        """The id chosen by the client, or empty."""
-        return b"" if self.fields is None else self.fields.get("id", b"")
 
 
 Part: TypeAlias = Single | MessageBatch
@@ -57,7 +30,9 @@ def batch_of(parts: Sequence[Part], now_ms: int) -> MessageBatch:
     first = parts[0]
     if isinstance(first, Single):
         singles = cast("Sequence[Single]", parts)
-        return decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
+        batch = decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
+        batch.texts_checked = True
+        return batch
     return join_batches(cast("Sequence[MessageBatch]", parts))
 
 
@@ -83,23 +58,7 @@ def build_wire(
     singles: Sequence[Single], now_ms: int, merge: str | None, **scalars: object
 ) -> bytes:
     """A bulk body of single messages."""
-    n = len(singles)
-    bodies = [s.body for s in singles]
-    columns: dict[str, object] = {
-        "n": n,
-        "deliver_at_ms": np.array(
-            [s.due_ms + now_ms if s.relative else s.due_ms for s in singles], np.int64
-        ),
-        "body_size": np.array(list(map(len, bodies)), np.int64),
-        "bodies": b"".join(bodies),
-        **scalars,
-    }
-    if merge is not None:
-        columns["merge"] = merge
-    rows = [s.fields for s in singles]
-    if any(rows):
-        put_columns(columns, rows)
-    return encode_send(columns)
+    return encode_singles(singles, requested_times(singles, now_ms), merge, **scalars)
 
 
 def frames(

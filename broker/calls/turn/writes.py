@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
-from delaylog.broker.calls.turn.single_sends import Part, batch_of
+from delaylog.broker.calls.turn.single_sends import Part, Single, batch_of
 from delaylog.broker.engine.control import changes
 from delaylog.broker.engine.control.changes import ControlResult
 from delaylog.broker.engine.control.in_groups import GroupedResult, in_groups
@@ -19,12 +19,14 @@ from delaylog.broker.engine.deliver import settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import SendResult, Settlement, Topic
+from delaylog.broker.engine.send.few_sends import send_few
 from delaylog.broker.engine.send.sending import send, topic_of_send
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch
+from delaylog.storage.messages.few_rows import FEW_MAX
 
 
 class Engine(Protocol):
@@ -73,6 +75,11 @@ def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> S
 def send_parts(host: Host, key: TopicKey, parts: Sequence[Part]) -> SendResult:
     """Send alike parts (see `batch_of`) as one batch."""
     now_ms = host.clock.now_ms()
+    if len(parts) <= FEW_MAX and isinstance(parts[0], Single):
+        state, singles = host.engine.state, cast("Sequence[Single]", parts)
+        sent = send_few(state, key, singles, now_ms, free_bytes=host.free_bytes())
+        if sent is not None:
+            return sent
     return send_batch(host, key, batch_of(parts, now_ms), now_ms)
 
 

@@ -7,13 +7,14 @@ PUBLISH frame were staged before; they count as sent at the position of their CO
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from delaylog.broker.engine.apply.transaction_frames import uncount_committed
 from delaylog.broker.engine.apply.whole_frames import whole
-from delaylog.broker.engine.find.indexing import index_sent
+from delaylog.broker.engine.find.indexing import index_few, index_sent
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
 from delaylog.broker.engine.state import EngineState, Exposure
@@ -23,6 +24,7 @@ from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.log.transaction_frames import PublishDecision
 from delaylog.storage.messages.batch import MessageBatch, has_own_backoffs
+from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows, place_rows
 from delaylog.wheel import Entries
 
@@ -59,7 +61,9 @@ def apply_send(
     topic = state.by_number.get(decision.topic)
     if topic is not None:
         state.before_change(decision.topic)
-        _count_sent(state, topic, refs, placed, sent_position)
+        lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
+        hours = dict(zip(placed.hours, lengths, strict=True))
+        _count_sent(state, topic, hours, len(refs), sent_position)
         whole = placed.order is None
         if batch.ttl_ms is not None or decision.ttl_ms >= 0:
             state.marks.timed.add(decision.topic)
@@ -75,6 +79,30 @@ def apply_send(
         _remember_answer(state, batch, decision, placed, refs, logged)
     expose(state, placed, refs, end)
     return placed, refs
+
+
+@whole
+def apply_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) -> None:
+    """Create a few rows of a frame that was just appended: `apply_send` without columns."""
+    _, end, leader_time_ms = logged
+    state.producers.expire(leader_time_ms)
+    state.hours.number_few(few, end)
+    number, refs, names = topic.number, few.refs, few.names
+    state.before_change(number)
+    hours = {few.hours[0]: len(refs)} if len(few.hours) == 1 else few.hour_counts()
+    _count_sent(state, topic, hours, len(refs), None)
+    topic.bytes_sent += len(few.data)
+    if few.decision.ttl_ms >= 0 or "ttl_ms" in names:
+        state.marks.timed.add(number)
+    if names:
+        if few.id_hashes:
+            state.ids.put_few(number, *few.named())
+        index_few(state, number, few)
+        if few.priorities and not topic.prioritised:
+            topic.prioritised = True
+            topic.follow_settings()
+        topic.own_backoffs = topic.own_backoffs or few.own_backoffs
+    _expose_few(state, number, few, end)
 
 
 @whole
@@ -137,6 +165,19 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
     state.exposures.append(Exposure(end, seconds, entries, span_ms))
 
 
+def _expose_few(state: EngineState, topic: int, few: FewRows, end: int) -> None:
+    """`expose` for a few rows, none of which is due below the hour floor."""
+    due_ms, refs, span_ms = few.due_ms, few.refs, None
+    if few.order is not None:
+        due_ms, refs = [due_ms[at] for at in few.order], [refs[at] for at in few.order]
+    elif len(few.hours) == 1:
+        span_ms = min(due_ms), max(due_ms)
+    seconds = [due // 1000 for due in due_ms]
+    columns = np.array((seconds, due_ms, refs, [topic] * len(refs)), np.int64)
+    entries = Entries(columns[1], columns[2], columns[3])
+    state.exposures.append(Exposure(end, columns[0], entries, span_ms))
+
+
 def _remember_answer(
     state: EngineState,
     batch: MessageBatch,
@@ -175,20 +216,18 @@ def _line_up(
 def _count_sent(
     state: EngineState,
     topic: Topic,
-    refs: Int64Array,
-    placed: PlacedRows,
+    hours: Mapping[int, int],
+    count: int,
     sent_position: int | None,
 ) -> None:
-    """Count new rows in each group that sees them, by hour."""
-    state.series.count_sent(topic, len(refs))
-    lengths = (stop - start for start, stop in itertools.pairwise(placed.starts))
-    hours = dict(zip(placed.hours, lengths, strict=True))
+    """Count new rows, by hour, in each group that sees them."""
+    state.series.count_sent(topic, count)
     topic.last_hour = max((topic.last_hour, *hours))
     others = -1
     for group in topic.groups.values():
         # Rows that count as sent below a group's floor have ended there already.
         if sent_position is None or sent_position >= group.floor:
-            group.counts.add("living", len(refs))
+            group.counts.add("living", count)
             group.count_living(hours, +1)
             others += 1
     if others:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from delaylog.broker.engine.state import EngineState
@@ -10,8 +12,11 @@ from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.ids.recent_ids import FEW
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.messages.batch import MessageBatch
+from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows, heads_of
 from delaylog.storage.texts.text_keys import entries_of_few, entries_of_keys, entries_of_tags
+
+_INDEXED: Final = frozenset({"key", "tags"})
 
 
 def index_sent(
@@ -30,6 +35,12 @@ def index_sent(
         if placed.order is not None:
             tags = [tags[row] for row in placed.order.tolist()]
         state.texts.put(*entries_of_tags(topic, tags, refs))
+
+
+def index_few(state: EngineState, topic: int, few: FewRows) -> None:
+    """The same for a few rows."""
+    if few.names & _INDEXED:
+        state.texts.put_few(*entries_of_few(topic, few.key_hashes, few.tags, few.refs))
 
 
 def index_stored(state: EngineState, refs: Int64Array, rows: RowArray) -> None:

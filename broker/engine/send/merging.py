@@ -91,7 +91,7 @@ def merge_ids(
         hashes = hashes[rows]
     origins = state.ids.get_column(topic.number, hashes)
     repeated = _has_repeats(hashes)
-    if not (repeated or some(origins) or _expecting(topic)):
+    if not (repeated or some(origins) or expecting_successors(topic)):
         # No message has any of these ids.
         return Merge()
     ids = _Ids(hashes, origins, batch.id.sizes(batch.n)[rows])
@@ -171,7 +171,7 @@ def _find(
     return out
 
 
-def _expecting(topic: Topic) -> bool:
+def expecting_successors(topic: Topic) -> bool:
     """Whether successors of leased ids wait in some group."""
     return any(
         group.made_gate is not None and group.gate.expecting for group in topic.groups.values()

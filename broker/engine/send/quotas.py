@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.engine.transactions.outstanding import NOTHING_OUTSTANDING, Outstanding
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, column_max
+from delaylog.storage.messages.singles import Single, record_size
 from delaylog.storage.messages.spans import ms_in_words
 
 RATE_SECONDS: Final = 10
@@ -60,14 +62,22 @@ def check_quota(
         n = batch.n if fresh is None else len(fresh)
         if n:
             size = batch.bytes_of(fresh) if quota.bytes else 0
-            room = _Room(topic, quota, n, size, outstanding or NOTHING_OUTSTANDING)
-            if not make_room(state, topic, now_ms, room.enough):
-                raise room.refusal()
-            if quota.rate:
-                _take_rate(topic, quota, n, now_ms)
+            _take(state, _Room(topic, quota, n, size, outstanding or NOTHING_OUTSTANDING), now_ms)
     except QuotaError as error:
         error.fresh = fresh
         raise
+
+
+def check_quota_of_few(
+    state: EngineState, topic: Topic, singles: Sequence[Single], last_ms: int, now_ms: int
+) -> None:
+    """The same for single messages, all of them new; `last_ms` = the latest of their due times."""
+    quota = topic.settings.quota
+    if quota is None:
+        return
+    _check_ahead(quota, last_ms - now_ms)
+    size = sum(map(record_size, singles)) if quota.bytes else 0
+    _take(state, _Room(topic, quota, len(singles), size, NOTHING_OUTSTANDING), now_ms)
 
 
 def _fresh(batch: MessageBatch, merge: Merge) -> Int64Array | None:
@@ -87,8 +97,11 @@ def _check_horizon(
         if len(stored) == 0:
             return
         column = column if isinstance(column, int) else column[stored]
-    ahead_ms = column_max(column) - (now_ms if batch.delay_ms is None else 0)
-    if ahead_ms > quota.horizon_ms:
+    _check_ahead(quota, column_max(column) - (now_ms if batch.delay_ms is None else 0))
+
+
+def _check_ahead(quota: Quota, ahead_ms: int) -> None:
+    if quota.horizon_ms and ahead_ms > quota.horizon_ms:
         # Waiting helps: the due time comes nearer.
         wait_s = math.ceil((ahead_ms - quota.horizon_ms) / 1000)
         raise QuotaError(
@@ -132,6 +145,14 @@ class _Room(NamedTuple):
             return QuotaError(text, quota="pending", retry_after_s=_RETRY_S)
         text = f"about {self.pending_bytes} bytes live in this topic, its quota is {quota.bytes}"
         return QuotaError(text, quota="bytes", retry_after_s=_RETRY_S)
+
+
+def _take(state: EngineState, room: _Room, now_ms: int) -> None:
+    topic, quota = room.topic, room.quota
+    if not make_room(state, topic, now_ms, room.enough):
+        raise room.refusal()
+    if quota.rate:
+        _take_rate(topic, quota, room.n, now_ms)
 
 
 def _take_rate(topic: Topic, quota: Quota, n: int, now_ms: int) -> None:

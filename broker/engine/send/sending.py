@@ -119,7 +119,8 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
         wrong = np.flatnonzero(((ttl < -1) & (ttl != DEFAULT_I64)) | (ttl > TTL_MS_MAX))
         if len(wrong):
             TTL_MS.check(int(ttl[wrong[0]]), item=int(wrong[0]))
-    _check_texts(batch)
+    if not batch.texts_checked:
+        _check_texts(batch)
 
 
 def topic_of_send(
@@ -140,10 +141,15 @@ def check_room(state: EngineState, free_bytes: int) -> None:
         raise DiskFullRefusal("the disk has no room for more messages; deliveries go on")
 
 
-def decide_send(state: EngineState, topic: Topic, merge: Merge, now_ms: int) -> SendDecision:
-    """The decision about a batch whose ids were merged, by the topic's current settings."""
+def note_send(topic: Topic, now_ms: int) -> None:
+    """Note that messages are about to be sent to a topic."""
     topic.used_ms = now_ms
     topic.sent_rate.look(now_ms, topic.sent)
+
+
+def decide_send(state: EngineState, topic: Topic, merge: Merge, now_ms: int) -> SendDecision:
+    """The decision about a batch whose ids were merged, by the topic's current settings."""
+    note_send(topic, now_ms)
     return SendDecision(
         topic=topic.number,
         tag=state.tag,

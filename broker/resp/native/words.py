@@ -11,6 +11,7 @@ import numpy as np
 from delaylog.broker.calls.problems import problem_of
 from delaylog.broker.calls.routing import NAME_RULE, TOPIC_NAME
 from delaylog.broker.engine.errors import NotLeadingError
+from delaylog.broker.engine.model import Numbers
 from delaylog.broker.engine.send.due_times import too_far
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
@@ -31,6 +32,7 @@ _PLACES: Final = 10 ** np.arange(_INT64_DIGITS - 1, -1, -1)
 ID_LINE_SIZE: Final = 24
 """Bytes of a generated id as a bulk string in a reply."""
 _ID_LINE: Final = np.frombuffer(b"$17\r\n~0123456789abcdef\r\n", np.uint8)
+_ID_TEXT: Final = b"$17\r\n~%016x\r\n"
 _ID_DIGITS: Final = slice(6, 22)
 assert len(_ID_LINE) == ID_LINE_SIZE
 _SHOWN_BYTES: Final = 64
@@ -145,8 +147,10 @@ def take_receipts(texts: list[bytes]) -> tuple[Int64Array, Int64Array]:
     return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
-def written_ids(refs: Int64Array) -> bytes:
+def written_ids(refs: Numbers) -> bytes:
     """Encode generated ids as bulk strings of a reply."""
+    if isinstance(refs, list):
+        return b"".join([_ID_TEXT % ref for ref in refs])
     lines = np.empty((len(refs), ID_LINE_SIZE), np.uint8)
     lines[:] = _ID_LINE
     digits = refs.astype(">i8").tobytes().hex().encode()

@@ -148,7 +148,7 @@ class QueueCalls:
             state, topic = node.engine.state, self.topic(name)
             if topic is None:
                 continue
-            old = _seen(state, topic, result.refs[row : row + 1], node.clock.now_ms())
+            old = _seen(state, topic, np.asarray(result.refs[row : row + 1]), node.clock.now_ms())
             if old is None:
                 # The living message ended and was removed while this call waited for the disk,
                 # maybe together with its topic. This send added nothing, so send it again.

@@ -1,0 +1,87 @@
+"""The short way of a send: a few single messages, handled as integers instead of columns.
+
+It takes what is common: messages whose ids no message has, to a topic that exists. Everything else
+it leaves to `sending`, which decides and refuses; so does whatever a check here does not pass. The
+frame and the state after it are those that `sending` would have made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from delaylog.broker.engine.apply.send_frames import Logged, apply_few
+from delaylog.broker.engine.model import SendResult, Topic
+from delaylog.broker.engine.send.merging import CREATED, expecting_successors
+from delaylog.broker.engine.send.quotas import check_quota_of_few
+from delaylog.broker.engine.send.sending import note_send
+from delaylog.broker.engine.state import EngineState
+from delaylog.storage.layout import HOUR_MS, FrameKind
+from delaylog.storage.log.payloads import SendDecision
+from delaylog.storage.messages.batch import Block
+from delaylog.storage.messages.few_rows import FewRows
+from delaylog.storage.messages.singles import Single, encode_singles, requested_times
+from delaylog.storage.messages.times import TIME_MS_MAX, UNIX_MS_MIN
+
+
+def send_few(
+    state: EngineState,
+    key: tuple[str, str],
+    singles: Sequence[Single],
+    now_ms: int,
+    *,
+    free_bytes: int,
+) -> SendResult | None:
+    """Send single messages of one `merge` to a topic (namespace, name); None: not the short way.
+
+    With None nothing was done. Raises EngineError; then nothing was sent.
+    """
+    topic, limits = state.topics.get(key), state.limits
+    asked_ms = requested_times(singles, now_ms)
+    last_ms = max(asked_ms)
+    if (
+        topic is None
+        or free_bytes < limits.disk_reserve_bytes
+        or any(0 != asked < UNIX_MS_MIN for asked in asked_ms)
+        or last_ms > min(now_ms + limits.horizon_ms, TIME_MS_MAX)
+        or max([len(single.body) for single in singles]) > limits.body_bytes_max
+        or now_ms < state.hour_floor * HOUR_MS
+    ):
+        return None
+    id_hashes = _new_ids(state, topic, singles)
+    if id_hashes is None:
+        return None
+    check_quota_of_few(state, topic, singles, last_ms, now_ms)
+    note_send(topic, now_ms)
+    ttl_ms, max_retry = topic.settings.ttl_ms, topic.settings.max_retry
+    decision, head = _decision(topic.number, state.tag, state.hour_floor, ttl_ms, max_retry)
+    wire = encode_singles(singles, asked_ms, singles[0].merge)
+    position, end = state.append(FrameKind.SEND, (head, wire), now_ms)
+    due_ms = [max(asked, now_ms) for asked in asked_ms]
+    few = FewRows(singles, due_ms, id_hashes, decision, now_ms, position)
+    apply_few(state, topic, few, Logged(position, end, now_ms))
+    return SendResult(few.refs, due_ms, CREATED, end)
+
+
+@lru_cache(maxsize=1_024)
+def _decision(
+    topic: int, tag: int, hour_floor: int, ttl_ms: int, max_retry: int
+) -> tuple[SendDecision, Block]:
+    """The decision that all messages are accepted, and its head in the payload of a frame."""
+    decision = SendDecision(topic, tag, hour_floor, ttl_ms, max_retry)
+    (head,) = decision.encode(b"")
+    return decision, head
+
+
+def _new_ids(state: EngineState, topic: Topic, singles: Sequence[Single]) -> Sequence[int] | None:
+    """The hash of each id, 0 = none; empty if there are no ids; None if an id may not be new."""
+    ids = [single.fields.get("id", b"") if single.fields else b"" for single in singles]
+    if not any(ids):
+        return ()
+    one = state.id_hash.one
+    hashes = [one(id_) if id_ else 0 for id_ in ids]
+    named = [hashed for hashed in hashes if hashed]
+    known = state.ids.get_few(topic.number, named)
+    if any(known) or len(set(named)) < len(named) or expecting_successors(topic):
+        return None
+    return hashes
