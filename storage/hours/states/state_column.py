@@ -35,7 +35,14 @@ from delaylog.storage.hours.states.piece import (
     Unbacked,
 )
 from delaylog.storage.hours.states.state_seal import sealed
-from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+from delaylog.storage.layout import (
+    BLANK_STATE,
+    STATE_ENTRY,
+    STATE_ENTRY_SIZE,
+    Int64Array,
+    StateArray,
+    StateValues,
+)
 
 COLUMN_BYTES: Final = 1_536
 """Memory of a column in addition to its pages: its objects, and the bits of a few rows."""
@@ -146,6 +153,22 @@ class StateColumn:
             part = at[mask] - which * PIECE_ROWS
             chosen = take_rows(entries, mask) if each else entries
             self._piece(which).put(_as_run(part), chosen)
+
+    def get_one(self, index: int) -> StateValues:
+        """The entry of one row, as stored."""
+        which, at = divmod(index - 1, PIECE_ROWS)
+        piece = self._pieces.get(which)
+        if piece is None:
+            if not self._has(which):
+                return BLANK_STATE
+            piece = self._piece(which)
+        return piece.get_one(at)
+
+    def put_one(self, index: int, entry: bytes) -> None:
+        """Store the sealed entry of one row in memory."""
+        self._dirty.note(self)
+        which, at = divmod(index - 1, PIECE_ROWS)
+        (self._pieces.get(which) or self._piece(which)).put_one(at, entry)
 
     def _has(self, which: int) -> bool:
         """Whether the piece may have entries: it is in memory, or within the file."""
