@@ -19,6 +19,7 @@ from delaylog.storage.layout import TEXT_SIZES, TEXTS, Int64Array, RowArray
 from delaylog.storage.messages.backoff_columns import have_own_backoff
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.messages.own_backoff import OWN_BACKOFF_SIZE, split_own_backoff
+from delaylog.storage.messages.row_values import RowValues
 from delaylog.storage.messages.rows import bodies_only
 
 
@@ -113,6 +114,17 @@ def split_records(block: bytes, rows: RowArray) -> Iterator[Record]:
     for raw, size in zip(raw_texts(block, rows, sizes), sizes.tolist(), strict=True):
         start, end = end, end + size
         yield raw.decode(block[start + sum(map(len, raw)) : end])
+
+
+def decode_record(record: bytes, row: RowValues) -> Record:
+    """Decode one record. Raises what `RawTexts.decode` raises."""
+    a = row.id_size
+    b = a + row.key_size
+    c = b + row.tags_size
+    d = c + row.headers_size
+    if not d:
+        return Record("", "", _NO_TAGS, _NO_HEADERS, _NO_HEADERS, record)
+    return RawTexts(record[:a], record[a:b], record[b:c], record[c:d]).decode(record[d:])
 
 
 def split_record(record: bytes, row: RowArray) -> Record:

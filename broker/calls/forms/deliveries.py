@@ -13,7 +13,7 @@ from delaylog.broker.engine.model import Delivery
 from delaylog.storage.columns.questions import alike
 from delaylog.storage.layout import INDEX_ENTRY
 from delaylog.storage.messages.batch import BATCH_VERSION
-from delaylog.storage.messages.records import Record, RecordParts, split_records
+from delaylog.storage.messages.records import Record, RecordParts
 from delaylog.storage.messages.rows import bodies_only
 
 COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
@@ -98,17 +98,12 @@ def own_members(record: Record, *, packed: bool) -> dict[str, Any]:
 
 def message_objects(delivery: Delivery, *, packed: bool) -> list[dict[str, Any]]:
     """Messages as objects for JSON and msgpack; a delivery with a lease has receipts."""
-    rows, lease = delivery.rows, delivery.lease
-    until_ms = delivery.lease_until_ms
-    columns = (
-        receipt_texts(lease, delivery.origins),
-        delivery.attempts.tolist(),
-        rows["deliver_at"].tolist(),
-        rows["priority"].tolist(),
-        split_records(delivery.records, rows),
-    )
+    lease, until_ms = delivery.lease, delivery.lease_until_ms
+    messages = list(delivery.messages())
+    receipts = receipt_texts(lease, [message[0] for message in messages])
     out = []
-    for receipt, attempts, deliver_at_ms, priority, record in zip(*columns, strict=True):
+    for receipt, message in zip(receipts, messages, strict=True):
+        _, attempts, deliver_at_ms, priority, record = message
         leased = {"receipt": receipt, "lease_until_ms": until_ms} if lease else {}
         name, body = _body_member(record.body, packed)
         out.append(

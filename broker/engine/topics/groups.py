@@ -31,7 +31,9 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
     StateArray,
+    StateValues,
 )
+from delaylog.storage.messages.row_values import RowValues
 
 DEFAULT_GROUP: Final = 1
 """Number of a topic's default group."""
@@ -197,6 +199,12 @@ class Group:
         """Which rows exist for this group, ended or not."""
         mine = (rows["group"] == 0) | (rows["group"] == self.number)
         return np.asarray(mine & (rows["sent_position"] >= self.born), np.bool_)
+
+    def has_one(self, row: RowValues, entry: StateValues) -> bool:
+        """Whether a row without a state waits or is ready in this group; see `free`."""
+        if row.group not in (0, self.number) or row.sent_position < self.born:
+            return False
+        return max(row.sent_position, entry.time) >= self.floor
 
     def purged(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:
         """Which rows, of those that exist for it, a purge has ended; no state records that."""
