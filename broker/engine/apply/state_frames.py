@@ -45,6 +45,7 @@ _ACKED: Final = int(MessageState.ACKED)
 _RECEIVE: Final = int(Cause.RECEIVE)
 _ACK: Final = int(Cause.ACK)
 
+
 @whole
 def apply_lease(
     state: EngineState, decision: LeaseDecision, end: int, rows: RowArray | None = None
@@ -108,7 +109,12 @@ class FewLeases(NamedTuple):
 @whole
 def apply_lease_few(state: EngineState, leased: FewLeases, end: int) -> None:
     """Lease few messages without keys under new leases; `apply_lease` does the same in columns."""
-    number, topic, place, deadline_ms = leased.number, leased.topic, leased.group, leased.deadline_ms
+    number, topic, place, deadline_ms = (
+        leased.number,
+        leased.topic,
+        leased.group,
+        leased.deadline_ms,
+    )
     state.before_change(topic)
     start = 0
     entries: list[bytes] = []
@@ -138,7 +144,11 @@ def apply_lease_few(state: EngineState, leased: FewLeases, end: int) -> None:
 
 @whole
 def apply_extend_few(
-    state: EngineState, lease: Lease, rows: Mapping[int, tuple[int, int]], deadline_ms: int, end: int
+    state: EngineState,
+    lease: Lease,
+    rows: Mapping[int, tuple[int, int]],
+    deadline_ms: int,
+    end: int,
 ) -> None:
     """Change the deadline of all rows of a lease, which are few."""
     state.before_change(lease.topic)

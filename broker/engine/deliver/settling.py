@@ -166,12 +166,12 @@ def _ack_few(
             outcomes.append((0, () if named is None else _integers(named)))
             continue
         few = lease.few
-        if few is None or named is None or except_ is not None:
+        if few is None or except_ is not None:
             return None
         if leases and (lease.group != group or number in numbers):
             return None
         group = lease.group
-        mine, gone = _named_few(few, _integers(named))
+        mine, gone = _named_few(few, named)
         outcomes.append((len(mine), gone))
         if not mine:
             continue
@@ -206,9 +206,15 @@ def _integers(origins: Int64Array | Sequence[int]) -> Sequence[int]:
 
 
 def _named_few(
-    few: Mapping[int, object], origins: Sequence[int]
+    few: Mapping[int, object], named: Int64Array | Sequence[int] | None
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """(the named messages of a lease in its order, each once; names without a message)."""
+    """(the named messages of a lease in its order, each once; names without a message).
+
+    All messages if `named` is None.
+    """
+    if named is None:
+        return list(few), ()
+    origins = _integers(named)
     if len(origins) == 1:
         return (origins, ()) if origins[0] in few else ((), origins)
     there = set(origins)
@@ -418,7 +424,7 @@ def _extend_few(
     few = None if lease is None or lease.topic != topic.number else lease.few
     if lease is None or few is None or except_ is not None:
         return None
-    mine, gone = (list(few), ()) if named is None else _named_few(few, _integers(named))
+    mine, gone = _named_few(few, named)
     refs, attempts = zip(*few.values(), strict=True)
     n = len(few)
     if len(mine) < n or not all_near(state.hours, refs):
