@@ -22,7 +22,6 @@ from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.due_times import too_far
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
-from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import BATCH_VERSION
 from delaylog.storage.messages.members import INT64_MAX, limit_note
 from delaylog.storage.messages.message_fields import (

@@ -6,13 +6,16 @@ higher than those of a loop over few refs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.hours.hour_tail import HourTail
+from delaylog.storage.hours.states.piece import PIECE_ROWS
 from delaylog.storage.layout import (
+    BLANK_STATE,
     HOUR_SHIFT,
     INDEX_ENTRY_SIZE,
     INDEX_MASK,
@@ -35,67 +38,68 @@ class FewRow(NamedTuple):
 
 def find_few(hours: HourStore, refs: Sequence[int], group: int) -> list[FewRow] | None:
     """The rows of these refs; None if one is unknown, of a far hour, or has a state."""
-    near, folders, pile = hours.counts.near, hours.folders, hours.pile
-    hour, flushed, states, tail = -1, 0, None, None
     out: list[FewRow] = []
-    in_files: list[tuple[int, StateValues]] = []
+    states: list[StateValues] = []
+    hour = first = end = flushed = last = 0
+    tail: HourTail | None = None
     for ref in refs:
         index = ref & INDEX_MASK
         if ref >> HOUR_SHIFT != hour:
-            hour = ref >> HOUR_SHIFT
-            counts = near.get(hour)
+            hour, end = ref >> HOUR_SHIFT, 0
+            counts = hours.counts.near.get(hour)
             if counts is None:
                 return None
-            folder = folders.hour(hour)
-            flushed, states, tail = folder.row_count, folder.states(group), pile.tail(hour)
-        if not 1 <= index <= counts.rows:
+            folder, tail = hours.folders.hour(hour), hours.pile.tail(hour)
+            flushed, last, column = folder.row_count, counts.rows, folder.states(group)
+        if not 1 <= index <= last:
             return None
-        state = states.get_one(index)
+        if not first <= index < end:
+            which = (index - 1) // PIECE_ROWS
+            piece, first = column.piece_to_read(which), which * PIECE_ROWS + 1
+            end = first + PIECE_ROWS
+        state = BLANK_STATE if piece is None else piece.get_one(index - first)
         if state.state:
             return None
-        if index <= flushed:
-            in_files.append((ref, state))
-            continue
-        chunk, at = tail.chunk_with(index)
-        raw = chunk.raw_row(at)
-        row = RowValues._make(ROW.unpack(raw))
-        record = chunk.data[row.offset : row.offset + row.size]
-        if type(record) is not bytes:
-            record = bytes(record)
-        out.append(FewRow(ref, raw, row, state, record))
-    if not in_files:
-        return out
-    found = {each.ref: each for each in (*out, *_from_files(hours, in_files))}
-    return [found[ref] for ref in refs]
+        states.append(state)
+        if index > flushed:
+            assert tail is not None, "a known row is in the tail or in a file"
+            chunk, at = tail.chunk_with(index)
+            raw = chunk.raw_row(at)
+            row = RowValues._make(ROW.unpack(raw))
+            record = chunk.data[row.offset : row.offset + row.size]
+            out.append(FewRow(ref, raw, row, state, bytes(record)))
+    return out if len(out) == len(refs) else list(_in_columns(hours, refs, states))
 
 
-def _from_files(hours: HourStore, wanted: Sequence[tuple[int, StateValues]]) -> Iterable[FewRow]:
-    refs = np.array([ref for ref, _ in wanted], np.int64)
-    rows = hours.rows(refs)
-    records, raw, start = hours.records(refs, rows), rows.tobytes(), 0
-    for k, (ref, state) in enumerate(wanted):
+def _in_columns(
+    hours: HourStore, refs: Sequence[int], states: Sequence[StateValues]
+) -> Iterator[FewRow]:
+    """The same for rows of which some are in files, which are read in columns."""
+    column = np.array(refs, np.int64)
+    rows = hours.rows(column)
+    records, raw, start = hours.records(column, rows), rows.tobytes(), 0
+    for k, (ref, state) in enumerate(zip(refs, states, strict=True)):
         own = raw[k * INDEX_ENTRY_SIZE : (k + 1) * INDEX_ENTRY_SIZE]
         row = RowValues._make(ROW.unpack(own))
         yield FewRow(ref, own, row, state, records[start : start + row.size])
         start += row.size
 
 
-def all_near(hours: HourStore, refs: Iterable[int]) -> bool:
-    """Whether the hours of all these refs are near."""
-    near = hours.counts.near
-    return all(ref >> HOUR_SHIFT in near for ref in refs)
-
-
 def put_few(
     hours: HourStore, refs: Sequence[int], entries: Sequence[bytes], group: int
 ) -> dict[int, int]:
     """Store the sealed entry of each ref in memory; returns the number of refs by hour."""
-    folders, hour, states = hours.folders, -1, None
     by_hour: dict[int, int] = {}
+    hour = first = end = 0
     for ref, entry in zip(refs, entries, strict=True):
+        index = ref & INDEX_MASK
         if ref >> HOUR_SHIFT != hour:
-            hour = ref >> HOUR_SHIFT
-            states = folders.hour(hour).states(group)
+            hour, end = ref >> HOUR_SHIFT, 0
+            column = hours.folders.hour(hour).states(group)
+        if not first <= index < end:
+            which = (index - 1) // PIECE_ROWS
+            piece, first = column.piece_to_change(which), which * PIECE_ROWS + 1
+            end = first + PIECE_ROWS
+        piece.put_one(index - first, entry)
         by_hour[hour] = by_hour.get(hour, 0) + 1
-        states.put_one(ref & INDEX_MASK, entry)
     return by_hour

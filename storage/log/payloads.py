@@ -21,16 +21,17 @@ from delaylog.storage.messages.batch import Block, Column
 from delaylog.storage.messages.named_fields import NamedFields
 
 _HEAD_SIZE: Final = struct.Struct("<I")
+_JOINED_MAX: Final = 1_024
+"""A tail of up to this size is copied, which costs less than a buffer of its own."""
 
 
 def pack(head: Mapping[str, Any], tail: Block = b"") -> list[Block]:
-    """Buffers of a payload; the tail is not copied."""
+    """Buffers of a payload; a large tail is not copied."""
     packed = msgpack.packb(head)
-    return (
-        [_HEAD_SIZE.pack(len(packed)) + packed, tail]
-        if len(tail)
-        else [_HEAD_SIZE.pack(len(packed)) + packed]
-    )
+    size = _HEAD_SIZE.pack(len(packed))
+    if isinstance(tail, bytes) and len(tail) <= _JOINED_MAX:
+        return [size + packed + tail]
+    return [size + packed, tail]
 
 
 def unpack(payload: Block) -> tuple[dict[str, Any], memoryview]:

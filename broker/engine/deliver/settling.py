@@ -32,7 +32,6 @@ from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import alike, among, distinct, every, some
 from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.hours.few_rows import all_near
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     STATE_VALUES,
@@ -227,8 +226,7 @@ def _hours_are_near(state: EngineState, refs: Sequence[int], origins: Sequence[i
     """Whether all hours are near, and no message has moved to another hour."""
     near = state.hours.counts.near
     for ref, origin in zip(refs, origins, strict=True):
-        hour = ref >> HOUR_SHIFT
-        if hour not in near or origin >> HOUR_SHIFT != hour:
+        if ref >> HOUR_SHIFT not in near or (ref ^ origin) >> HOUR_SHIFT:
             return False
     return True
 
@@ -427,7 +425,7 @@ def _extend_few(
     mine, gone = _named_few(few, named)
     refs, attempts = zip(*few.values(), strict=True)
     n = len(few)
-    if len(mine) < n or not all_near(state.hours, refs):
+    if len(mine) < n or not _hours_are_near(state, refs, refs):
         return None
     payload = lease_payload(
         number,

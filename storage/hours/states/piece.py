@@ -141,23 +141,23 @@ class Piece:
         touched = self.touched
         if touched is not None:
             byte = at >> 3
-            if byte >= len(touched) or not int(touched[byte]) >> (at & 7) & 1:
+            if byte >= len(touched) or not touched.item(byte) >> (at & 7) & 1:
                 return BLANK_STATE
-        raw = self.mapping.buffer
-        if broken_one(raw, at * STATE_ENTRY_SIZE):
+        raw, start = self.mapping.buffer, at * STATE_ENTRY_SIZE
+        if broken_one(raw, start):
             self._checked(take_rows(self.entries, slice(at, at + 1)), slice(at, at + 1))
-        return StateValues._make(STATE_VALUES.unpack_from(raw, at * STATE_ENTRY_SIZE))
+        return StateValues._make(STATE_VALUES.unpack_from(raw, start))
 
     def put_one(self, at: int, entry: bytes) -> None:
         """Store an entry that has its seal."""
-        self.mapping.buffer[at * STATE_ENTRY_SIZE : (at + 1) * STATE_ENTRY_SIZE] = entry
-        page, byte, touched = at // PAGE_ROWS, at >> 3, self.touched
-        if page >= len(self.dirty) or (touched is not None and byte >= len(touched)):
+        start, touched = at * STATE_ENTRY_SIZE, self.touched
+        self.mapping.buffer[start : start + STATE_ENTRY_SIZE] = entry
+        if at // PAGE_ROWS >= len(self.dirty) or (touched is not None and at >> 3 >= len(touched)):
             self._reach(slice(at, at + 1))
             touched = self.touched
-        self.dirty[page] = True
+        self.dirty[at // PAGE_ROWS] = True
         if touched is not None:
-            touched[byte] |= 1 << (at & 7)
+            touched[at >> 3] |= 1 << (at & 7)
 
     def _reach(self, at: Int64Array | slice) -> None:
         """Extend the flags to all rows of `at`: an hour of few rows has few flags."""

@@ -36,12 +36,10 @@ from delaylog.storage.hours.states.piece import (
 )
 from delaylog.storage.hours.states.state_seal import sealed
 from delaylog.storage.layout import (
-    BLANK_STATE,
     STATE_ENTRY,
     STATE_ENTRY_SIZE,
     Int64Array,
     StateArray,
-    StateValues,
 )
 
 COLUMN_BYTES: Final = 1_536
@@ -154,21 +152,15 @@ class StateColumn:
             chosen = take_rows(entries, mask) if each else entries
             self._piece(which).put(_as_run(part), chosen)
 
-    def get_one(self, index: int) -> StateValues:
-        """The entry of one row, as stored."""
-        which, at = divmod(index - 1, PIECE_ROWS)
+    def piece_to_read(self, which: int) -> Piece | None:
+        """A piece whose entries are read one by one; None if it has none."""
         piece = self._pieces.get(which)
-        if piece is None:
-            if not self._has(which):
-                return BLANK_STATE
-            piece = self._piece(which)
-        return piece.get_one(at)
+        return self._piece(which) if piece is None and self._has(which) else piece
 
-    def put_one(self, index: int, entry: bytes) -> None:
-        """Store the sealed entry of one row in memory."""
+    def piece_to_change(self, which: int) -> Piece:
+        """A piece whose entries are stored one by one."""
         self._dirty.note(self)
-        which, at = divmod(index - 1, PIECE_ROWS)
-        (self._pieces.get(which) or self._piece(which)).put_one(at, entry)
+        return self._pieces.get(which) or self._piece(which)
 
     def _has(self, which: int) -> bool:
         """Whether the piece may have entries: it is in memory, or within the file."""

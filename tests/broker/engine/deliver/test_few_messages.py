@@ -325,7 +325,7 @@ def compare(folder: Path, steps: list[tuple[Any, ...]], *, groups: bool) -> int:
 
 
 def test_a_checkpoint_has_a_lease_as_it_was(tmp_path: Path) -> None:
-    """An ack, or an extension, of a lease while a checkpoint packs others changes later ones only."""
+    """Acks and extensions while a checkpoint packs leases change later checkpoints only."""
     side = Side(tmp_path, few=True, groups=False)
     host, table = side.host, side.host.engine.state.leases
     host.send(5)
