@@ -116,15 +116,24 @@ def split_records(block: bytes, rows: RowArray) -> Iterator[Record]:
         yield raw.decode(block[start + sum(map(len, raw)) : end])
 
 
-def decode_record(record: bytes, row: RowValues) -> Record:
-    """Decode one record. Raises what `RawTexts.decode` raises."""
+def cut_record(record: bytes, row: RowValues) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """The id, key, tags, headers (with the backoff, if there is one) and body of one record."""
     a = row.id_size
     b = a + row.key_size
     c = b + row.tags_size
     d = c + row.headers_size
-    if not d:
+    return record[:a], record[a:b], record[b:c], record[c:d], record[d:]
+
+
+def decode_record(record: bytes, row: RowValues) -> Record:
+    """Decode one record. Raises what `RawTexts.decode` raises."""
+    if not (row.id_size or row.key_size or row.tags_size or row.headers_size):
         return Record("", "", _NO_TAGS, _NO_HEADERS, _NO_HEADERS, record)
-    return RawTexts(record[:a], record[a:b], record[b:c], record[c:d]).decode(record[d:])
+    id_, key, tags, headers, body = cut_record(record, row)
+    if headers:
+        return RawTexts(id_, key, tags, headers).decode(body)
+    own = tags.decode().split("\n") if tags else []
+    return Record(id_.decode(), key.decode(), own, _NO_HEADERS, _NO_HEADERS, body)
 
 
 def split_record(record: bytes, row: RowArray) -> Record:

@@ -392,6 +392,9 @@ class LeaseTable:
         lease = self._leases.get(number)
         if lease is None:
             return None
+        if lease.few is not None:
+            there = any(ref == each for each, _ in lease.few.values())
+            return lease.few_deadline_ms if there else None
         at = np.flatnonzero(lease.open & (lease.refs == ref))
         return int(lease.deadlines[at[0]]) if len(at) else None
 

@@ -12,10 +12,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
-from delaylog.broker.calls.forms.deliveries import COLUMNS, bulk_fields, message_objects
+from delaylog.broker.calls.forms.deliveries import (
+    COLUMNS,
+    bulk_delivery,
+    bulk_fields,
+    message_objects,
+)
 from delaylog.broker.engine.deliver import few_leases, receiving, settling
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts
@@ -31,11 +37,14 @@ from delaylog.storage.layout import (
     STATE_VALUES,
     StateValues,
 )
+from delaylog.storage.messages.own_backoff import encode_own_backoff
 from delaylog.storage.messages.row_values import ROW, RowValues
 from tests.broker.engine.host import Host
 from tests.effort import tries
 
 HOUR = HOUR_MS
+HEADERS = msgpack.packb({"a": "b"})
+BACKOFF = encode_own_backoff({"first_ms": 30})
 PAUSES = [0, 1, 20, 60, 60, 200, 200, 1_000, 1_000, 30_000, HOUR, 15 * HOUR]
 OTHERS = ["flush", "flush", "flush", "checkpoint", "restart", "jump", "span", "span"]
 RARE = ["priority", "tap", "key", "limit", "limit", "cancel", "purge"]
@@ -57,6 +66,7 @@ def drawn(random: Random, number: int) -> tuple[Any, ...]:
                 "body": pick([b"", b"x", b"\xff\x00", b"body" * 20]),
                 "id": pick(["", "", "", f"m{number}", f"\u00e9{number}", *often]),
                 "tags": pick(["", "", "red", "red,blue"]),
+                "headers": pick([b"", b"", b"", HEADERS, BACKOFF + HEADERS, BACKOFF]),
             }
             for _ in range(random.randint(1, 5))
         ]
@@ -118,6 +128,7 @@ class Side:
             "at": [self.host.now_ms + each["delay"] for each in messages],
             "ids": [each["id"] for each in messages],
             "tags": [each["tags"] for each in messages],
+            "headers": [each["headers"] for each in messages],
             "merge": merge,
         }
         if ttl is not None:
@@ -153,7 +164,9 @@ class Side:
             self.leases.append((each.lease, each.origins.tolist()))
             fields = bulk_fields(each, COLUMNS, host.now_ms)
             plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in fields.items()}
-            out.append((plain, message_objects(each, packed=True), each.position, each.count))
+            packed = bulk_delivery(each, COLUMNS, host.now_ms)
+            objects = message_objects(each, packed=True)
+            out.append((plain, packed, objects, each.position, each.count))
         return out
 
     def settle(self, verb: str, named: list[tuple[int, int]], listed: bool) -> Any:
@@ -270,7 +283,7 @@ def test_few_messages_are_leased_and_settled_like_many(tmp_path: Path, seed: int
 
 
 def one(id_: str, **more: Any) -> list[dict[str, Any]]:
-    return [{"delay": 0, "body": b"x", "id": id_, "tags": "", **more}]
+    return [{"delay": 0, "body": b"x", "id": id_, "tags": "", "headers": b"", **more}]
 
 
 RECEIVE = ("receive", "default", [3], None, None, 30_000)
