@@ -8,7 +8,7 @@ in leader time and come from LEASE frames, so they survive a restart.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
@@ -139,19 +139,14 @@ class Lease(SnapshotNode):
             "topic": self.topic,
             "group": self.group,
         }
-        few = self.few
-        if few is not None:
-            refs, attempts = zip(*few.values(), strict=True)
-            columns = (few, refs, attempts, repeat(self.few_deadline_ms, len(few)))
-            for name, values in zip(_COLUMNS, columns, strict=True):
-                members[name] = array("q", values).tobytes()
-            whole, keys = True, b""
+        whole = self.few is not None or self.open_count == len(self.refs)
+        if self.few is not None:
+            members |= self._packed_few(self.few)
         else:
-            whole = self.open_count == len(self.refs)
             for name in _COLUMNS:
                 column = getattr(self, name)
                 members[name] = (column if whole else column[self.open]).tobytes()
-            keys = b"" if self.keys is None else (self.keys if whole else self.keys[self.open]).data
+        keys = b"" if self.keys is None else (self.keys if whole else self.keys[self.open]).data
         members["keys"] = bytes(keys)
         if self.consumer:
             members["consumer"] = self.consumer
@@ -160,6 +155,14 @@ class Lease(SnapshotNode):
         if self.untried is not None:
             members["untried"] = (self.untried if whole else self.untried[self.open]).tobytes()
         return bytes(_PACKER.pack(members))
+
+    def _packed_few(self, few: Mapping[int, tuple[int, int]]) -> dict[str, bytes]:
+        refs, attempts = zip(*few.values(), strict=True)
+        columns = few, refs, attempts, repeat(self.few_deadline_ms, len(few))
+        return {
+            name: array("q", values).tobytes()
+            for name, values in zip(_COLUMNS, columns, strict=True)
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,11 @@ class Receipts(NamedTuple):
     """None = all open messages except `except_`."""
     except_: Int64Array | None = None
 
+    @property
+    def named(self) -> Int64Array:
+        """The origins as a column; empty if there are none."""
+        return empty_refs() if self.origins is None else np.asarray(self.origins, np.int64)
+
 
 class _Settled(NamedTuple):
     """The state that settled messages get; times follow from `now_ms` and the topic."""
@@ -90,18 +95,17 @@ def _open_rows(
     state: EngineState, topic: Topic, receipts: Receipts
 ) -> tuple[Lease | None, Int64Array, Int64Array]:
     """(lease, its open rows that the receipts name, in order; origins that are gone)."""
-    number, wanted, except_ = receipts
-    origins = None if wanted is None else np.asarray(wanted, np.int64)
-    lease = state.leases.get(number)
+    lease, except_ = state.leases.get(receipts.lease), receipts.except_
+    origins = receipts.named
     if lease is None or lease.topic != topic.number:
-        return None, empty_refs(), empty_refs() if origins is None else origins
-    if origins is not None and lease.is_all(origins):
-        return lease, np.arange(len(origins)), empty_refs()
-    if origins is None:
+        return None, empty_refs(), origins
+    if receipts.origins is None:
         rows = np.flatnonzero(lease.open)
         if except_ is not None and len(except_):
             rows = rows[~among(lease.origins[rows], except_)]
         return lease, rows, empty_refs()
+    if lease.is_all(origins):
+        return lease, np.arange(len(origins)), empty_refs()
     if len(origins) == 0:
         return lease, empty_refs(), empty_refs()
     found = lease.find(origins)

@@ -75,7 +75,8 @@ def broken_one(raw: Any, at: int) -> bool:
     """Whether the entry that begins at byte `at` has a wrong seal."""
     a, b, c, d = _ONE.unpack_from(raw, at)
     k0, k1, k2, k3 = _ONE_FACTORS
-    return (a * k0 + b * k1 + c * k2 + d * k3) & _WORD > 0xFFFFFFFF
+    total: int = a * k0 + b * k1 + c * k2 + d * k3
+    return total & _WORD > 0xFFFFFFFF
 
 
 def broken(entries: StateArray) -> npt.NDArray[np.bool_]:
