@@ -84,8 +84,7 @@ def apply_lease(
     if decision.claim and not known:
         state.claims.add(decision)
     if group is not None and not known:
-        group.counts.add("leased", len(refs))
-        group.counts.add("delivered", len(refs))
+        group.counts.handed_out(len(refs))
         if keys is not None:
             group.gate.lock(keys[keys != 0])
     return origins
@@ -138,8 +137,7 @@ def apply_lease_few(state: EngineState, leased: FewLeases, end: int) -> None:
         state.hours.counts.near[hour].position = end
     state.lease_number = max(state.lease_number, last & ((1 << 40) - 1))
     group = state.by_number[topic].groups[place]
-    group.counts.add("leased", start)
-    group.counts.add("delivered", start)
+    group.counts.handed_out(start)
 
 
 @whole
@@ -190,8 +188,7 @@ def apply_ack_few(
         state.schedules.ended(acked.origins)
     state.hours.counts.count_living(by_hour, -1, end, keep_until_ms)
     group.count_living(by_hour, -1)
-    group.counts.add("leased", -n)
-    group.counts.ended(_ACKED, n)
+    group.counts.acked_from_lease(n)
 
 
 @whole

@@ -71,6 +71,21 @@ class GroupCounts:
         if self.sums is not None:
             self.sums.add(name, n)
 
+    def handed_out(self, n: int) -> None:
+        """Count n messages that were leased: the same as two calls of `add`, for each receive."""
+        self.leased += n
+        self.delivered += n
+        if self.sums is not None:
+            self.sums.handed_out(n)
+
+    def acked_from_lease(self, n: int) -> None:
+        """Count n messages that were under lease and are acked now, for each ack."""
+        self.leased -= n
+        self.living -= n
+        self.acked += n
+        if self.sums is not None:
+            self.sums.acked_from_lease(n)
+
     def ended(self, state: int, n: int) -> None:
         """Count n messages that reached an ended state."""
         self.add("living", -n)
