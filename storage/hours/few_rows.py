@@ -68,6 +68,11 @@ def find_few(hours: HourStore, refs: Sequence[int], group: int) -> list[FewRow] 
             row = RowValues._make(ROW.unpack(raw))
             record = chunk.data[row.offset : row.offset + row.size]
             out.append(FewRow(ref, raw, row, state, bytes(record)))
+    if not out and len({each >> HOUR_SHIFT for each in refs}) == 1:
+        found = folder.reader.few([each & INDEX_MASK for each in refs])
+        if found is not None:
+            every = zip(refs, states, found, strict=True)
+            return [FewRow(each, raw, row, state, own) for each, state, (raw, row, own) in every]
     return out if len(out) == len(refs) else list(_in_columns(hours, refs, states))
 
 
