@@ -233,6 +233,25 @@ STATE_ENTRY: Final = np.dtype(
 )
 STATE_ENTRY_SIZE: Final = 32
 assert STATE_ENTRY.itemsize == STATE_ENTRY_SIZE
+STATE_VALUES: Final = struct.Struct("<BBHIQqq")
+assert STATE_VALUES.size == STATE_ENTRY_SIZE
+
+
+class StateValues(NamedTuple):
+    """One STATE_ENTRY as plain integers."""
+
+    state: int
+    cause: int
+    attempts: int
+    seal: int
+    lease: int
+    time: int
+    forward: int
+
+
+assert STATE_ENTRY.names == StateValues._fields
+BLANK_STATE: Final = StateValues(0, 0, 0, 0, 0, 0, 0)
+"""The entry of a row that was never handed out."""
 
 EXTENT: Final = np.dtype(
     [

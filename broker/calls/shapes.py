@@ -8,8 +8,9 @@ others of its turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from struct import pack
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,6 @@ from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.due_times import too_far
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
-from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import BATCH_VERSION
 from delaylog.storage.messages.members import INT64_MAX, limit_note
 from delaylog.storage.messages.message_fields import (
@@ -176,10 +176,10 @@ def parse_receipts(texts: list[Any]) -> list[tuple[int, int]]:
     return [parse_receipt(text, item) for item, text in enumerate(texts)]
 
 
-def receipt_texts(lease: int, origins: Int64Array) -> list[str]:
+def receipt_texts(lease: int, origins: Sequence[int]) -> list[str]:
     """The printable receipt of each message of a delivery: 16 digits of its lease, 16 of its ref.
 
     The digits of all refs are made at once: one by one they cost as much as packing the messages.
     """
-    head, digits = f"{lease:016x}", origins.astype(">i8").tobytes().hex()
+    head, digits = f"{lease:016x}", pack(f">{len(origins)}q", *origins).hex()
     return [head + digits[at : at + 16] for at in range(0, len(digits), 16)]

@@ -17,7 +17,9 @@ from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import take_rows
+from delaylog.storage.hours.few_rows import FewRow
 from delaylog.storage.layout import (
+    INDEX_ENTRY,
     STATE_ENTRY,
     STATE_NONE,
     Cause,
@@ -26,6 +28,7 @@ from delaylog.storage.layout import (
     RowArray,
     StateArray,
 )
+from delaylog.storage.messages.records import Record, decode_record, split_records
 
 DEFAULT_NAMESPACE: Final = "default"
 NO_TOPIC: Final = 0
@@ -267,7 +270,89 @@ class Delivery:
 
     @property
     def count(self) -> int:
+        """The number of messages."""
         return len(self.rows)
+
+    def messages(self) -> Iterator[tuple[int, int, int, int, Record]]:
+        """(origin, attempts, due time, priority, record) of each message. Raises what
+        `split_records` raises.
+        """
+        rows = self.rows
+        return zip(
+            self.origins.tolist(),
+            self.attempts.tolist(),
+            rows["deliver_at"].tolist(),
+            rows["priority"].tolist(),
+            split_records(self.records, rows),
+            strict=True,
+        )
+
+
+class FewDelivery(Delivery):
+    """The same for few messages, which are columns only for those who read columns."""
+
+    __slots__ = ("few", "tries")
+    few: Sequence[FewRow]
+    tries: Sequence[int]
+    """The number of each message's attempt."""
+
+    def __init__(
+        self,
+        lease: int,
+        lease_until_ms: int,
+        few: Sequence[FewRow],
+        tries: Sequence[int],
+        position: int,
+        counts: Sequence[int] = (),
+    ) -> None:
+        put = object.__setattr__
+        put(self, "lease", lease)
+        put(self, "lease_until_ms", lease_until_ms)
+        put(self, "few", few)
+        put(self, "tries", tries)
+        put(self, "position", position)
+        put(self, "counts", counts)
+
+    @property
+    def origins(self) -> Int64Array:
+        return np.array([one.row.origin for one in self.few], np.int64)
+
+    @property
+    def rows(self) -> RowArray:
+        return np.frombuffer(b"".join([one.raw for one in self.few]), INDEX_ENTRY)
+
+    @property
+    def records(self) -> bytes:
+        return b"".join([one.record for one in self.few])
+
+    @property
+    def attempts(self) -> Int64Array:
+        return np.array(self.tries, np.int64)
+
+    @property
+    def count(self) -> int:
+        return len(self.few)
+
+    def apart(self) -> Iterator[Delivery]:
+        if len(self.counts) < 2:
+            yield self
+            return
+        start = 0
+        for at, count in enumerate(self.counts):
+            mine = slice(start, start + count)
+            start += count
+            yield FewDelivery(
+                self.lease + at,
+                self.lease_until_ms,
+                self.few[mine],
+                self.tries[mine],
+                self.position,
+            )
+
+    def messages(self) -> Iterator[tuple[int, int, int, int, Record]]:
+        for tries, (_, _, row, _, record) in zip(self.tries, self.few, strict=True):
+            decoded = decode_record(record, row)
+            yield row.origin, tries, row.deliver_at, row.priority, decoded
 
 
 @dataclass(frozen=True, slots=True)

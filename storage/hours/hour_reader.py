@@ -7,7 +7,7 @@ thread; another thread makes its own (`DelayHour.own_reader`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from delaylog.storage.layout import (
     RowArray,
     head_sizes,
 )
+from delaylog.storage.messages.row_values import ROW, RowValues
 
 READ_GAP_ROWS: Final = 36
 READ_GAP_BYTES: Final = 4096
@@ -100,6 +101,40 @@ class HourReader:
             raw = read_spans(file.pread, starts, sizes, gap=READ_GAP_ROWS * INDEX_ENTRY_SIZE)
             put_rows(out, left, np.frombuffer(raw, INDEX_ENTRY))
         return self._sound(out, indexes)
+
+    def few(self, indexes: Sequence[int]) -> list[tuple[bytes, RowValues, bytes]] | None:
+        """(bytes, fields, record) of few rows, read with two preads.
+
+        None if they are not close together, or if one has a wrong number: see `rows` for these.
+        """
+        checks = None if self._checks is None else self._checks()
+        if checks is not None and checks.whole:
+            checks = None
+        low, high = min(indexes), max(indexes)
+        if high - low + 1 > 4 * len(indexes) + READ_GAP_ROWS:
+            return None
+        if checks is not None:
+            checks.rows(np.array(indexes, np.int64))
+        size = INDEX_ENTRY_SIZE
+        raw = self._open_file("delay.index").pread((high - low + 1) * size, (low - 1) * size)
+        rows = [RowValues._make(ROW.unpack_from(raw, (index - low) * size)) for index in indexes]
+        starts = [row.offset for row in rows]
+        first, end, total = min(starts), 0, 0
+        for index, row in zip(indexes, rows, strict=True):
+            if row.global_index != index:
+                return None
+            end = max(end, row.offset + row.size)
+            total += row.size
+        if end - first > 2 * total + READ_GAP_BYTES:
+            return None
+        if checks is not None:
+            checks.records(np.array(starts, np.int64))
+        data = self._open_file("delay.log").pread(end - first, first)
+        out = []
+        for index, row in zip(indexes, rows, strict=True):
+            at, start = (index - low) * size, row.offset - first
+            out.append((raw[at : at + size], row, data[start : start + row.size]))
+        return out
 
     def _sound(self, rows: RowArray, indexes: Int64Array) -> RowArray:
         """Raise CorruptionError if a row does not have the number that its offset implies.

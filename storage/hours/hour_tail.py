@@ -104,6 +104,11 @@ class HourTail:
             return b"".join(parts)
         return scatter_back(parts, [mask for mask, _ in pieces], sizes)
 
+    def chunk_with(self, index: int) -> tuple[TailChunk, int]:
+        """(the chunk of one row, the row's place in it)."""
+        chunk = self.chunks[bisect_right(self.firsts, index) - 1]
+        return chunk, index - chunk.first_index
+
     def _chunk_of(self, run: slice) -> TailChunk | None:
         """The chunk with all rows of a run, or None if there is none."""
         at = bisect_right(self.firsts, run.start) - 1

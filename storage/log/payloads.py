@@ -21,16 +21,17 @@ from delaylog.storage.messages.batch import Block, Column
 from delaylog.storage.messages.named_fields import NamedFields
 
 _HEAD_SIZE: Final = struct.Struct("<I")
+_JOINED_MAX: Final = 1_024
+"""A tail of up to this size is copied, which costs less than a buffer of its own."""
 
 
 def pack(head: Mapping[str, Any], tail: Block = b"") -> list[Block]:
-    """Buffers of a payload; the tail is not copied."""
+    """Buffers of a payload; a large tail is not copied."""
     packed = msgpack.packb(head)
-    return (
-        [_HEAD_SIZE.pack(len(packed)) + packed, tail]
-        if len(tail)
-        else [_HEAD_SIZE.pack(len(packed)) + packed]
-    )
+    size = _HEAD_SIZE.pack(len(packed))
+    if isinstance(tail, bytes) and len(tail) <= _JOINED_MAX:
+        return [size + packed + tail]
+    return [size + packed, tail]
 
 
 def unpack(payload: Block) -> tuple[dict[str, Any], memoryview]:
@@ -182,28 +183,20 @@ class LeaseDecision:
             yield one, rows
 
     def encode(self) -> list[Block]:
-        head: dict[str, Any] = {
-            "lease": self.lease,
-            "topic": self.topic,
-            "group": self.group,
-            "deadline": self.deadline_ms,
-            "attempts": _pack_column(self.attempts, "<u2"),
-        }
-        if self.claim:
-            head["claim"] = self.claim
-        if self.counts:
-            head["counts"] = self.counts
-        if not isinstance(self.untried, int) or self.untried:
-            head["untried"] = _pack_column(self.untried, "u1")
-        if any(self.consumers):
-            head["consumers"] = self.consumers
-        if any(self.addresses):
-            head["addresses"] = self.addresses
-        if self.late:
-            head["late"] = self.late
-        if self.extends:
-            head["extends"] = True
-        return pack(head, self.refs.astype("<i8", copy=False).tobytes())
+        return lease_payload(
+            self.lease,
+            (self.topic, self.group),
+            self.deadline_ms,
+            self.refs.astype("<i8", copy=False).tobytes(),
+            _pack_column(self.attempts, "<u2"),
+            claim=self.claim,
+            counts=self.counts,
+            untried=_pack_column(self.untried, "u1"),
+            consumers=self.consumers,
+            addresses=self.addresses,
+            late=self.late,
+            extends=self.extends,
+        )
 
     @classmethod
     def decode(cls, payload: Block) -> LeaseDecision:
@@ -223,6 +216,47 @@ class LeaseDecision:
             late=head.get("late", ()),
             extends=head.get("extends", False),
         )
+
+
+def lease_payload(
+    lease: int,
+    place: tuple[int, int],
+    deadline_ms: int,
+    refs: bytes,
+    attempts: int | bytes,
+    *,
+    claim: int = 0,
+    counts: Sequence[int] = (),
+    untried: int | bytes = 0,
+    consumers: Sequence[str] = (),
+    addresses: Sequence[str] = (),
+    late: Sequence[Sequence[Any]] = (),
+    extends: bool = False,
+) -> list[Block]:
+    """The payload of a LEASE frame, given its columns as bytes; see `LeaseDecision`."""
+    topic, group = place
+    head: dict[str, Any] = {
+        "lease": lease,
+        "topic": topic,
+        "group": group,
+        "deadline": deadline_ms,
+        "attempts": attempts,
+    }
+    if claim:
+        head["claim"] = claim
+    if counts:
+        head["counts"] = counts
+    if untried:
+        head["untried"] = untried
+    if any(consumers):
+        head["consumers"] = consumers
+    if any(addresses):
+        head["addresses"] = addresses
+    if late:
+        head["late"] = late
+    if extends:
+        head["extends"] = True
+    return pack(head, refs)
 
 
 @dataclass(slots=True)
@@ -254,28 +288,29 @@ class SettleDecision:
         # Compared as bytes: numpy compares structured columns field by field.
         one = entries[:STATE_ENTRY_SIZE]
         same = len(entries) > 0 and (len(self.entries) == 1 or entries == one * len(self.entries))
-        head: dict[str, Any] = {"topic": self.topic, "group": self.group, "n": len(self.refs)}
-        leases = b""
+        leases: int | bytes | None = None
         if isinstance(self.leases, int):
-            head["lease"] = self.leases
+            leases = self.leases
         elif self.leases is not None:
             if len(self.leases) and alike(self.leases):
-                head["lease"] = int(self.leases[0])
+                leases = int(self.leases[0])
             else:
-                head["leases"] = True
                 leases = self.leases.astype("<i8").tobytes()
-        head["same"] = same
-        head["keep"] = self.keep_until_ms
-        if self.was:
-            head["was"] = self.was
-        if self.reason:
-            head["reason"] = self.reason
         origins = b""
         if self.origins is not None and self.origins is not self.refs:
             if some(self.origins != self.refs):
-                head["origins"] = True
                 origins = self.origins.astype("<i8").tobytes()
-        return pack(head, refs + leases + origins + (one if same else entries))
+        return settle_payload(
+            (self.topic, self.group),
+            refs,
+            one if same else entries,
+            leases,
+            origins,
+            same=same,
+            keep_until_ms=self.keep_until_ms,
+            was=self.was,
+            reason=self.reason,
+        )
 
     @classmethod
     def decode(cls, payload: Block) -> SettleDecision:
@@ -307,6 +342,41 @@ class SettleDecision:
             head.get("was", 0),
             head.get("reason", ""),
         )
+
+
+def settle_payload(
+    place: tuple[int, int],
+    refs: bytes,
+    entries: bytes,
+    leases: int | bytes | None,
+    origins: bytes,
+    *,
+    same: bool,
+    keep_until_ms: int,
+    was: int = 0,
+    reason: str = "",
+) -> list[Block]:
+    """The payload of a SETTLE frame, given its columns as bytes; see `SettleDecision`.
+
+    `same` = `entries` is one entry, of all rows; `origins` is empty if they are the refs.
+    """
+    topic, group = place
+    head: dict[str, Any] = {"topic": topic, "group": group, "n": len(refs) // 8}
+    several = b""
+    if isinstance(leases, int):
+        head["lease"] = leases
+    elif leases is not None:
+        head["leases"] = True
+        several = leases
+    head["same"] = same
+    head["keep"] = keep_until_ms
+    if was:
+        head["was"] = was
+    if reason:
+        head["reason"] = reason
+    if origins:
+        head["origins"] = True
+    return pack(head, refs + several + origins + entries)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from delaylog.storage.layout import TEXT_SIZES, TEXTS, Int64Array, RowArray
 from delaylog.storage.messages.backoff_columns import have_own_backoff
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.messages.own_backoff import OWN_BACKOFF_SIZE, split_own_backoff
+from delaylog.storage.messages.row_values import RowValues
 from delaylog.storage.messages.rows import bodies_only
 
 
@@ -113,6 +114,26 @@ def split_records(block: bytes, rows: RowArray) -> Iterator[Record]:
     for raw, size in zip(raw_texts(block, rows, sizes), sizes.tolist(), strict=True):
         start, end = end, end + size
         yield raw.decode(block[start + sum(map(len, raw)) : end])
+
+
+def cut_record(record: bytes, row: RowValues) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """The id, key, tags, headers (with the backoff, if there is one) and body of one record."""
+    a = row.id_size
+    b = a + row.key_size
+    c = b + row.tags_size
+    d = c + row.headers_size
+    return record[:a], record[a:b], record[b:c], record[c:d], record[d:]
+
+
+def decode_record(record: bytes, row: RowValues) -> Record:
+    """Decode one record. Raises what `RawTexts.decode` raises."""
+    if not (row.id_size or row.key_size or row.tags_size or row.headers_size):
+        return Record("", "", _NO_TAGS, _NO_HEADERS, _NO_HEADERS, record)
+    id_, key, tags, headers, body = cut_record(record, row)
+    if headers:
+        return RawTexts(id_, key, tags, headers).decode(body)
+    own = tags.decode().split("\n") if tags else []
+    return Record(id_.decode(), key.decode(), own, _NO_HEADERS, _NO_HEADERS, body)
 
 
 def split_record(record: bytes, row: RowArray) -> Record:

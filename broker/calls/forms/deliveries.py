@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+from struct import pack
 from typing import Any, Final
 
 import msgpack
 import numpy as np
 
 from delaylog.broker.calls.shapes import receipt_texts
-from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.model import Delivery, FewDelivery
 from delaylog.storage.columns.questions import alike
-from delaylog.storage.layout import INDEX_ENTRY
+from delaylog.storage.layout import INDEX_ENTRY, TEXTS
 from delaylog.storage.messages.batch import BATCH_VERSION
-from delaylog.storage.messages.records import Record, RecordParts, split_records
+from delaylog.storage.messages.own_backoff import split_own_backoff
+from delaylog.storage.messages.records import Record, RecordParts, cut_record
 from delaylog.storage.messages.rows import bodies_only
 
 COLUMNS: Final = frozenset(("headers", "key", "priority", "tags"))
@@ -29,6 +31,8 @@ _DTYPES: Final = {
     "body_size": "<u4",
 }
 _TEXT_SIZE: Final = "<u2"
+_CODES: Final = {"<i8": "q", "<u2": "H", "<i4": "i", "<u4": "I"}
+"""The same for `struct`."""
 
 
 def bulk_fields(delivery: Delivery, columns: frozenset[str], now_ms: int) -> dict[str, Any]:
@@ -62,7 +66,10 @@ def bulk_delivery(
     delivery: Delivery, columns: frozenset[str], now_ms: int, **more: object
 ) -> bytes:
     """The bulk answer. A column of equal integers is sent as one integer, except the refs."""
-    fields = bulk_fields(delivery, columns, now_ms) | more
+    if isinstance(delivery, FewDelivery):
+        fields = _few_fields(delivery, columns, now_ms) | more
+    else:
+        fields = bulk_fields(delivery, columns, now_ms) | more
     for name in ("id", *(columns - {"priority"})):
         fields.setdefault(f"{name}_size", 0 if delivery.count else b"")
         fields.setdefault(name, b"")
@@ -72,7 +79,41 @@ def bulk_delivery(
                 fields[name] = int(value[0])
             else:
                 fields[name] = value.astype(_DTYPES.get(name, _TEXT_SIZE)).tobytes()
+        elif isinstance(value, list):
+            if name != "refs" and value.count(value[0]) == len(value):
+                fields[name] = value[0]
+            else:
+                code = _CODES[_DTYPES.get(name, _TEXT_SIZE)]
+                fields[name] = pack(f"<{len(value)}{code}", *value)
     return bytes(msgpack.packb(fields))
+
+
+def _few_fields(delivery: FewDelivery, columns: frozenset[str], now_ms: int) -> dict[str, Any]:
+    """The same members as those of `bulk_fields`, with lists in place of arrays."""
+    few = delivery.few
+    rows = [one.row for one in few]
+    fields: dict[str, Any] = {
+        "v": BATCH_VERSION,
+        "n": len(few),
+        "now_ms": now_ms,
+        "lease": delivery.lease,
+        "lease_until_ms": delivery.lease_until_ms,
+        "refs": [row.origin for row in rows],
+        "deliver_at_ms": [row.deliver_at for row in rows],
+        "attempts": delivery.tries,
+    }
+    if "priority" in columns:
+        fields["priority"] = [row.priority for row in rows]
+    parts = [cut_record(one.record, one.row) for one in few]
+    bodies = [part[-1] for part in parts]
+    fields |= {"body_size": list(map(len, bodies)), "bodies": b"".join(bodies)}
+    if any(any(part[:-1]) for part in parts):
+        for name in ("id", *(columns - {"priority"})):
+            texts = [part[TEXTS.index(name)] for part in parts]
+            if name == "headers":
+                texts = [split_own_backoff(text)[1] for text in texts]
+            fields |= {f"{name}_size": list(map(len, texts)), name: b"".join(texts)}
+    return fields
 
 
 def body_members(body: bytes, *, packed: bool) -> dict[str, Any]:
@@ -98,17 +139,12 @@ def own_members(record: Record, *, packed: bool) -> dict[str, Any]:
 
 def message_objects(delivery: Delivery, *, packed: bool) -> list[dict[str, Any]]:
     """Messages as objects for JSON and msgpack; a delivery with a lease has receipts."""
-    rows, lease = delivery.rows, delivery.lease
-    until_ms = delivery.lease_until_ms
-    columns = (
-        receipt_texts(lease, delivery.origins),
-        delivery.attempts.tolist(),
-        rows["deliver_at"].tolist(),
-        rows["priority"].tolist(),
-        split_records(delivery.records, rows),
-    )
+    lease, until_ms = delivery.lease, delivery.lease_until_ms
+    messages = list(delivery.messages())
+    receipts = receipt_texts(lease, [message[0] for message in messages])
     out = []
-    for receipt, attempts, deliver_at_ms, priority, record in zip(*columns, strict=True):
+    for receipt, message in zip(receipts, messages, strict=True):
+        _, attempts, deliver_at_ms, priority, record = message
         leased = {"receipt": receipt, "lease_until_ms": until_ms} if lease else {}
         name, body = _body_member(record.body, packed)
         out.append(

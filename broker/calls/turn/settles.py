@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from delaylog.broker.calls.turn.callers import Asker, Awaited, Callers, refuse
 from delaylog.broker.calls.turn.writes import Host, Settling, settle_each
 from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.model import Settlement, empty_refs
+from delaylog.broker.engine.model import Settlement
 from delaylog.broker.host.waiters import TopicKey
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def outcomes(
     topic = state.topics.get(key)
     if topic is not None:
         return settle_each(host, topic, wanted, receipts)
-    return [
-        Settlement(0, empty_refs() if each.origins is None else each.origins, state.position)
-        for each in receipts
-    ]
+    return [Settlement(0, each.named, state.position) for each in receipts]
 
 
 class SettleMerger:

@@ -6,11 +6,14 @@ keeps the row's hour follow.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.apply.whole_frames import whole
-from delaylog.broker.engine.deliver.leases import Keyed
+from delaylog.broker.engine.deliver.leases import Keyed, Lease
 from delaylog.broker.engine.deliver.ready_again import free_keys
 from delaylog.broker.engine.failures.noting import FAILURES, Failed, note_failures
 from delaylog.broker.engine.model import Topic
@@ -24,6 +27,8 @@ from delaylog.storage.columns.questions import (
     per_hour,
     some,
 )
+from delaylog.storage.hours.few_rows import put_few
+from delaylog.storage.hours.states.state_seal import sealed_values
 from delaylog.storage.layout import (
     STATE_ENDED_FIRST,
     STATE_ENTRY,
@@ -34,6 +39,11 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.log.payloads import LeaseDecision, SettleDecision
 from delaylog.storage.messages.batch import Column
+
+_LEASED: Final = int(MessageState.LEASED)
+_ACKED: Final = int(MessageState.ACKED)
+_RECEIVE: Final = int(Cause.RECEIVE)
+_ACK: Final = int(Cause.ACK)
 
 
 @whole
@@ -74,11 +84,111 @@ def apply_lease(
     if decision.claim and not known:
         state.claims.add(decision)
     if group is not None and not known:
-        group.counts.add("leased", len(refs))
-        group.counts.add("delivered", len(refs))
+        group.counts.handed_out(len(refs))
         if keys is not None:
             group.gate.lock(keys[keys != 0])
     return origins
+
+
+class FewLeases(NamedTuple):
+    """What a LEASE frame leases that has few messages, all plain; as in a `LeaseDecision`."""
+
+    number: int
+    topic: int
+    group: int
+    deadline_ms: int
+    refs: Sequence[int]
+    origins: Sequence[int]
+    attempts: Sequence[int]
+    counts: Sequence[int]
+    consumers: Sequence[str]
+    addresses: Sequence[str]
+
+
+@whole
+def apply_lease_few(state: EngineState, leased: FewLeases, end: int) -> None:
+    """Lease few messages without keys under new leases; `apply_lease` does the same in columns."""
+    number, topic, place, deadline_ms = (
+        leased.number,
+        leased.topic,
+        leased.group,
+        leased.deadline_ms,
+    )
+    state.before_change(topic)
+    start = 0
+    entries: list[bytes] = []
+    for at, count in enumerate(leased.counts or (len(leased.refs),)):
+        few: dict[int, tuple[int, int]] = {}
+        for k in range(start, start + count):
+            attempts = leased.attempts[k]
+            few[leased.origins[k]] = leased.refs[k], attempts
+            entries.append(sealed_values(_LEASED, _RECEIVE, attempts, number + at, deadline_ms))
+        start += count
+        state.leases.add_few(
+            (topic, place),
+            number + at,
+            few,
+            deadline_ms=deadline_ms,
+            consumer=leased.consumers[at] if at < len(leased.consumers) else "",
+            address=leased.addresses[at] if at < len(leased.addresses) else "",
+        )
+        last = number + at
+    for hour in put_few(state.hours, leased.refs, entries, place):
+        state.hours.counts.near[hour].position = end
+    state.lease_number = max(state.lease_number, last & ((1 << 40) - 1))
+    group = state.by_number[topic].groups[place]
+    group.counts.handed_out(start)
+
+
+@whole
+def apply_extend_few(
+    state: EngineState,
+    lease: Lease,
+    rows: Mapping[int, tuple[int, int]],
+    deadline_ms: int,
+    end: int,
+) -> None:
+    """Change the deadline of all rows of a lease, which are few."""
+    state.before_change(lease.topic)
+    entries = [
+        sealed_values(_LEASED, _RECEIVE, attempts, lease.number, deadline_ms)
+        for _, attempts in rows.values()
+    ]
+    refs = [ref for ref, _ in rows.values()]
+    for hour in put_few(state.hours, refs, entries, lease.group):
+        state.hours.counts.near[hour].position = end
+    state.leases.extend_few(lease, deadline_ms)
+
+
+class FewAcked(NamedTuple):
+    """What a SETTLE frame acks that has few messages, all of them from leases with few."""
+
+    refs: Sequence[int]
+    origins: Sequence[int]
+    attempts: Sequence[int]
+    leases: Sequence[tuple[Lease, Sequence[int]]]
+    """Leases, and the origins of their messages."""
+    keep_until_ms: int
+
+
+@whole
+def apply_ack_few(
+    state: EngineState, topic: Topic, group: Group, acked: FewAcked, end: int, at_ms: int
+) -> None:
+    """Ack few messages without keys; `apply_settle` does the same in columns."""
+    state.before_change(topic.number)
+    n, keep_until_ms = len(acked.refs), acked.keep_until_ms
+    entries = [sealed_values(_ACKED, _ACK, each, 0, at_ms) for each in acked.attempts]
+    by_hour = put_few(state.hours, acked.refs, entries, group.number)
+    topic.keep_until_ms = max(topic.keep_until_ms, keep_until_ms)
+    for lease, origins in acked.leases:
+        state.leases.close_few(lease, origins)
+    left_leases(state, topic, group, at_ms)
+    if state.schedules.awaited:
+        state.schedules.ended(acked.origins)
+    state.hours.counts.count_living(by_hour, -1, end, keep_until_ms)
+    group.count_living(by_hour, -1)
+    group.counts.acked_from_lease(n)
 
 
 @whole

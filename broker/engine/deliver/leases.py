@@ -7,8 +7,10 @@ in leader time and come from LEASE frames, so they survive a restart.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from array import array
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 import msgpack
@@ -32,18 +34,34 @@ _COLUMNS: Final = ("origins", "refs", "attempts", "deadlines")
 
 
 @dataclass(slots=True, eq=False)
-class Lease(SnapshotNode):
-    """Rows under one lease. `open` marks rows that are not settled yet."""
+class LeaseColumns:
+    """The rows of a lease; `open` marks those that are not settled yet."""
 
-    number: int
-    topic: int
-    group: int
     origins: Int64Array
     refs: Int64Array
     attempts: Int64Array
     deadlines: Int64Array
     open: npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True, eq=False)
+class Lease(SnapshotNode):
+    """Rows under one lease.
+
+    A lease of few messages has no columns while `few` is enough: each receive and each ack of one
+    message would create and read seven arrays. Reading a column replaces `few` for good.
+    """
+
+    number: int
+    topic: int
+    group: int
     open_count: int
+    made_columns: LeaseColumns | None
+    """`columns`, unless the lease has `few`."""
+    few: dict[int, tuple[int, int]] | None = None
+    """By origin of each open row, its (ref, attempts)."""
+    few_deadline_ms: int = 0
+    """The deadline of all of `few`."""
     keys: npt.NDArray[np.uint64] | None = None
     """Hashes of the ordering keys, 0 = none; None = no row has one."""
     untried: npt.NDArray[np.bool_] | None = None
@@ -56,37 +74,79 @@ class Lease(SnapshotNode):
     bucket: int | None = None
     """The expiry bucket that contains this lease."""
 
+    @property
+    def columns(self) -> LeaseColumns:
+        """Its rows as columns."""
+        if self.made_columns is None:
+            assert self.few is not None, "a lease has columns or few rows"
+            n = len(self.few)
+            refs, attempts = zip(*self.few.values(), strict=True)
+            self.made_columns = LeaseColumns(
+                np.array(list(self.few), np.int64),
+                np.array(refs, np.int64),
+                np.array(attempts, np.int64),
+                np.full(n, self.few_deadline_ms, np.int64),
+                np.ones(n, np.bool_),
+            )
+            self.few = None
+        return self.made_columns
+
+    @property
+    def origins(self) -> Int64Array:
+        return self.columns.origins
+
+    @property
+    def refs(self) -> Int64Array:
+        return self.columns.refs
+
+    @property
+    def attempts(self) -> Int64Array:
+        return self.columns.attempts
+
+    @property
+    def deadlines(self) -> Int64Array:
+        return self.columns.deadlines
+
+    @property
+    def open(self) -> npt.NDArray[np.bool_]:
+        return self.columns.open
+
     def is_all(self, origins: Int64Array) -> bool:
         """Whether these are exactly its origins, in order, all distinct and open."""
-        n = len(self.refs)
+        mine = self.origins
+        n = len(mine)
         return (
             len(origins) == n
             and self.open_count == n
-            and (origins is self.origins or every(origins == self.origins))
-            and rising(self.origins)
+            and (origins is mine or every(origins == mine))
+            and rising(mine)
         )
 
     def find(self, origins: Int64Array) -> Int64Array:
         """Row number of each origin that is open here, -1 for others."""
-        order = np.argsort(self.origins, kind="stable")
-        at = np.searchsorted(self.origins, origins, sorter=order)
+        mine = self.origins
+        order = np.argsort(mine, kind="stable")
+        at = np.searchsorted(mine, origins, sorter=order)
         at = np.minimum(at, len(order) - 1)
         rows = order[at]
-        good = (self.origins[rows] == origins) & self.open[rows]
+        good = (mine[rows] == origins) & self.open[rows]
         return np.where(good, rows, -1)
 
     def pack(self) -> bytes:
         """Open rows, for a checkpoint."""
-        whole = self.open_count == len(self.refs)
-        keys = b"" if self.keys is None else (self.keys if whole else self.keys[self.open]).data
         members: dict[str, Any] = {
             "number": self.number,
             "topic": self.topic,
             "group": self.group,
         }
-        for name in _COLUMNS:
-            column = getattr(self, name)
-            members[name] = (column if whole else column[self.open]).tobytes()
+        whole = self.few is not None or self.open_count == len(self.refs)
+        if self.few is not None:
+            members |= self._packed_few(self.few)
+        else:
+            for name in _COLUMNS:
+                column = getattr(self, name)
+                members[name] = (column if whole else column[self.open]).tobytes()
+        keys = b"" if self.keys is None else (self.keys if whole else self.keys[self.open]).data
         members["keys"] = bytes(keys)
         if self.consumer:
             members["consumer"] = self.consumer
@@ -95,6 +155,14 @@ class Lease(SnapshotNode):
         if self.untried is not None:
             members["untried"] = (self.untried if whole else self.untried[self.open]).tobytes()
         return bytes(_PACKER.pack(members))
+
+    def _packed_few(self, few: Mapping[int, tuple[int, int]]) -> dict[str, bytes]:
+        refs, attempts = zip(*few.values(), strict=True)
+        columns = few, refs, attempts, repeat(self.few_deadline_ms, len(few))
+        return {
+            name: array("q", values).tobytes()
+            for name, values in zip(_COLUMNS, columns, strict=True)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +256,7 @@ class LeaseTable:
             origins = refs
         n = len(refs)
         attempts = decision.attempts
-        lease = Lease(
-            decision.lease,
-            decision.topic,
-            decision.group,
+        columns = LeaseColumns(
             origins,
             refs,
             np.full(n, attempts, np.int64)
@@ -199,16 +264,70 @@ class LeaseTable:
             else attempts.astype(np.int64),
             np.full(n, decision.deadline_ms, np.int64),
             np.ones(n, np.bool_),
-            n,
-            keys,
-            _marked(decision.untried, n),
-            decision.consumers[0] if decision.consumers else "",
-            decision.addresses[0] if decision.addresses else "",
         )
-        self._leases[decision.lease] = lease
+        lease = Lease(
+            decision.lease,
+            decision.topic,
+            decision.group,
+            n,
+            columns,
+            keys=keys,
+            untried=_marked(decision.untried, n),
+            consumer=decision.consumers[0] if decision.consumers else "",
+            address=decision.addresses[0] if decision.addresses else "",
+        )
+        self._add(lease, decision.deadline_ms)
+
+    def _add(self, lease: Lease, deadline_ms: int) -> None:
+        self._leases[lease.number] = lease
         self.entries.append(lease)
-        self._count(lease, n)
-        self._enter(lease, decision.deadline_ms)
+        self._count(lease, lease.open_count)
+        self._enter(lease, deadline_ms)
+
+    def add_few(
+        self,
+        place: tuple[int, int],
+        number: int,
+        few: dict[int, tuple[int, int]],
+        *,
+        deadline_ms: int,
+        consumer: str,
+        address: str,
+    ) -> None:
+        """Add a lease of few messages without keys in a group; see `Lease.few`."""
+        topic, group = place
+        lease = Lease(
+            number,
+            topic,
+            group,
+            len(few),
+            None,
+            few,
+            deadline_ms,
+            consumer=consumer,
+            address=address,
+        )
+        self._add(lease, deadline_ms)
+
+    def close_few(self, lease: Lease, origins: Sequence[int]) -> None:
+        """Close open rows of a lease that has `few`."""
+        few = lease.few
+        assert few is not None, "the caller has read its rows there"
+        self.entries.before_change(lease)
+        closed = len(origins)
+        lease.open_count -= closed
+        self._count(lease, -closed)
+        if lease.open_count == 0:
+            self._drop(lease)
+        else:
+            for origin in origins:
+                del few[origin]
+
+    def extend_few(self, lease: Lease, deadline_ms: int) -> None:
+        """Change the deadline of all rows of a lease that has `few`."""
+        self.entries.before_change(lease)
+        lease.few_deadline_ms = deadline_ms
+        self._enter(lease, deadline_ms)
 
     def extend(self, number: int, deadline_ms: int) -> None:
         """Change the deadline of all open rows of a lease."""
@@ -264,7 +383,10 @@ class LeaseTable:
         self.entries.before_changes()
         self._buckets.clear()
         for lease in self._leases.values():
-            lease.deadlines = lease.deadlines + by_ms
+            if lease.few is None:
+                lease.deadlines[:] += by_ms
+            else:
+                lease.few_deadline_ms += by_ms
             lease.bucket = None
             self._file(lease)
 
@@ -273,11 +395,17 @@ class LeaseTable:
         lease = self._leases.get(number)
         if lease is None:
             return None
+        if lease.few is not None:
+            there = any(ref == each for each, _ in lease.few.values())
+            return lease.few_deadline_ms if there else None
         at = np.flatnonzero(lease.open & (lease.refs == ref))
         return int(lease.deadlines[at[0]]) if len(at) else None
 
     def _file(self, lease: Lease) -> None:
-        self._enter(lease, int(lease.deadlines[lease.open].min()))
+        if lease.few is None:
+            self._enter(lease, int(lease.deadlines[lease.open].min()))
+        else:
+            self._enter(lease, lease.few_deadline_ms)
 
     def _enter(self, lease: Lease, deadline_ms: int) -> None:
         bucket = -(-deadline_ms // BUCKET_MS)
@@ -378,16 +506,14 @@ class LeaseTable:
                 item["number"],
                 item["topic"],
                 item["group"],
-                columns["origins"],
-                columns["refs"],
-                columns["attempts"],
-                columns["deadlines"],
-                np.ones(n, np.bool_),
                 n,
-                np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
-                np.frombuffer(item["untried"], np.bool_).copy() if "untried" in item else None,
-                item.get("consumer", ""),
-                item.get("address", ""),
+                LeaseColumns(**columns, open=np.ones(n, np.bool_)),
+                keys=np.frombuffer(item["keys"], np.uint64).copy() if item.get("keys") else None,
+                untried=(
+                    np.frombuffer(item["untried"], np.bool_).copy() if "untried" in item else None
+                ),
+                consumer=item.get("consumer", ""),
+                address=item.get("address", ""),
             )
             self._leases[lease.number] = lease
             self.entries.append(lease)

@@ -7,6 +7,7 @@ is returned, and the host writes it before it answers.
 from __future__ import annotations
 
 from delaylog.broker.engine.deliver.deliverable import records_of
+from delaylog.broker.engine.deliver.few_leases import lease_few
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest, Selection
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.state import EngineState
@@ -57,12 +58,16 @@ def receive(
                 key = topic.namespace, topic.name, group.name
                 state.timeline.group(key, "rate_limit", now_ms, ready_ms)
             return None
-    selection = Selection(state, topic, group, asked, count_max, claim)
-    if asked.chosen is None:
-        selection.run()
-    else:
-        selection.choose(asked.chosen)
-    delivery = selection.lease(lease_ms)
+    delivery: Delivery | None = None
+    if asked.chosen is None and asked.only is None and not claim:
+        delivery = lease_few(state, topic, group, asked, count_max, lease_ms)
+    if delivery is None:
+        selection = Selection(state, topic, group, asked, count_max, claim)
+        if asked.chosen is None:
+            selection.run()
+        else:
+            selection.choose(asked.chosen)
+        delivery = selection.lease(lease_ms)
     if bucket is not None:
         bucket.give_back(count_max - (0 if delivery is None else delivery.count))
     return delivery

@@ -62,7 +62,7 @@ class ReceiveRequest(NamedTuple):
     """Bytes of the messages, after the first one; None = `receive_bytes_max`."""
 
 
-def _shared_out(n: int, shares: Sequence[int]) -> list[int]:
+def shared_out(n: int, shares: Sequence[int]) -> list[int]:
     """How many of `n` messages each consumer gets; empty if the first one gets all."""
     counts: list[int] = []
     for share in shares:
@@ -365,7 +365,7 @@ class Selection:
         state, (refs, rows, entries, records) = self.state, part
         attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
         same = int(attempts[0]) if alike(attempts) else None
-        counts = _shared_out(len(refs), self.shares)
+        counts = shared_out(len(refs), self.shares)
         # Rows are 112 bytes: one pass over them instead of three.
         due_ms = rows["deliver_at"].copy()
         earliest_ms = int(due_ms[due_ms.argmin()])

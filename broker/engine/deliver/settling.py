@@ -9,14 +9,21 @@ not count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from struct import pack
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.engine.apply.move_frames import apply_move
-from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
+from delaylog.broker.engine.apply.state_frames import (
+    FewAcked,
+    apply_ack_few,
+    apply_extend_few,
+    apply_lease,
+    apply_settle,
+)
 from delaylog.broker.engine.deliver.backoffs import retry_delays
 from delaylog.broker.engine.deliver.leases import Lease
 from delaylog.broker.engine.deliver.ready_again import make_ready_again
@@ -25,10 +32,25 @@ from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import alike, among, distinct, every, some
 from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.layout import Cause, FrameKind, Int64Array, MessageState
-from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision
-from delaylog.storage.messages.batch import Column
+from delaylog.storage.layout import (
+    HOUR_SHIFT,
+    STATE_VALUES,
+    Cause,
+    FrameKind,
+    Int64Array,
+    MessageState,
+)
+from delaylog.storage.log.payloads import (
+    LeaseDecision,
+    MoveDecision,
+    SettleDecision,
+    lease_payload,
+    settle_payload,
+)
+from delaylog.storage.messages.batch import Block, Column
 
+ACKED_MAX: Final = 64
+"""Messages that are acked one by one, if their leases have few."""
 EXPIRE_ROWS_MAX = 4_096
 """Rows of expired leases that are settled in one slice."""
 
@@ -37,9 +59,14 @@ class Receipts(NamedTuple):
     """Messages under one lease, by their origins."""
 
     lease: int
-    origins: Int64Array | None = None
+    origins: Int64Array | Sequence[int] | None = None
     """None = all open messages except `except_`."""
     except_: Int64Array | None = None
+
+    @property
+    def named(self) -> Int64Array:
+        """The origins as a column; empty if there are none."""
+        return empty_refs() if self.origins is None else np.asarray(self.origins, np.int64)
 
 
 class _Settled(NamedTuple):
@@ -68,17 +95,17 @@ def _open_rows(
     state: EngineState, topic: Topic, receipts: Receipts
 ) -> tuple[Lease | None, Int64Array, Int64Array]:
     """(lease, its open rows that the receipts name, in order; origins that are gone)."""
-    number, origins, except_ = receipts
-    lease = state.leases.get(number)
+    lease, except_ = state.leases.get(receipts.lease), receipts.except_
+    origins = receipts.named
     if lease is None or lease.topic != topic.number:
-        return None, empty_refs(), empty_refs() if origins is None else origins
-    if origins is not None and lease.is_all(origins):
-        return lease, np.arange(len(origins)), empty_refs()
-    if origins is None:
+        return None, empty_refs(), origins
+    if receipts.origins is None:
         rows = np.flatnonzero(lease.open)
         if except_ is not None and len(except_):
             rows = rows[~among(lease.origins[rows], except_)]
         return lease, rows, empty_refs()
+    if lease.is_all(origins):
+        return lease, np.arange(len(origins)), empty_refs()
     if len(origins) == 0:
         return lease, empty_refs(), empty_refs()
     found = lease.find(origins)
@@ -95,6 +122,9 @@ def ack_each(
     state: EngineState, topic: Topic, wanted: Sequence[Receipts], now_ms: int
 ) -> list[Settlement]:
     """Ack messages of several leases: one outcome for each, one frame for each group."""
+    few = _ack_few(state, topic, wanted, now_ms)
+    if few is not None:
+        return few
     outcomes: list[tuple[int, Int64Array]] = []
     parts: dict[int, list[_Leased]] = {}
     settled: dict[int, Int64Array] = {}
@@ -119,6 +149,113 @@ def ack_each(
         _settle(state, topic, whole, _Settled(MessageState.ACKED, Cause.ACK, now_ms))
     position = state.log.end_position
     return [Settlement(done, gone, position) for done, gone in outcomes]
+
+
+def _ack_few(
+    state: EngineState, topic: Topic, wanted: Sequence[Receipts], now_ms: int
+) -> list[Settlement] | None:
+    """The same for few messages, one by one as integers; None, if some leases have columns, or the
+    messages are not of one group, of near hours and without keys.
+    """
+    if len(wanted) > ACKED_MAX:
+        return None
+    outcomes: list[tuple[int, Sequence[int]]] = []
+    leases: list[tuple[Lease, Sequence[int]]] = []
+    refs, origins, attempts, numbers = list[int](), list[int](), list[int](), list[int]()
+    group = 0
+    for number, named, except_ in wanted:
+        lease = state.leases.get(number)
+        if lease is None or lease.topic != topic.number:
+            outcomes.append((0, () if named is None else _integers(named)))
+            continue
+        few = lease.few
+        if few is None or except_ is not None:
+            return None
+        if leases and (lease.group != group or number in numbers):
+            return None
+        group = lease.group
+        mine, gone = _named_few(few, named)
+        outcomes.append((len(mine), gone))
+        if not mine:
+            continue
+        leases.append((lease, mine))
+        numbers += [number] * len(mine)
+        origins += mine
+        for origin in mine:
+            ref, tries = few[origin]
+            refs.append(ref)
+            attempts.append(tries)
+    n = len(refs)
+    if n > ACKED_MAX or not _hours_are_near(state, refs, origins):
+        return None
+    if n:
+        of = topic.groups[group]
+        if of.made_gate is not None and of.made_gate.in_use:
+            return None
+        of.acked_rate.look(now_ms, of.counts.acked)
+        keep_until_ms = now_ms + topic.settings.ended_keep_ms
+        acked = FewAcked(refs, origins, attempts, leases, keep_until_ms)
+        _, end = state.append(FrameKind.SETTLE, _ack_payload(topic, acked, group, now_ms), now_ms)
+        apply_ack_few(state, topic, of, acked, end, now_ms)
+    position = state.log.end_position
+    return [
+        Settlement(done, np.array(gone, np.int64) if gone else empty_refs(), position)
+        for done, gone in outcomes
+    ]
+
+
+def _integers(origins: Int64Array | Sequence[int]) -> Sequence[int]:
+    return origins.tolist() if isinstance(origins, np.ndarray) else origins
+
+
+def _named_few(
+    few: Mapping[int, object], named: Int64Array | Sequence[int] | None
+) -> tuple[Sequence[int], Sequence[int]]:
+    """(the named messages of a lease in its order, each once; names without a message).
+
+    All messages if `named` is None.
+    """
+    if named is None:
+        return list(few), ()
+    origins = _integers(named)
+    if len(origins) == 1:
+        return (origins, ()) if origins[0] in few else ((), origins)
+    there = set(origins)
+    mine = [origin for origin in few if origin in there]
+    gone = () if len(mine) == len(there) else [each for each in origins if each not in few]
+    return mine, gone
+
+
+def _hours_are_near(state: EngineState, refs: Sequence[int], origins: Sequence[int]) -> bool:
+    """Whether all hours are near, and no message has moved to another hour."""
+    near = state.hours.counts.near
+    for ref, origin in zip(refs, origins, strict=True):
+        if ref >> HOUR_SHIFT not in near or (ref ^ origin) >> HOUR_SHIFT:
+            return False
+    return True
+
+
+def _ack_payload(topic: Topic, acked: FewAcked, group: int, now_ms: int) -> list[Block]:
+    refs, origins, attempts = acked.refs, acked.origins, acked.attempts
+    n = len(refs)
+    same = attempts.count(attempts[0]) == n
+    entries = [
+        STATE_VALUES.pack(MessageState.ACKED, Cause.ACK, each, 0, 0, now_ms, 0)
+        for each in (attempts[:1] if same else attempts)
+    ]
+    numbers: int | bytes = acked.leases[0][0].number
+    if len(acked.leases) > 1:
+        each = [lease.number for lease, mine in acked.leases for _ in mine]
+        numbers = pack(f"<{n}q", *each)
+    return settle_payload(
+        (topic.number, group),
+        pack(f"<{n}q", *refs),
+        b"".join(entries),
+        numbers,
+        b"" if origins == refs else pack(f"<{n}q", *origins),
+        same=same,
+        keep_until_ms=acked.keep_until_ms,
+    )
 
 
 class _Leased(NamedTuple):
@@ -265,6 +402,8 @@ def extend(
     """Set the deadline to `lease_ms` from now; 0 returns the messages as never attempted."""
     if lease_ms > state.limits.lease_ms_max:
         raise BadRequestError(f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms")
+    if lease_ms and (few := _extend_few(state, topic, receipts, now_ms, lease_ms)) is not None:
+        return few
     lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)
@@ -276,6 +415,33 @@ def extend(
     marks = None if lease.untried is None else lease.untried[rows]
     end = _lease_until(state, lease, rows, now_ms, now_ms + lease_ms, marks)
     return Settlement(len(rows), gone, end)
+
+
+def _extend_few(
+    state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, lease_ms: int
+) -> Settlement | None:
+    """The same for all rows of a lease that has few."""
+    number, named, except_ = receipts
+    lease = state.leases.get(number)
+    few = None if lease is None or lease.topic != topic.number else lease.few
+    if lease is None or few is None or except_ is not None:
+        return None
+    mine, gone = _named_few(few, named)
+    refs, attempts = zip(*few.values(), strict=True)
+    n = len(few)
+    if len(mine) < n or not _hours_are_near(state, refs, refs):
+        return None
+    payload = lease_payload(
+        number,
+        (topic.number, lease.group),
+        now_ms + lease_ms,
+        pack(f"<{n}q", *refs),
+        pack(f"<{n}H", *attempts),
+        extends=True,
+    )
+    _, end = state.append(FrameKind.LEASE, payload, now_ms)
+    apply_extend_few(state, lease, few, now_ms + lease_ms, end)
+    return Settlement(n, np.array(gone, np.int64), end)
 
 
 def begin(

@@ -62,12 +62,7 @@ class LatestMessages:
 
     def note(self, place: tuple[int, int], due_ms: int, out: HandOut) -> None:
         """A receive hands out messages of a group; `due_ms` = their earliest due time."""
-        late_ms = out.now_ms - due_ms
-        if late_ms <= self._beyond_ms:
-            return
-        kept = self._by_place.get(place)
-        # While a queue grows each message is later than the one before: not every one is kept.
-        if kept is None or late_ms > kept.late_ms + kept.late_ms // STEP:
+        if self.wants(place, out.now_ms - due_ms):
             self._keep(place, out)
 
     def _keep(self, place: tuple[int, int], out: HandOut) -> None:
@@ -90,7 +85,23 @@ class LatestMessages:
         own = out.records[start : start + size].decode("utf-8", "replace")
         parked = any(int(refs[at]) in each for each in out.parked)
         named, tag_mask = own or ref_to_id(int(rows["origin"][at])), int(rows["tag_mask"][at])
-        message = LatestMessage(late_ms, out.now_ms, named, parked, tag_mask)
+        self._put(place, LatestMessage(late_ms, out.now_ms, named, parked, tag_mask))
+
+    def wants(self, place: tuple[int, int], late_ms: int) -> bool:
+        """Whether a message that is this late may be kept."""
+        if late_ms <= self._beyond_ms:
+            return False
+        kept = self._by_place.get(place)
+        # While a queue grows each message is later than the one before: not every one is kept.
+        return kept is None or late_ms > kept.late_ms + kept.late_ms // STEP
+
+    def keep(self, place: tuple[int, int], message: LatestMessage) -> None:
+        """Keep a message, unless one that is kept already is later."""
+        kept = self._by_place.get(place)
+        if message.late_ms > self._beyond_ms and (kept is None or message.late_ms > kept.late_ms):
+            self._put(place, message)
+
+    def _put(self, place: tuple[int, int], message: LatestMessage) -> None:
         self._by_place[place] = message
         if len(self._by_place) > LATEST_MAX:
             del self._by_place[min(self._by_place, key=lambda each: self._by_place[each].late_ms)]

@@ -109,6 +109,23 @@ class FifoQueue:
             return np.zeros(0, np.int64)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def pop_few(self, count: int, few_max: int) -> list[int]:
+        """The same as integers; none if there would be more than `few_max`, or some are on disk."""
+        left = min(count, self._head_count)
+        if left > few_max or not left or (left < count and self._run is not None):
+            return []
+        head, out = self._head, list[int]()
+        assert head is not None, "it has refs"
+        self._head_count -= left
+        while left > 0:
+            first = head.popleft()
+            if len(first) > left:
+                head.appendleft(first[left:])
+                first = first[:left]
+            out += first.tolist()
+            left = left - len(first)
+        return out
+
     def in_memory(self, count: int) -> list[Int64Array]:
         """Up to `count` refs at the front of the part in memory, which stay."""
         if not self._head:

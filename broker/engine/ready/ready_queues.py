@@ -106,6 +106,8 @@ class ReadyQueues:
         """`count` refs, popped or unparked without a filter, were stale."""
         # A message may end before its ref gets here, so the count may be too high: an empty queue
         # resets it.
+        if not self._stale:
+            return
         some = len(self) or self._gate.parked
         self._stale = max(self._stale - count, 0) if some else 0
 
@@ -189,6 +191,13 @@ class ReadyQueues:
             if len(refs) or len(self._queues) == 1:
                 return refs
             self._queues.pop(0).clear()
+
+    def pop_few(self, count: int, few_max: int) -> list[int]:
+        """Refs of `pop` as integers, up to `few_max`; none if only `pop` returns what is there."""
+        queue = self._queues[0]
+        if self._filters or len(self._queues) > 1 or isinstance(queue, OrderedQueue):
+            return []
+        return queue.pop_few(count, few_max)
 
     def in_memory(self, count: int) -> list[Int64Array]:
         """Refs that are in memory and stay: up to `count` at the front of a queue in order of

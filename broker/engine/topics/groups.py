@@ -31,7 +31,9 @@ from delaylog.storage.layout import (
     MessageState,
     RowArray,
     StateArray,
+    StateValues,
 )
+from delaylog.storage.messages.row_values import RowValues
 
 DEFAULT_GROUP: Final = 1
 """Number of a topic's default group."""
@@ -68,6 +70,21 @@ class GroupCounts:
         setattr(self, name, getattr(self, name) + n)
         if self.sums is not None:
             self.sums.add(name, n)
+
+    def handed_out(self, n: int) -> None:
+        """Count n messages that were leased: the same as two calls of `add`, for each receive."""
+        self.leased += n
+        self.delivered += n
+        if self.sums is not None:
+            self.sums.handed_out(n)
+
+    def acked_from_lease(self, n: int) -> None:
+        """Count n messages that were under lease and are acked now, for each ack."""
+        self.leased -= n
+        self.living -= n
+        self.acked += n
+        if self.sums is not None:
+            self.sums.acked_from_lease(n)
 
     def ended(self, state: int, n: int) -> None:
         """Count n messages that reached an ended state."""
@@ -197,6 +214,12 @@ class Group:
         """Which rows exist for this group, ended or not."""
         mine = (rows["group"] == 0) | (rows["group"] == self.number)
         return np.asarray(mine & (rows["sent_position"] >= self.born), np.bool_)
+
+    def has_one(self, row: RowValues, entry: StateValues) -> bool:
+        """Whether a row without a state waits or is ready in this group; see `free`."""
+        if row.group not in (0, self.number) or row.sent_position < self.born:
+            return False
+        return max(row.sent_position, entry.time) >= self.floor
 
     def purged(self, rows: RowArray, entries: StateArray) -> npt.NDArray[np.bool_]:
         """Which rows, of those that exist for it, a purge has ended; no state records that."""

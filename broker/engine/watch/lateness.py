@@ -58,12 +58,15 @@ class Lateness:
             at = int(due_ms.argmin())
             self._keep_example(out, at if counted is None else int(counted[at]))
 
+    def keep_example(self, late_ms: int, text: str, now_ms: int) -> None:
+        """Keep a message, by its id, as an example of what was handed out so late."""
+        if len(text) <= EXAMPLE_TEXT_MAX:
+            self.handed_out.keep_example(Example("message_id", text, late_ms, now_ms))
+
     def _keep_example(self, out: HandOut, at: int) -> None:
         """Keep the message at `at`, the latest one that was counted."""
         rows = out.rows
         start = int(rows["size"][:at].astype(np.int64).sum())
         own = out.records[start : start + int(rows["id_size"][at])]
         text = own.decode("utf-8", "replace") or ref_to_id(int(rows["origin"][at]))
-        if len(text) <= EXAMPLE_TEXT_MAX:
-            late_ms = out.now_ms - int(rows["deliver_at"][at])
-            self.handed_out.keep_example(Example("message_id", text, late_ms, out.now_ms))
+        self.keep_example(out.now_ms - int(rows["deliver_at"][at]), text, out.now_ms)

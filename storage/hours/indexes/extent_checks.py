@@ -130,6 +130,11 @@ class ExtentChecks:
         )
         self._log.append(int(extent["log_offset"]), int(extent["log_size"]), int(extent["log_crc"]))
 
+    @property
+    def whole(self) -> bool:
+        """Whether everything has been checked."""
+        return self._index.whole and self._log.whole
+
     def rows_between(self, low: int, high: int) -> None:
         """Check rows low..high, if not done yet. As all checks, raises CorruptionError."""
         if not self._index.whole:

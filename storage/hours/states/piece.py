@@ -12,8 +12,16 @@ from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import put_rows, take_rows
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import Mapping
-from delaylog.storage.hours.states.state_seal import broken
-from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+from delaylog.storage.hours.states.state_seal import broken, broken_one
+from delaylog.storage.layout import (
+    BLANK_STATE,
+    STATE_ENTRY,
+    STATE_ENTRY_SIZE,
+    STATE_VALUES,
+    Int64Array,
+    StateArray,
+    StateValues,
+)
 
 PAGE_SIZE: Final = 4096
 PIECE_SIZE: Final = 16 << 20
@@ -127,6 +135,29 @@ class Piece:
                     put_rows(out, places, self._checked(found, at[places]))
                 return out
         return self._checked(take_rows(self.entries, at), at)
+
+    def get_one(self, at: int) -> StateValues:
+        """The entry of one place; raises CorruptionError for a broken seal."""
+        touched = self.touched
+        if touched is not None:
+            byte = at >> 3
+            if byte >= len(touched) or not touched.item(byte) >> (at & 7) & 1:
+                return BLANK_STATE
+        raw, start = self.mapping.buffer, at * STATE_ENTRY_SIZE
+        if broken_one(raw, start):
+            self._checked(take_rows(self.entries, slice(at, at + 1)), slice(at, at + 1))
+        return StateValues._make(STATE_VALUES.unpack_from(raw, start))
+
+    def put_one(self, at: int, entry: bytes) -> None:
+        """Store an entry that has its seal."""
+        start, touched = at * STATE_ENTRY_SIZE, self.touched
+        self.mapping.buffer[start : start + STATE_ENTRY_SIZE] = entry
+        if at // PAGE_ROWS >= len(self.dirty) or (touched is not None and at >> 3 >= len(touched)):
+            self._reach(slice(at, at + 1))
+            touched = self.touched
+        self.dirty[at // PAGE_ROWS] = True
+        if touched is not None:
+            touched[at >> 3] |= 1 << (at & 7)
 
     def _reach(self, at: Int64Array | slice) -> None:
         """Extend the flags to all rows of `at`: an hour of few rows has few flags."""

@@ -35,7 +35,12 @@ from delaylog.storage.hours.states.piece import (
     Unbacked,
 )
 from delaylog.storage.hours.states.state_seal import sealed
-from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
+from delaylog.storage.layout import (
+    STATE_ENTRY,
+    STATE_ENTRY_SIZE,
+    Int64Array,
+    StateArray,
+)
 
 COLUMN_BYTES: Final = 1_536
 """Memory of a column in addition to its pages: its objects, and the bits of a few rows."""
@@ -146,6 +151,16 @@ class StateColumn:
             part = at[mask] - which * PIECE_ROWS
             chosen = take_rows(entries, mask) if each else entries
             self._piece(which).put(_as_run(part), chosen)
+
+    def piece_to_read(self, which: int) -> Piece | None:
+        """A piece whose entries are read one by one; None if it has none."""
+        piece = self._pieces.get(which)
+        return self._piece(which) if piece is None and self._has(which) else piece
+
+    def piece_to_change(self, which: int) -> Piece:
+        """A piece whose entries are stored one by one."""
+        self._dirty.note(self)
+        return self._pieces.get(which) or self._piece(which)
 
     def _has(self, which: int) -> bool:
         """Whether the piece may have entries: it is in memory, or within the file."""

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from operator import mul
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, STATE_VALUES, StateArray
 
 _WORDS: Final = STATE_ENTRY_SIZE // 8
 _FACTORS: Final = np.array(
@@ -30,6 +30,7 @@ _FACTORS: Final = np.array(
 _LOWER: Final = np.uint64((1 << 32) - 1)
 _ONE: Final = Struct(f"<{_WORDS}Q")
 _ONE_FACTORS: Final = _FACTORS.tolist()
+_WORD: Final = (1 << 64) - 1
 assert int(_FACTORS[0]) & 0xFFFFFFFF == 0xFFFFFFFF, "the seal's own factor is minus one"
 
 # The seal is the upper half of w0, so it adds `seal * (K0 mod 2**32)`, which is minus the seal, to
@@ -58,6 +59,24 @@ def _sealed_one(entries: StateArray) -> StateArray:
     lower = words[0] & 0xFFFFFFFF
     total = sum(map(mul, (lower, *words[1:]), _ONE_FACTORS))
     return np.frombuffer(_ONE.pack(lower | total & 0xFFFFFFFF_00000000, *words[1:]), STATE_ENTRY)
+
+
+def sealed_values(
+    state: int, cause: int, attempts: int, lease: int, time: int, forward: int = 0
+) -> bytes:
+    """The bytes of one entry with its seal."""
+    first = state | cause << 8 | attempts << 16
+    k0, k1, k2, k3 = _ONE_FACTORS
+    total = first * k0 + lease * k1 + (time & _WORD) * k2 + (forward & _WORD) * k3
+    return STATE_VALUES.pack(state, cause, attempts, total >> 32 & 0xFFFFFFFF, lease, time, forward)
+
+
+def broken_one(raw: Any, at: int) -> bool:
+    """Whether the entry that begins at byte `at` has a wrong seal."""
+    a, b, c, d = _ONE.unpack_from(raw, at)
+    k0, k1, k2, k3 = _ONE_FACTORS
+    total: int = a * k0 + b * k1 + c * k2 + d * k3
+    return total & _WORD > 0xFFFFFFFF
 
 
 def broken(entries: StateArray) -> npt.NDArray[np.bool_]:

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from delaylog.storage.hours.few_rows import find_few
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import (
+    BLANK_STATE,
+    DEFAULT_GROUP,
     HOUR_MS,
+    HOUR_SHIFT,
     hour_name,
     hour_of_name,
     make_ref,
@@ -111,6 +115,24 @@ def check_look_ups(store: HourStore, model: Model, wanted: list[int]) -> None:
     entries = store.get_states(refs)
     found = list(zip(entries["state"].tolist(), entries["lease"].tolist(), strict=True))
     assert found == [model.states.get(ref, (0, 0)) for ref in wanted]
+    for start in range(0, len(wanted), 5):
+        check_few(store, model, wanted[start : start + 5])
+
+
+def check_few(store: HourStore, model: Model, wanted: list[int]) -> None:
+    """Rows one by one are what they are in columns, if they are near and have no state."""
+    found = find_few(store, wanted, DEFAULT_GROUP)
+    plain = all(ref >> HOUR_SHIFT in store.counts.near for ref in wanted)
+    if not plain or any(model.states.get(ref, (0, 0))[0] for ref in wanted):
+        assert found is None
+        return
+    assert found is not None
+    rows = store.rows(np.array(wanted, np.int64))
+    assert [each.ref for each in found] == wanted
+    assert [bytes(each.raw) for each in found] == [row.tobytes() for row in rows]
+    assert [tuple(each.row) for each in found] == rows.tolist()
+    assert [each.record for each in found] == [model.row(ref)[1] for ref in wanted]
+    assert [each.state for each in found] == [BLANK_STATE] * len(wanted)
 
 
 def check_chains(store: HourStore, model: Model) -> None:

@@ -8,6 +8,7 @@ with random bounds in between, and compares every look-up with lists and dicts.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from itertools import islice
 
 import numpy as np
@@ -18,14 +19,17 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.hours import delay_hour
+from delaylog.storage.hours.few_rows import put_few
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.hours.open_hours import COLUMNS_KEPT_MAX
 from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.hours.states.state_column import COLUMN_BYTES
+from delaylog.storage.hours.states.state_seal import sealed
 from delaylog.storage.layout import (
     HOUR_MS,
+    HOUR_SHIFT,
     INDEX_ENTRY,
     STATE_ENTRY,
     MessageState,
@@ -75,7 +79,12 @@ def put_some_states(store: HourStore, model: Model, data: st.DataObject) -> None
     entries = np.zeros(len(wanted), STATE_ENTRY)
     entries["state"] = MessageState.LEASED
     entries["lease"] = len(model.refs)
-    store.put_states(np.array(wanted, np.int64), entries)
+    near = all(ref >> HOUR_SHIFT in store.counts.near for ref in wanted)
+    if not near or data.draw(st.booleans()):
+        store.put_states(np.array(wanted, np.int64), entries)
+    else:
+        by_hour = put_few(store, wanted, [seal.tobytes() for seal in sealed(entries)], 1)
+        assert by_hour == Counter(ref >> HOUR_SHIFT for ref in wanted)
     model.states.update((ref, (int(MessageState.LEASED), len(model.refs))) for ref in wanted)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from delaylog.storage.hours.states import state_seal
-from delaylog.storage.hours.states.state_seal import broken, sealed
+from delaylog.storage.hours.states.state_seal import broken, broken_one, sealed, sealed_values
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, StateArray
 
 BITS = STATE_ENTRY_SIZE * 8
@@ -42,6 +42,8 @@ def test_every_flip_of_some_entries() -> None:
         raw[bits, bits // 8] ^= (1 << bits % 8).astype(np.uint8)
         assert not broken(good).any()
         assert broken(flips).all()
+        assert not broken_one(good.tobytes(), 0)
+        assert all(broken_one(flips.tobytes(), at * STATE_ENTRY_SIZE) for at in range(0, BITS, 7))
 
 
 def test_seals_follow_from_the_rest() -> None:
@@ -49,6 +51,10 @@ def test_seals_follow_from_the_rest() -> None:
     good = sealed(entries)
     assert sealed(good).tobytes() == good.tobytes()
     assert b"".join(sealed(one).tobytes() for one in entries.reshape(-1, 1)) == good.tobytes()
+    entries["time"] = np.abs(entries["time"])
+    fields = ["state", "cause", "attempts", "lease", "time", "forward"]
+    values = [sealed_values(*entry) for entry in entries[fields].tolist()]
+    assert b"".join(values) == sealed(entries).tobytes()
     for name in ("state", "cause", "attempts", "lease", "time", "forward"):
         assert (good[name] == entries[name]).all()
     assert np.zeros(3, STATE_ENTRY).tobytes() == sealed(np.zeros(3, STATE_ENTRY)).tobytes()

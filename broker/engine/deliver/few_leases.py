@@ -1,0 +1,175 @@
+"""Leases of few messages: what `Selection` does for many, one by one as integers.
+
+Columns have fixed costs as high as those of some sixteen messages here. The frames, the state and
+the messages are the same. What is rare is left to `Selection`: then `lease_few` returns None, and
+has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from struct import pack
+from typing import Final
+
+import numpy as np
+
+from delaylog.broker.engine.apply.state_frames import FewLeases, apply_lease_few
+from delaylog.broker.engine.deliver.selecting import ReceiveRequest, shared_out
+from delaylog.broker.engine.late.late_note import late_note
+from delaylog.broker.engine.late.latest import LatestMessage
+from delaylog.broker.engine.model import FewDelivery, Topic
+from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.topics.groups import Group
+from delaylog.storage.hours.few_rows import FewRow, find_few
+from delaylog.storage.layout import FrameKind, ref_to_id
+from delaylog.storage.log.payloads import lease_payload
+
+FEW_MAX: Final = 16
+"""Messages of one consumer that are leased one by one."""
+SHARED_MAX: Final = 64
+"""The same for several consumers: each of their leases is an object of its own in any case."""
+_ATTEMPTS_MAX: Final = 65_535
+_due_ms = attrgetter("row.deliver_at")
+
+
+def lease_few(
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    asked: ReceiveRequest,
+    count_max: int,
+    lease_ms: int,
+) -> FewDelivery | None:
+    """Lease up to `count_max` messages for a request without a filter, ids or a claim.
+
+    None if there is none, if there may be more than a few, or if one of them is not plain: it has
+    a key, a state, or has expired, or it belongs to a far hour.
+    """
+    ready, gate = group.made_ready, group.made_gate
+    if ready is None or (gate is not None and (gate.in_use or gate.parked)):
+        return None
+    state.hot.drop_read()
+    if len(state.hot) or topic.number in state.taps.by_topic:
+        return None
+    refs = ready.pop_few(count_max, SHARED_MAX if len(asked.shares) > 1 else FEW_MAX)
+    if not refs:
+        return None
+    few = find_few(state.hours, refs, group.number)
+    if few is None or not _plain(state, topic, group, few, asked):
+        ready.push_front(np.array(refs, np.int64))
+        return None
+    tries = [min(one.state.attempts + 1, _ATTEMPTS_MAX) for one in few]
+    counts = shared_out(len(few), asked.shares)
+    if not _begun(tries, counts, asked.begin):
+        ready.push_front(np.array(refs, np.int64))
+        return None
+    ready.dropped(0)
+    return _lease(state, topic, group, asked, few, tries, counts, lease_ms)
+
+
+def _plain(
+    state: EngineState, topic: Topic, group: Group, few: Sequence[FewRow], asked: ReceiveRequest
+) -> bool:
+    """Whether all of these rows, which have no state, can be handed out without further ado."""
+    special, size, now_ms = topic.number in state.marks.special, 0, asked.now_ms
+    for _, _, row, entry, _ in few:
+        if row.key_hash or row.expires_at <= now_ms:
+            return False
+        if special and not group.has_one(row, entry):
+            return False
+        size += row.size
+    if len(few) == 1:
+        return True
+    bytes_max = state.limits.receive_bytes_max
+    if asked.bytes_max is not None:
+        bytes_max = min(bytes_max, asked.bytes_max)
+    return size <= bytes_max and len({one.ref for one in few}) == len(few)
+
+
+def _begun(tries: Sequence[int], counts: Sequence[int], begin: Sequence[int | None]) -> bool:
+    """Whether all attempts begin at once; see `ReceiveRequest.begin`."""
+    start = 0
+    for count, begun in zip(counts or [len(tries)], begin, strict=False):
+        mine = tries[start : start + count]
+        start += count
+        if begun is not None and (begun < count or max(mine) > 1):
+            return False
+    return True
+
+
+def _lease(
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    asked: ReceiveRequest,
+    few: Sequence[FewRow],
+    tries: Sequence[int],
+    counts: Sequence[int],
+    lease_ms: int,
+) -> FewDelivery:
+    now_ms, n = asked.now_ms, len(few)
+    first, same = min(few, key=_due_ms) if n > 1 else few[0], tries.count(tries[0]) == n
+    earliest_ms = first.row.deliver_at
+    consumers = list(asked.consumers[: max(len(counts), 1)])
+    addresses = list(asked.addresses[: max(len(counts), 1)])
+    leases = FewLeases(
+        ((state.epoch_counter & 0xFFFFFF) << 40) | (state.lease_number + 1),
+        topic.number,
+        group.number,
+        now_ms + lease_ms,
+        [one.ref for one in few],
+        [one.row.origin for one in few],
+        tries,
+        counts,
+        consumers,
+        addresses,
+    )
+    payload = lease_payload(
+        leases.number,
+        (topic.number, group.number),
+        leases.deadline_ms,
+        pack(f"<{n}q", *leases.refs),
+        tries[0] if same else pack(f"<{n}H", *tries),
+        counts=counts,
+        consumers=consumers,
+        addresses=addresses,
+        late=late_note(state, topic, group, earliest_ms, now_ms),
+    )
+    _, end = state.append(FrameKind.LEASE, payload, now_ms)
+    apply_lease_few(state, leases, end)
+    _note(state, topic, group, few, tries, earliest_ms, now_ms)
+    return FewDelivery(leases.number, leases.deadline_ms, few, tries, end, counts)
+
+
+def _note(
+    state: EngineState,
+    topic: Topic,
+    group: Group,
+    few: Sequence[FewRow],
+    tries: Sequence[int],
+    earliest_ms: int,
+    now_ms: int,
+) -> None:
+    """Note how late the messages are; see `Lateness.note_handed_out` and `LatestMessages.note`."""
+    fresh = [
+        one for one, each in zip(few, tries, strict=True) if each == 1 or one.row.origin != one.ref
+    ]
+    if not fresh:
+        return
+    late = state.series.lateness_of(topic)
+    for one in fresh:
+        late.handed_out.note(now_ms - one.row.deliver_at)
+    place = topic.number, group.number
+    example = any(one.record for one in few) and late.handed_out.wants_example(now_ms)
+    if not example and not state.latest.wants(place, now_ms - earliest_ms):
+        return
+    first = min(fresh, key=_due_ms)
+    late_ms = now_ms - first.row.deliver_at
+    text = first.record[: first.row.id_size].decode("utf-8", "replace")
+    text = text or ref_to_id(first.row.origin)
+    if example:
+        late.keep_example(late_ms, text, now_ms)
+    if state.latest.wants(place, now_ms - earliest_ms):
+        message = LatestMessage(late_ms, now_ms, text, False, first.row.tag_mask)
+        state.latest.keep(place, message)
