@@ -324,19 +324,22 @@ class Engine:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
+        if self._may_judge_outage:
+            return 0
         state = self.state
         expiry = state.expiries.next()
-        wakes = (
+        wake_ms = self.dispatcher.next_wake_ms()
+        for next_ms in (
             None if expiry is None else expiry[0],
-            self.dispatcher.next_wake_ms(),
             state.leases.next_expiry_ms(),
-            state.keyspace.next_expiry_ms(),
             state.claims.next_expiry_ms(),
+            state.keyspace.next_expiry_ms(),
             self.schedules.next_wake_ms(),
-            0 if self._may_judge_outage else None,
             *state.marks.rate_limited.values(),
-        )
-        return min((wake for wake in wakes if wake is not None), default=None)
+        ):
+            if next_ms is not None and (wake_ms is None or next_ms < wake_ms):
+                wake_ms = next_ms
+        return wake_ms
 
     def has_due(self, now_ms: int) -> bool:
         """Whether messages due by `now_ms` are still to be released, or to be loaded first."""
@@ -370,24 +373,31 @@ class Engine:
 
         Raises the error that left a frame applied in part: the host must end the process.
         """
-        if self.state.failure is not None:
-            raise self.state.failure
+        wake_ms = self.turn(now_ms)
+        return wake_ms is not None and wake_ms <= now_ms
+
+    def turn(self, now_ms: int) -> int | None:
+        """The same; returns the `next_wake_ms` after it."""
+        state = self.state
+        if state.failure is not None:
+            raise state.failure
         if self._may_judge_outage:
             # Before anything of the outage is released.
             assert self._down_ms is not None
-            recall_missed(self.state, self._down_ms, now_ms)
+            recall_missed(state, self._down_ms, now_ms)
             self._down_ms = None
         self.schedules.run_due(now_ms)
         self.dispatcher.dispatch(now_ms)
         # A claim expires before the first of its messages returns, so it never ends in part.
-        expire_claims(self.state, now_ms)
-        expire_leases(self.state, now_ms)
-        end_due(self.state, now_ms)
+        expire_claims(state, now_ms)
+        lease_ms = state.leases.next_expiry_ms()
+        if lease_ms is not None and lease_ms <= now_ms:
+            expire_leases(state, now_ms)
+        end_due(state, now_ms)
         self._expire_keys(now_ms)
-        if self.state.marks.rate_limited:
-            wake_rate_limited(self.state, now_ms)
-        wake = self.next_wake_ms()
-        return wake is not None and wake <= now_ms
+        if state.marks.rate_limited:
+            wake_rate_limited(state, now_ms)
+        return self.next_wake_ms()
 
     def _expire_keys(self, now_ms: int) -> None:
         keyspace = self.state.keyspace
