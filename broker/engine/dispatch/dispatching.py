@@ -93,7 +93,7 @@ class Dispatcher:
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do next; None if nothing is known to come."""
-        if len(self._deferred) and self._deferred.frees_some(self._line_ms()):
+        if self._deferred and self._deferred.frees_some(self._line_ms()):
             return self.loader.now_ms
         return self._wheel.next_wake_ms()
 
@@ -127,7 +127,7 @@ class Dispatcher:
             assert int(released.due_ms.max()) <= line_ms, "never early"
         else:
             count, oldest_ms = 0, now_ms
-        if len(self._deferred):
+        if self._deferred:
             # They wait for loads only.
             self._release(turn.all())
             oldest_ms = 0
@@ -162,9 +162,9 @@ class Dispatcher:
     def _release(self, released: Entries) -> None:
         """Make due messages ready, or defer keyed ones while older ones are being loaded."""
         unloaded_ms = self._wheel.unloaded_ms()
-        if released.count and (len(self._deferred) or unloaded_ms is not None):
+        if released.count and (self._deferred or unloaded_ms is not None):
             released = self._deferred.sift(released, unloaded_ms)
-        if len(self._deferred):
+        if self._deferred:
             freed = self._deferred.take(self._line_ms(), RELEASE_MAX - released.count)
             released = join_entries([released, freed])
         if released.count:
