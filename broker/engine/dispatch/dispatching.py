@@ -8,6 +8,8 @@ ready queues. The hours and seconds that the wheel requests are loaded in the ba
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -27,7 +29,7 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.log.frames import Tick
-from delaylog.wheel import Entries, Entry, entries_of, join_entries
+from delaylog.wheel import Entries, Entry, join_entries
 
 RELEASE_MAX: Final = 16_384
 DUE_SECONDS: Final = 1.0
@@ -201,32 +203,22 @@ class Dispatcher:
     def _make_few_ready(self, entries: list[Entry]) -> None:
         """The same for a few messages, one by one."""
         state = self._state
-        special = state.marks.special
-        if special and not special.isdisjoint(lane for _, _, lane in entries):
-            self._make_ready(entries_of(entries))
-            return
-        lane, living = -1, list[Entry]()
-        for entry in entries:
-            if state.hours.state_of(entry[1]) != STATE_NONE:
+        for number, same in groupby(entries, itemgetter(2)):
+            mine = list(same)
+            if number in state.marks.special:
+                self._make_few_special_ready(number, mine)
                 continue
-            if entry[2] != lane and living:
-                self._push_few(lane, living)
-                living = []
-            lane = entry[2]
-            living.append(entry)
-        if living:
-            self._push_few(lane, living)
+            mine = [entry for entry in mine if state.hours.state_of(entry[1]) == STATE_NONE]
+            topic = state.by_number.get(number)
+            if mine and topic is not None:
+                refs = np.array([ref for _, ref, _ in mine], np.int64)
+                self._push_to(topic, topic.default, refs, self._watch(topic, refs, None))
+                self._note_few_released(topic, mine)
 
-    def _push_few(self, number: int, entries: list[Entry]) -> None:
-        """Make a few messages of one topic ready in its default group, the only one."""
-        state = self._state
-        topic = state.by_number.get(number)
-        if topic is None:
-            return
-        refs = np.array([ref for _, ref, _ in entries], np.int64)
-        self._push_to(topic, topic.default, refs, self._watch(topic, refs, None))
+    def _note_few_released(self, topic: Topic, entries: list[Entry]) -> None:
         now_ms, from_ms = self.loader.now_ms, self._new_from_ms
-        activity, late = state.activity(topic), state.series.lateness_of(topic).ready
+        activity = self._state.activity(topic)
+        late = self._state.series.lateness_of(topic).ready
         for due_ms, _, _ in entries:
             activity.note_one(now_ms - due_ms)
             if due_ms >= from_ms:
@@ -290,3 +282,32 @@ class Dispatcher:
                     living |= free
             if some(living):
                 self._note_released(topic, due_ms[living])
+
+    def _make_few_special_ready(self, number: int, entries: list[Entry]) -> None:
+        """The same for a few messages of one topic."""
+        state = self._state
+        topic = state.by_number.get(number)
+        if topic is None:
+            return
+        refs = np.array([ref for _, ref, _ in entries], np.int64)
+        suspect = topic.default.suspect_until_ms
+        plain = topic.plain and not topic.had_groups and min(entries)[0] > suspect
+        rows = None if plain else state.hours.rows(refs)
+        self._watch(topic, refs, rows)
+        living: set[int] = set()
+        for group in topic.groups.values():
+            if rows is None or int(rows["sent_position"].min()) >= group.floor:
+                free = [
+                    at
+                    for at, (_, ref, _) in enumerate(entries)
+                    if state.hours.state_of(ref, group.number) == STATE_NONE
+                    and (rows is None or int(rows["group"][at]) in (0, group.number))
+                ]
+            else:
+                found = state.hours.get_states(refs, group.number)
+                free = np.flatnonzero(group.free(rows, found)).tolist()
+            if free:
+                self._push_to(topic, group, refs[free])
+                living.update(free)
+        if living:
+            self._note_few_released(topic, [entries[at] for at in sorted(living)])
