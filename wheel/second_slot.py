@@ -185,7 +185,7 @@ class SecondSlot:
         return min(heads)
 
     def take_few(self, now_ms: int, limit: int) -> list[Entry] | None:
-        """What `take` returns, if it is `FEW` entries at most, all of them tuples; else None."""
+        """What `take` returns, if all of it is tuples; else None."""
         if (self._pending and self._pending_min <= now_ms) or any(
             int(run.due_ms[0]) <= now_ms for run in self._runs
         ):
@@ -193,10 +193,6 @@ class SecondSlot:
         few = self._few
         out: list[Entry] = []
         while few and few[0][0] <= now_ms and len(out) < limit:
-            if len(out) == FEW:
-                few += out
-                self._pack()
-                return None
             out.append(heappop(few))
         return out
 

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.wheel import Entries, Entry, TimingWheel, entries_of, sort_entries
+from delaylog.wheel import Entry, TimingWheel, entries_of, sort_entries
 from delaylog.wheel.second_slot import FEW, HEAP_MAX, SecondSlot
 
 HOUR_MS = 3_600_000
@@ -144,11 +144,12 @@ def test_a_slot_with_many_tuples_makes_columns_of_them() -> None:
     assert slot.idle
 
 
-def test_many_due_tuples_of_a_slot_are_taken_as_columns() -> None:
-    slot = SecondSlot(0)
-    for row in range(FEW + 1):
-        slot.insert_one((5, row + 1, 0))
-    assert slot.take_few(5, 16_384) is None
-    part = slot.take(5, 16_384)
-    assert isinstance(part, Entries)
-    assert np.array_equal(part.refs, np.arange(1, FEW + 2))
+def test_a_turn_gives_many_tuples_as_columns() -> None:
+    """What is not due stays as it is."""
+    wheel = TimingWheel(START_MS)
+    wheel.add_few(START_MS, [(START_MS + 5, row + 1, 0) for row in range(FEW + 1)])
+    wheel.add_few(START_MS, [(START_MS + 6, FEW + 2, 0)])
+    work = wheel.turn(START_MS + 5, 16_384)
+    assert not work.few
+    assert np.array_equal(work.released.refs, np.arange(1, FEW + 2))
+    assert wheel.turn(START_MS + 6, 16_384).few == [(START_MS + 6, FEW + 2, 0)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.wheel import Entries, sort_entries
-from delaylog.wheel.second_slot import FEW, SecondSlot, list_of
+from delaylog.wheel.second_slot import SecondSlot, list_of
 
 KEYS = st.tuples(st.integers(0, 40), st.integers(1, 1_000))
 
@@ -28,7 +28,7 @@ def drain(slot: SecondSlot, now: int, limit: int) -> list[tuple[int, int]]:
     while (head := slot.head_ms()) is not None and head <= now:
         few = slot.take_few(now, limit)
         if few is not None:
-            assert len(few) <= min(limit, FEW)
+            assert len(few) <= limit
             assert all(lane == ref % 3 for _, ref, lane in few)
         part = keys_of(slot.take(now, limit)) if few is None else [key[:2] for key in few]
         assert len(part) >= 1
