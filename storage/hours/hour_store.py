@@ -235,12 +235,12 @@ class HourStore:
             STATE_ENTRY,
         )
 
-    def state_of(self, ref: int, group: int = DEFAULT_GROUP) -> int:
-        """The state of one known ref: `get_states` without an array."""
+    def has_state(self, ref: int, group: int = DEFAULT_GROUP) -> bool:
+        """Whether one known ref has a state: `get_states` without an array."""
         hour = ref >> HOUR_SHIFT
         if self.counts.is_far(hour):
-            return int(self.get_states(np.array([ref], np.int64), group)["state"][0])
-        return self.folders.hour(hour).states(group).state_of(ref & INDEX_MASK)
+            return bool(self.get_states(np.array([ref], np.int64), group)["state"][0])
+        return self.folders.hour(hour).states(group).has_state(ref & INDEX_MASK)
 
     def put_states(self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP) -> None:
         """Store state entries, one for all or one each, in memory (see StateColumn)."""

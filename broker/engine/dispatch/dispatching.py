@@ -208,7 +208,7 @@ class Dispatcher:
             if number in state.marks.special:
                 self._make_few_special_ready(number, mine)
                 continue
-            mine = [entry for entry in mine if state.hours.state_of(entry[1]) == STATE_NONE]
+            mine = [entry for entry in mine if not state.hours.has_state(entry[1])]
             topic = state.by_number.get(number)
             if mine and topic is not None:
                 refs = np.array([ref for _, ref, _ in mine], np.int64)
@@ -300,7 +300,7 @@ class Dispatcher:
                 free = [
                     at
                     for at, (_, ref, _) in enumerate(entries)
-                    if state.hours.state_of(ref, group.number) == STATE_NONE
+                    if not state.hours.has_state(ref, group.number)
                     and (rows is None or int(rows["group"][at]) in (0, group.number))
                 ]
             else:

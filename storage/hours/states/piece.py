@@ -13,13 +13,7 @@ from delaylog.storage.columns.whole_rows import put_rows, take_rows
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import Mapping
 from delaylog.storage.hours.states.state_seal import broken
-from delaylog.storage.layout import (
-    STATE_ENTRY,
-    STATE_ENTRY_SIZE,
-    STATE_NONE,
-    Int64Array,
-    StateArray,
-)
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 
 PAGE_SIZE: Final = 4096
 PIECE_SIZE: Final = 16 << 20
@@ -110,6 +104,15 @@ class Piece:
         in the processor's cache, while their entries would be fetched from memory.
         """
 
+    def has_state(self, at: int) -> bool:
+        """Whether the entry of one place has a state. Raises CorruptionError for a broken seal."""
+        touched = self.touched
+        if touched is not None:
+            byte = at >> 3
+            if byte >= len(touched) or not int(touched[byte]) >> (at & 7) & 1:
+                return False
+        return bool(self.get(slice(at, at + 1))["state"][0])
+
     def get(self, at: Int64Array | slice) -> StateArray:
         """Copies of entries (at places, or all of a slice), without their seals.
 
@@ -133,15 +136,6 @@ class Piece:
                     put_rows(out, places, self._checked(found, at[places]))
                 return out
         return self._checked(take_rows(self.entries, at), at)
-
-    def state_of(self, at: int) -> int:
-        """The state of the entry at a place. Raises CorruptionError for a broken seal."""
-        touched = self.touched
-        if touched is not None:
-            byte = at >> 3
-            if byte >= len(touched) or not int(touched[byte]) >> (at & 7) & 1:
-                return STATE_NONE
-        return int(self.get(slice(at, at + 1))["state"][0])
 
     def _reach(self, at: Int64Array | slice) -> None:
         """Extend the flags to all rows of `at`: an hour of few rows has few flags."""

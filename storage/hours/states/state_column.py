@@ -35,13 +35,7 @@ from delaylog.storage.hours.states.piece import (
     Unbacked,
 )
 from delaylog.storage.hours.states.state_seal import sealed
-from delaylog.storage.layout import (
-    STATE_ENTRY,
-    STATE_ENTRY_SIZE,
-    STATE_NONE,
-    Int64Array,
-    StateArray,
-)
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 
 COLUMN_BYTES: Final = 1_536
 """Memory of a column in addition to its pages: its objects, and the bits of a few rows."""
@@ -128,15 +122,15 @@ class StateColumn:
                 put_rows(out, mask, self._piece(which).get(_as_run(part)))
         return out
 
-    def state_of(self, index: int) -> int:
-        """The state of row `index`."""
+    def has_state(self, index: int) -> bool:
+        """Whether row `index` has a state."""
         which, place = divmod(index - 1, PIECE_ROWS)
         piece = self._pieces.get(which)
         if piece is None:
             if not self._has(which):
-                return STATE_NONE
+                return False
             piece = self._piece(which)
-        return piece.state_of(place)
+        return piece.has_state(place)
 
     def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
         """Store entries in memory, one for all rows or one for each; see `collect`."""

@@ -111,6 +111,7 @@ def check_look_ups(store: HourStore, model: Model, wanted: list[int]) -> None:
     entries = store.get_states(refs)
     found = list(zip(entries["state"].tolist(), entries["lease"].tolist(), strict=True))
     assert found == [model.states.get(ref, (0, 0)) for ref in wanted]
+    assert [store.has_state(ref) for ref in wanted[:16]] == [state > 0 for state, _ in found[:16]]
 
 
 def check_chains(store: HourStore, model: Model) -> None:
