@@ -1,62 +1,66 @@
 """The delay queue: non-empty slots by expiration. Its head decides when the wheel wakes next.
 
-A key has one expiration; pushing the key again can only bring it forward. `push` returns whether
-the head has changed, so that a sleeping caller can be woken earlier. While no key expires, nothing
-runs.
+A key has one expiration; pushing the key again can only bring it forward. While no key expires,
+nothing runs. The keys are in a heap, in which an item that a newer one of its key replaced stays
+until it comes to the front.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, TypeVar
-
-from sortedcontainers import SortedList
+from heapq import heapify, heappop, heappush
+from typing import Final, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+
+REPLACED_MAX: Final = 1_024
+"""The heap is built anew when more replaced items than this, and than keys, are in it."""
 
 
 class DelayQueue(Generic[Key]):
     """Keys ordered by expiration, ties by arrival."""
 
     def __init__(self) -> None:
-        self._order: SortedList[tuple[int, int]] = SortedList()
-        self._entries: dict[Key, tuple[int, int]] = {}
-        self._keys: dict[int, Key] = {}
+        self._heap: list[tuple[int, int, Key]] = []
+        """(expiration, arrival, key); the first item is never a replaced one."""
+        self._items: dict[Key, tuple[int, int, Key]] = {}
         self._arrivals = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._items)
 
-    def push(self, key: Key, expires_ms: int) -> bool:
-        """Queue `key`; True if it became the new head."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            if entry[0] <= expires_ms:
-                return False
-            self.discard(key)
+    def push(self, key: Key, expires_ms: int) -> None:
+        """Queue `key`, or bring it forward."""
+        known = self._items.get(key)
+        if known is not None and known[0] <= expires_ms:
+            return
         self._arrivals += 1
-        entry = (expires_ms, self._arrivals)
-        self._entries[key] = entry
-        self._keys[self._arrivals] = key
-        self._order.add(entry)
-        return bool(self._order[0] == entry)
+        # If the known item is the first one, the new one takes its place.
+        self._items[key] = item = (expires_ms, self._arrivals, key)
+        heappush(self._heap, item)
+        if len(self._heap) > 2 * len(self._items) + REPLACED_MAX:
+            self._heap = list(self._items.values())
+            heapify(self._heap)
 
     def discard(self, key: Key) -> None:
         """Remove `key`, if it is queued."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._order.remove(entry)
-            del self._keys[entry[1]]
+        if self._items.pop(key, None) is not None:
+            self._drop_replaced()
 
     def head_ms(self) -> int | None:
         """Expiration of the head, or None when the queue is empty."""
-        return self._order[0][0] if self._order else None
+        return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Key | None:
         """Remove and return the head if it has expired, else None."""
-        if not self._order or self._order[0][0] > now_ms:
+        if not self._heap or self._heap[0][0] > now_ms:
             return None
-        _, arrival = self._order.pop(0)
-        key = self._keys.pop(arrival)
-        del self._entries[key]
+        key = heappop(self._heap)[2]
+        del self._items[key]
+        self._drop_replaced()
         return key
+
+    def _drop_replaced(self) -> None:
+        heap, items = self._heap, self._items
+        while heap and items.get(heap[0][2]) is not heap[0]:
+            heappop(heap)

@@ -1,14 +1,16 @@
 """One second of the second level: whether it has stored entries, and its entries in memory.
 
-A slot has entries (due, ref, lane) as sorted runs of arrays, never as objects. *Live* entries are
-those that arrive when the second is near; they are appended in O(1), and sorted only when some
+A slot has entries (due, ref, lane) as sorted runs of arrays, and those of small frames as tuples in
+a heap: an array of one row costs more than the rest of its way. *Live* entries are those that
+arrive when the second is near; they are added without sorting the others, and sorted only when some
 entry of the slot is due. `live_first` is the least row number of the live entries. Row numbers grow
 in log order, so rows at or above it that a load finds are already in the slot.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +19,18 @@ Int64Array = npt.NDArray[np.int64]
 
 RUNS_MAX: Final = 8
 SEAL_ENTRIES: Final = 16_384
+FEW: Final = 16
+"""Up to so many entries are tuples: one after the other they cost less than arrays do."""
+HEAP_MAX: Final = 4_096
+"""More tuples of a slot than this become arrays, which take a sixth of the memory."""
 ROW_MASK: Final = 2**32 - 1
 """The low bits of a ref: its row number. The epoch tag above them wraps around, so refs do not
 grow in log order."""
 _REF_MAX: Final = 2**63 - 1
+
+
+Entry: TypeAlias = tuple[int, int, int]
+"""One entry: due time in ms, ref, lane (topic number)."""
 
 
 class Entries(NamedTuple):
@@ -36,10 +46,25 @@ class Entries(NamedTuple):
         return len(self.refs)
 
 
+_EMPTY: Final = np.zeros(0, np.int64)
+_NO_ENTRIES: Final = Entries(_EMPTY, _EMPTY, _EMPTY)
+
+
 def no_entries() -> Entries:
     """Zero entries."""
-    empty = np.zeros(0, np.int64)
-    return Entries(empty, empty, empty)
+    return _NO_ENTRIES
+
+
+def entries_of(few: list[Entry]) -> Entries:
+    """Columns of entries, in their order."""
+    columns = np.array(few, np.int64).reshape(-1, 3).T
+    return Entries(*(np.ascontiguousarray(column) for column in columns))
+
+
+def list_of(entries: Entries) -> list[Entry]:
+    """Entries one by one, in their order."""
+    due_ms, refs, lanes = entries
+    return list(zip(due_ms.tolist(), refs.tolist(), lanes.tolist(), strict=True))
 
 
 def join_entries(parts: list[Entries]) -> Entries:
@@ -70,6 +95,7 @@ class SecondSlot:
     """Entries of one absolute second."""
 
     __slots__ = (
+        "_few",
         "_pending",
         "_pending_count",
         "_pending_min",
@@ -77,7 +103,6 @@ class SecondSlot:
         "live_first",
         "loaded",
         "loading",
-        "released",
         "second",
         "stored",
     )
@@ -88,7 +113,8 @@ class SecondSlot:
         self.loading = False
         self.loaded = False
         self.live_first = _REF_MAX
-        self.released = 0
+        self._few: list[Entry] = []
+        """A heap."""
         self._runs: list[Entries] = []
         self._pending: list[Entries] = []
         self._pending_count = 0
@@ -97,21 +123,42 @@ class SecondSlot:
     @property
     def idle(self) -> bool:
         """Whether nothing is stored, loading or loaded: the slot can be removed."""
-        return not (self.stored or self.loading or self._runs or self._pending)
+        return not (self.stored or self.loading or self._few or self._runs or self._pending)
 
     @property
     def took_live(self) -> bool:
         """Whether the slot got live entries."""
         return self.live_first != _REF_MAX
 
+    def note_live(self, ref: int) -> None:
+        """A live entry is released without being here; a load must leave it out."""
+        row = ref & ROW_MASK
+        if row < self.live_first:
+            self.live_first = row
+
+    def insert_one(self, entry: Entry) -> None:
+        """Add a live entry."""
+        self.note_live(entry[1])
+        heappush(self._few, entry)
+        if len(self._few) > HEAP_MAX:
+            self._pack()
+
     def insert(self, entries: Entries) -> None:
         """Add live entries: O(1), however large the slot is."""
-        self.live_first = min(self.live_first, int((entries.refs & ROW_MASK).min()))
+        self.note_live(int((entries.refs & ROW_MASK).min()))
+        self._add(entries)
+
+    def _add(self, entries: Entries) -> None:
         self._pending.append(entries)
         self._pending_count += entries.count
         self._pending_min = min(self._pending_min, int(entries.due_ms.min()))
         if self._pending_count >= SEAL_ENTRIES:
             self._seal()
+
+    def _pack(self) -> None:
+        """Turn the tuples into columns."""
+        few, self._few = self._few, []
+        self._add(entries_of(few))
 
     def load(self, entries: Entries) -> None:
         """Add the sorted entries from storage, without those that were added live."""
@@ -120,15 +167,34 @@ class SecondSlot:
         fresh = entries.refs & ROW_MASK < self.live_first
         if not fresh.all():
             entries = Entries(*(column[fresh] for column in entries))
-        if entries.count:
+        if entries.count > FEW:
             self._runs.append(entries)
+        elif entries.count:
+            self._few += list_of(entries)
+            heapify(self._few)
 
     def head_ms(self) -> int | None:
         """Least due time of the entries in memory, or None."""
+        if not (self._runs or self._pending):
+            return self._few[0][0] if self._few else None
         heads = [int(run.due_ms[0]) for run in self._runs]
         if self._pending:
             heads.append(self._pending_min)
-        return min(heads, default=None)
+        if self._few:
+            heads.append(self._few[0][0])
+        return min(heads)
+
+    def take_few(self, now_ms: int, limit: int) -> list[Entry] | None:
+        """What `take` returns, if all of it is tuples; else None."""
+        if (self._pending and self._pending_min <= now_ms) or any(
+            int(run.due_ms[0]) <= now_ms for run in self._runs
+        ):
+            return None
+        few = self._few
+        out: list[Entry] = []
+        while few and few[0][0] <= now_ms and len(out) < limit:
+            out.append(heappop(few))
+        return out
 
     def take(self, now_ms: int, limit: int) -> Entries:
         """Remove and return up to about `limit` entries with due <= now, in (due, ref) order.
@@ -137,13 +203,14 @@ class SecondSlot:
         their m-th keys: all entries at or below it come before all others, so the slice is exact
         without merging the runs completely.
         """
+        if self._few and self._few[0][0] <= now_ms:
+            self._pack()
         if self._pending and self._pending_min <= now_ms:
             self._seal()
         if len(self._runs) > RUNS_MAX:
             self._compact()
         alone = self._take_alone(now_ms, limit)
         if alone is not None:
-            self.released += alone.count
             return alone
         ends = [int(np.searchsorted(run.due_ms, now_ms, side="right")) for run in self._runs]
         if sum(ends) > limit:
@@ -160,9 +227,7 @@ class SecondSlot:
         ]
         if not parts:
             return no_entries()
-        taken = parts[0] if len(parts) == 1 else sort_entries(join_entries(parts))
-        self.released += taken.count
-        return taken
+        return parts[0] if len(parts) == 1 else sort_entries(join_entries(parts))
 
     def _take_alone(self, now_ms: int, limit: int) -> Entries | None:
         """The next entries if one run has all of them (frames that came in order), or None."""

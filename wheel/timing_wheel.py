@@ -4,26 +4,31 @@ Hour level: one slot for each hour that has stored entries. `open_ahead_ms` befo
 its slot expires and the wheel asks the host to open the hour; with the answer (`hour_opened`) the
 hour moves to the second level, a ring of 3,600 slots of one second. `preload_ms` before a second
 with stored entries begins, its slot expires and the wheel asks the host to load it. Loaded entries
-are released at their due millisecond, never before. A slot enters the delay queue when it gets its
-first entry, so nothing runs while nothing is due. The wheel has only refs: it releases entries that
-were cancelled meanwhile, too, and the host discards them.
+are released at their due millisecond, never before. Entries that are due as they come are left to
+the next turn without a slot. A slot enters the delay queue when it gets its first entry, so nothing
+runs while nothing is due. The wheel has only refs: it releases entries that were cancelled
+meanwhile, too, and the host discards them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from delaylog.wheel.delay_queue import DelayQueue
 from delaylog.wheel.far_slots import FarSlots
 from delaylog.wheel.second_slot import (
+    FEW,
+    ROW_MASK,
     Entries,
+    Entry,
     Int64Array,
     SecondSlot,
+    entries_of,
     join_entries,
+    list_of,
     no_entries,
     sort_entries,
 )
@@ -47,13 +52,37 @@ def _distinct(values: Int64Array) -> list[int]:
     return found
 
 
-@dataclass(slots=True)
-class WheelTurn:
-    """The result of a turn: hours to open, seconds to load, soonest first, and due entries."""
+_Part: TypeAlias = Entries | list[Entry]
 
-    open_hours: list[int] = field(default_factory=list)
-    load_seconds: list[int] = field(default_factory=list)
-    released: Entries = field(default_factory=no_entries)
+
+class WheelTurn:
+    """The result of a turn: hours to open, seconds to load, soonest first, and due entries.
+
+    The due entries are in `few` if they are not more than `FEW`, else in `released`.
+    """
+
+    __slots__ = ("few", "load_seconds", "open_hours", "released")
+
+    def __init__(self) -> None:
+        self.open_hours: list[int] = []
+        self.load_seconds: list[int] = []
+        self.few: list[Entry] = []
+        self.released: Entries = no_entries()
+
+    def all(self) -> Entries:
+        """All due entries as columns."""
+        return entries_of(self.few) if self.few else self.released
+
+    def take(self, parts: list[_Part], count: int) -> None:
+        """Set the due entries, `count` of them, from parts in their order."""
+        if count > FEW:
+            columns = [entries_of(part) if isinstance(part, list) else part for part in parts]
+            self.released = join_entries(columns)
+        elif len(parts) == 1 and isinstance(parts[0], list):
+            self.few = parts[0]
+        else:
+            for part in parts:
+                self.few += part if isinstance(part, list) else list_of(part)
 
 
 class TimingWheel:
@@ -78,8 +107,13 @@ class TimingWheel:
         self._released_count = 0
         self.turns = 0
         """How often a slot expired: it does not grow while nothing is due."""
-        self._bypassing: tuple[int, int, Entries] | None = None
-        """(second, least due time, entries) of entries that bypass their slot, see `_bypass`."""
+        self._passing: list[tuple[int, Entries]] = []
+        """(second, entries) of frames that were due as they came, see `_pass`."""
+        self._passing_few: list[Entry] = []
+        """The same of small frames, of any seconds."""
+        self._passing_count = 0
+        self._passing_ms = 0
+        """Least due time of both."""
         self._tick = (0, 0)
 
     # ------------------------------------------------------------------ time
@@ -95,7 +129,7 @@ class TimingWheel:
 
     def next_wake_ms(self) -> int | None:
         """When `turn` next has something to do, or None."""
-        return self._queue.head_ms() if self._bypassing is None else self._bypassing[1]
+        return self._passing_ms if self._passing_count else self._queue.head_ms()
 
     def tick(self) -> tuple[int, int]:
         """(second, count): all earlier seconds are released, and `count` entries of this one.
@@ -117,16 +151,18 @@ class TimingWheel:
 
     def unloaded_ms(self) -> int | None:
         """Lower bound of the due times that the host is still loading, or None."""
+        if not (self._loading or self._opening):
+            return None
         seconds = [min(self._loading)] if self._loading else []
         if self._opening:
             seconds.append(min(self._opening) * HOUR_SECONDS)
-        return min(seconds) * SECOND_MS if seconds else None
+        return min(seconds) * SECOND_MS
 
     # ------------------------------------------------------------------ what is there
 
     def note_hours(self, hours: Iterable[int], stored_from: int = 0) -> None:
         """Note hours that have stored entries, all of them in seconds from `stored_from` on."""
-        self._slot_bypassing()
+        self._slot_passing()
         last = self._last_near_hour()
         new = set(hours) - self._hours - self._opened - self._opening
         far = [hour for hour in new if hour > last]
@@ -165,8 +201,8 @@ class TimingWheel:
         entries: Entries,
         *,
         due_span_ms: tuple[int, int] | None = None,
-    ) -> bool:
-        """Add the entries of a committed frame, in log order; True if the next wake is earlier now.
+    ) -> None:
+        """Add the entries of a committed frame, in log order.
 
         `seconds` = the second in whose chain each entry is stored. Entries of near seconds are
         added live; entries of later seconds only mark their slot, and storage keeps them.
@@ -175,15 +211,14 @@ class TimingWheel:
         """
         self.now(now_ms)
         if entries.count == 0:
-            return False
+            return
         if due_span_ms is None:
             low, high = int(seconds.min()), int(seconds.max())
         else:
             low, high = due_span_ms[0] // SECOND_MS, due_span_ms[1] // SECOND_MS
-        if low == high and self._bypass(low, entries, due_span_ms):
-            return True
-        self._slot_bypassing()
-        before = self._queue.head_ms()
+        if low == high and self._pass(low, entries, due_span_ms):
+            return
+        self._slot_passing()
         frontier = self.frontier()
         if low == high:
             if low < frontier:
@@ -199,44 +234,104 @@ class TimingWheel:
                 self._insert(second, Entries(*(column[mask] for column in entries)))
             if high >= frontier:
                 self._mark_many(seconds[~near], frontier, high)
-        after = self._queue.head_ms()
-        return after is not None and (before is None or after < before)
 
-    def _bypass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
+    def add_few(self, now_ms: int, entries: Iterable[Entry]) -> None:
+        """Add the entries of a small committed frame, each stored in the second of its due time."""
+        now_ms = self.now(now_ms)
+        frontier = self.frontier()
+        for entry in entries:
+            due_ms = entry[0]
+            second = due_ms // SECOND_MS
+            if second >= frontier:
+                if second // HOUR_SECONDS not in self._hours:
+                    self._mark([second])
+            elif due_ms > now_ms:
+                self._insert_one(second, entry)
+            elif self._may_pass():
+                slot = self._slot_to_note(second)
+                if slot is not None:
+                    slot.note_live(entry[1])
+                self._passing_few.append(entry)
+                self._note_passing(1, due_ms)
+            else:
+                self._slot_passing()
+                self._insert_one(second, entry)
+
+    def _pass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
         """Leave due entries of one second to the next turn without a slot; False if not allowed.
 
-        It is allowed when a new slot would get and release these entries only, as for most messages
-        that are sent for immediate delivery.
+        It is allowed while no slot has entries that are due: those which become due until the turn
+        have later due times.
         """
-        head = self.next_wake_ms()
-        if head is not None and head <= self._now_ms:
+        if second >= self.frontier() or not self._may_pass():
             return False
         if due_span_ms is None:
             due_span_ms = int(entries.due_ms.min()), int(entries.due_ms.max())
-        if due_span_ms[1] > self._now_ms or second >= self.frontier():
+        if due_span_ms[1] > self._now_ms:
             return False
-        if not self._needs_no_slot(second):
-            return False
-        self._bypassing = (second, due_span_ms[0], entries)
+        slot = self._slot_to_note(second)
+        if slot is not None:
+            slot.note_live(int((entries.refs & ROW_MASK).min()))
+        self._passing.append((second, entries))
+        self._note_passing(entries.count, due_span_ms[0])
         return True
 
-    def _needs_no_slot(self, second: int) -> bool:
-        """Whether the second has no slot, and a new one would be removed as soon as it is empty."""
-        hour = second // HOUR_SECONDS
-        if self._unopened(hour):
-            return False
-        return all(slot.second != second for slot in self._ring[second % HOUR_SECONDS])
+    def _may_pass(self) -> bool:
+        head_ms = self._queue.head_ms()
+        return head_ms is None or head_ms > self._now_ms
+
+    def _note_passing(self, count: int, due_ms: int) -> None:
+        if self._passing_count == 0 or due_ms < self._passing_ms:
+            self._passing_ms = due_ms
+        self._passing_count += count
+
+    def _slot_to_note(self, second: int) -> SecondSlot | None:
+        """The slot that has to know of live entries of a second, None if no load will follow.
+
+        It is one that is there, or a new one if the hour has stored entries and is not opened yet.
+        """
+        for slot in self._ring[second % HOUR_SECONDS]:
+            if slot.second == second:
+                return slot
+        return self._slot(second) if self._unopened(second // HOUR_SECONDS) else None
 
     def _unopened(self, hour: int) -> bool:
         """Whether an hour has stored entries and is not opened yet."""
         return hour in self._hours or hour in self._opening or hour in self._far
 
-    def _slot_bypassing(self) -> None:
-        """Put bypassing entries into their slot, since others may have to be ordered with them."""
-        if self._bypassing is not None:
-            second, _, entries = self._bypassing
-            self._bypassing = None
-            self._insert(second, entries)
+    def _slot_passing(self) -> None:
+        """Put passing entries into their slots, since others may have to be ordered with them."""
+        if self._passing_count:
+            passing, self._passing = self._passing, []
+            few, self._passing_few = self._passing_few, []
+            self._passing_count = 0
+            for second, entries in passing:
+                self._insert(second, entries)
+            for entry in few:
+                self._insert_one(entry[0] // SECOND_MS, entry)
+
+    def _take_passing(self) -> _Part:
+        """Take the passing entries out, in order."""
+        passing, self._passing = self._passing, []
+        few, self._passing_few = self._passing_few, []
+        self._passing_count = 0
+        self.turns += 1
+        for second, entries in passing:
+            self._count_released(second, entries.count)
+        for entry in few:
+            self._count_released(entry[0] // SECOND_MS, 1)
+        if not passing:
+            few.sort()
+            return few
+        parts = [entries for _, entries in passing]
+        if few:
+            parts.append(entries_of(few))
+        return sort_entries(join_entries(parts))
+
+    def _insert_one(self, second: int, entry: Entry) -> None:
+        self._slot(second).insert_one(entry)
+        # The slot's own head is in the queue already.
+        self._queue.push((_RELEASE, second), entry[0])
 
     def _insert(self, second: int, entries: Entries) -> None:
         slot = self._slot(second)
@@ -283,19 +378,14 @@ class TimingWheel:
         """
         now_ms = self.now(now_ms)
         work = WheelTurn()
-        taken: list[Entries] = []
-        if self._bypassing is not None:
-            second, _, passing = self._bypassing
-            if passing.count > limit or not self._needs_no_slot(second):
-                self._slot_bypassing()
-            else:
-                # Entries in slots that have become due since have later due times.
-                self._bypassing = None
-                self.turns += 1
-                limit -= passing.count
-                self._count_released(second, passing.count)
-                taken.append(sort_entries(passing))
-        while limit > 0 and (key := self._queue.pop_due(now_ms)) is not None:
+        taken: list[_Part] = []
+        count = 0
+        if self._passing_count > limit:
+            self._slot_passing()
+        elif self._passing_count:
+            count = self._passing_count
+            taken.append(self._take_passing())
+        while count < limit and (key := self._queue.pop_due(now_ms)) is not None:
             self.turns += 1
             level, number = key
             if level == _FAR:
@@ -311,12 +401,15 @@ class TimingWheel:
                 work.load_seconds.append(number)
             else:
                 slot = self._slot(number)
-                part = slot.take(now_ms, limit)
-                limit -= part.count
-                self._count_released(number, part.count)
+                few = slot.take_few(now_ms, limit - count)
+                part = slot.take(now_ms, limit - count) if few is None else few
+                size = part.count if isinstance(part, Entries) else len(part)
+                count += size
+                self._count_released(number, size)
                 taken.append(part)
                 self._requeue(slot)
-        work.released = join_entries(taken) if taken else no_entries()
+        if count:
+            work.take(taken, count)
         return work
 
     def _count_released(self, second: int, count: int) -> None:
@@ -343,7 +436,7 @@ class TimingWheel:
         Slots of an hour that waits to be opened are kept even when they are empty: they record
         which entries of their second were released live or loaded, so none is released twice.
         """
-        self._slot_bypassing()
+        self._slot_passing()
         self._opening.discard(hour)
         self._opened.add(hour)
         base = hour * HOUR_SECONDS
@@ -370,12 +463,12 @@ class TimingWheel:
 
     def took_live(self, second: int) -> bool:
         """Whether a second got live entries, which a load of its chain must leave out."""
-        self._slot_bypassing()
+        self._slot_passing()
         return self._slot(second).took_live
 
     def second_loaded(self, second: int, entries: Entries) -> None:
         """Add the entries of a second that the host loaded, sorted by (due, ref)."""
-        self._slot_bypassing()
+        self._slot_passing()
         slot = self._slot(second)
         self._loading.discard(second)
         slot.load(entries)

@@ -324,19 +324,21 @@ class Engine:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
+        return _earlier(self.dispatcher.next_wake_ms(), self._next_other_ms())
+
+    def _next_other_ms(self) -> int | None:
+        """When something other than the release of messages is due next."""
+        if self._may_judge_outage:
+            return 0
         state = self.state
         expiry = state.expiries.next()
-        wakes = (
-            None if expiry is None else expiry[0],
-            self.dispatcher.next_wake_ms(),
-            state.leases.next_expiry_ms(),
-            state.keyspace.next_expiry_ms(),
-            state.claims.next_expiry_ms(),
-            self.schedules.next_wake_ms(),
-            0 if self._may_judge_outage else None,
-            *state.marks.rate_limited.values(),
-        )
-        return min((wake for wake in wakes if wake is not None), default=None)
+        out_ms = _earlier(None if expiry is None else expiry[0], state.leases.next_expiry_ms())
+        out_ms = _earlier(out_ms, state.claims.next_expiry_ms())
+        out_ms = _earlier(out_ms, state.keyspace.next_expiry_ms())
+        out_ms = _earlier(out_ms, self.schedules.next_wake_ms())
+        if state.marks.rate_limited:
+            out_ms = _earlier(out_ms, min(state.marks.rate_limited.values()))
+        return out_ms
 
     def has_due(self, now_ms: int) -> bool:
         """Whether messages due by `now_ms` are still to be released, or to be loaded first."""
@@ -370,32 +372,49 @@ class Engine:
 
         Raises the error that left a frame applied in part: the host must end the process.
         """
-        if self.state.failure is not None:
-            raise self.state.failure
+        wake_ms = self.turn(now_ms)
+        return wake_ms is not None and wake_ms <= now_ms
+
+    def turn(self, now_ms: int) -> int | None:
+        """The same; returns the `next_wake_ms` after it."""
+        state = self.state
+        if state.failure is not None:
+            raise state.failure
+        other_ms = self._next_other_ms()
+        if other_ms is not None and other_ms <= now_ms:
+            self._run_all(now_ms)
+            return self.next_wake_ms()
+        self.dispatcher.dispatch(now_ms)
+        end_due(state, now_ms)
+        if state.keyspace.effects:
+            log_keyspace(state, now_ms)
+        # Messages that became ready may expire before all that was known.
+        expiry = state.expiries.next()
+        next_ms = _earlier(self.dispatcher.next_wake_ms(), other_ms)
+        return next_ms if expiry is None else _earlier(next_ms, expiry[0])
+
+    def _run_all(self, now_ms: int) -> None:
+        """Run every part that may have something to do."""
+        state = self.state
         if self._may_judge_outage:
             # Before anything of the outage is released.
             assert self._down_ms is not None
-            recall_missed(self.state, self._down_ms, now_ms)
+            recall_missed(state, self._down_ms, now_ms)
             self._down_ms = None
         self.schedules.run_due(now_ms)
         self.dispatcher.dispatch(now_ms)
         # A claim expires before the first of its messages returns, so it never ends in part.
-        expire_claims(self.state, now_ms)
-        expire_leases(self.state, now_ms)
-        end_due(self.state, now_ms)
-        self._expire_keys(now_ms)
-        if self.state.marks.rate_limited:
-            wake_rate_limited(self.state, now_ms)
-        wake = self.next_wake_ms()
-        return wake is not None and wake <= now_ms
-
-    def _expire_keys(self, now_ms: int) -> None:
-        keyspace = self.state.keyspace
-        first = keyspace.next_expiry_ms()
-        if first is not None and first <= now_ms:
+        expire_claims(state, now_ms)
+        expire_leases(state, now_ms)
+        end_due(state, now_ms)
+        keyspace = state.keyspace
+        first_ms = keyspace.next_expiry_ms()
+        if first_ms is not None and first_ms <= now_ms:
             keyspace.expire_due(now_ms)
         if keyspace.effects:
-            log_keyspace(self.state, now_ms)
+            log_keyspace(state, now_ms)
+        if state.marks.rate_limited:
+            wake_rate_limited(state, now_ms)
 
     def claims_due(self) -> bool:
         """Whether the settlement of some claim has begun and not ended."""
@@ -466,3 +485,10 @@ class Engine:
             state.log.close()
             self.ticks.close()
         self.reserve.close()
+
+
+def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    """The earlier of two times; None is never."""
+    if one_ms is None or (other_ms is not None and other_ms < one_ms):
+        return other_ms
+    return one_ms

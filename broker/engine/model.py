@@ -85,6 +85,13 @@ class Activity:
         self.released_late_ms += now_ms * len(due_ms) - int(due_ms.sum())
         self.released_late_max_ms = max(self.released_late_max_ms, now_ms - int(due_ms.min()))
 
+    def note_one(self, late_ms: int) -> None:
+        """Count one message as released `late_ms` after its due time."""
+        self.released += 1
+        self.released_late_ms += late_ms
+        if late_ms > self.released_late_max_ms:
+            self.released_late_max_ms = late_ms
+
 
 @dataclass(slots=True)
 class Topic:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
@@ -51,7 +50,9 @@ from delaylog.storage.ids.id_hash import UNKEYED, IdHash
 from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
+    HOUR_MS,
     HOUR_SHIFT,
+    SECOND_MS,
     TAG_COUNT,
     FrameKind,
     Int64Array,
@@ -63,11 +64,10 @@ from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.work import Work
-from delaylog.wheel import Entries, TimingWheel
+from delaylog.wheel import Entries, Entry, TimingWheel, entries_of
 
 
-@dataclass(frozen=True, slots=True)
-class Exposure:
+class Exposure(NamedTuple):
     """Rows of one frame, which the wheel may see once the frame is committed."""
 
     end_position: int
@@ -75,6 +75,13 @@ class Exposure:
     entries: Entries
     due_span_ms: tuple[int, int] | None = None
     """Their least and greatest due times, if `seconds` follow from the due times alone."""
+
+
+class FewExposure(NamedTuple):
+    """The same of a few rows, whose seconds follow from the due times alone."""
+
+    end_position: int
+    entries: list[Entry]
 
 
 class Files(NamedTuple):
@@ -207,7 +214,7 @@ class EngineState:
         """`leader_time_ms` when the epoch began; 0 = a checkpoint is newer than that."""
 
         self.wheel = TimingWheel(now_ms)
-        self.exposures: deque[Exposure] = deque()
+        self.exposures: deque[Exposure | FewExposure] = deque()
         """Oldest first."""
         self.hot = HotSeconds(scratch, f"{folder}/ready", bytes_max=limits.hot_bytes_max)
         self.released_upto = (0, 0)
@@ -354,9 +361,28 @@ class EngineState:
             return 0
         hidden = sum(
             int(np.count_nonzero(exposure.entries.refs >> HOUR_SHIFT == hour))
+            if isinstance(exposure, Exposure)
+            else sum(ref >> HOUR_SHIFT == hour for _, ref, _ in exposure.entries)
             for exposure in self.exposures
         )
         return counts.rows - hidden
+
+    def expose_few(self, entries: list[Entry], end: int) -> None:
+        """Queue a few rows of a frame that ends at `end` for the wheel, in log order.
+
+        A replay does not: opening the hours finds its rows.
+        """
+        if self.replaying or not entries:
+            return
+        for due_ms, ref, _ in entries:
+            if due_ms < (ref >> HOUR_SHIFT) * HOUR_MS:
+                # A row due below the hour floor is stored in second 0 of a later hour.
+                columns = entries_of(entries)
+                first_ms = (columns.refs >> HOUR_SHIFT) * HOUR_MS
+                seconds = np.maximum(columns.due_ms, first_ms) // SECOND_MS
+                self.exposures.append(Exposure(end, seconds, columns))
+                return
+        self.exposures.append(FewExposure(end, entries))
 
     def new_topic(
         self, number: int, namespace: str, name: str, settings: TopicSettings, made: bool

@@ -320,8 +320,10 @@ class Node:
 
     def released(self) -> None:
         """Messages may have become ready: load the messages due next, and wake consumers."""
-        for name, make in self.chores.loads():
-            self.spawn(name, make)
+        loader = self.engine.dispatcher.loader
+        if loader.loading or loader.laying_out:
+            for name, make in self.chores.loads():
+                self.spawn(name, make)
         self.role.dispatched()
         self.wake_ready()
 
@@ -335,9 +337,11 @@ class Node:
         if state.marks.newly_ready:
             for number, group_number in state.marks.newly_ready:
                 group = state.group(number, group_number)
-                if group is not None and group.has_ready:
-                    topic = state.by_number[number]
-                    place = (topic.namespace, topic.name, group.name)
+                if group is None:
+                    continue
+                topic = state.by_number[number]
+                place = (topic.namespace, topic.name, group.name)
+                if self.waiters.awaited(place) and group.has_ready:
                     room = state.limits.leased_max - state.leases.leased(number, group_number)
                     self.waiters.wake_all(place, min(group.free_count, max(room, 1)))
             state.marks.newly_ready.clear()

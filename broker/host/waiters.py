@@ -80,6 +80,10 @@ class Waiters:
         """Number of calls that wait for a group, with any filter."""
         return sum(len(self._queues[group, only]) for only in self._filters.get(group, ()))
 
+    def awaited(self, group: GroupKey) -> bool:
+        """Whether a call waits for a group."""
+        return group in self._filters
+
     def groups(self) -> list[GroupKey]:
         """Groups with waiting calls."""
         return list(self._filters)

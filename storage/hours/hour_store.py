@@ -39,6 +39,7 @@ from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_BITS,
     INDEX_ENTRY,
+    INDEX_MASK,
     STATE_ENTRY,
     TAG_MASK,
     Int64Array,
@@ -245,6 +246,13 @@ class HourStore:
             partial(self.far.states.get, group=group),
             STATE_ENTRY,
         )
+
+    def has_state(self, ref: int, group: int = DEFAULT_GROUP) -> bool:
+        """Whether one known ref has a state: `get_states` without an array."""
+        hour = ref >> HOUR_SHIFT
+        if self.counts.is_far(hour):
+            return bool(self.get_states(np.array([ref], np.int64), group)["state"][0])
+        return self.folders.hour(hour).states(group).has_state(ref & INDEX_MASK)
 
     def put_states(self, refs: Int64Array, entries: StateArray, group: int = DEFAULT_GROUP) -> None:
         """Store state entries, one for all or one each, in memory (see StateColumn)."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.wheel import Entries, sort_entries
-from delaylog.wheel.second_slot import SecondSlot
+from delaylog.wheel.second_slot import SecondSlot, list_of
 
 KEYS = st.tuples(st.integers(0, 40), st.integers(1, 1_000))
 
@@ -26,26 +26,43 @@ def drain(slot: SecondSlot, now: int, limit: int) -> list[tuple[int, int]]:
     """Slices until nothing is due, each with something in it."""
     found: list[tuple[int, int]] = []
     while (head := slot.head_ms()) is not None and head <= now:
-        part = keys_of(slot.take(now, limit))
+        few = slot.take_few(now, limit)
+        if few is not None:
+            assert len(few) <= limit
+            assert all(lane == ref % 3 for _, ref, lane in few)
+        part = keys_of(slot.take(now, limit)) if few is None else [key[:2] for key in few]
         assert len(part) >= 1
         found += part
     return found
 
 
+def insert(slot: SecondSlot, added: Entries, one_by_one: bool) -> None:
+    """Add live entries as columns or as tuples."""
+    if one_by_one:
+        for entry in list_of(added):
+            slot.insert_one(entry)
+    else:
+        slot.insert(added)
+
+
 @given(
-    st.lists(st.lists(KEYS, min_size=1, max_size=12), min_size=1, max_size=20),
-    st.integers(1, 9),
+    st.lists(
+        st.tuples(st.lists(KEYS, min_size=1, max_size=12), st.booleans()), min_size=1, max_size=20
+    ),
+    st.integers(1, 40),
     st.integers(0, 45),
 )
-def test_slices_are_exact(runs: list[list[tuple[int, int]]], limit: int, now: int) -> None:
+def test_slices_are_exact(
+    frames: list[tuple[list[tuple[int, int]], bool]], limit: int, now: int
+) -> None:
     """Many runs, a small limit: slice after slice equals the sorted whole."""
     slot = SecondSlot(0)
-    for run in runs:
-        slot.insert(entries(run))
+    for run, one_by_one in frames:
+        insert(slot, entries(run), one_by_one)
         slot.take(-1, limit)
+    runs = [run for run, _ in frames]
     expected = sorted(key for run in runs for key in run if key[0] <= now)
     assert drain(slot, now, limit) == expected
-    assert slot.released == len(expected)
     rest = sorted(key for run in runs for key in run if key[0] > now)
     assert drain(slot, 100, limit) == rest
     assert slot.idle
@@ -58,7 +75,7 @@ def test_a_load_adds_what_did_not_come_live(due: list[int], data: st.DataObject)
     keys = [(at, row + 1) for row, at in enumerate(due)]
     slot = SecondSlot(0)
     for key in keys[cut:]:
-        slot.insert(entries([key]))
+        insert(slot, entries([key]), data.draw(st.booleans()))
     slot.load(sort_entries(entries(keys)))
     assert drain(slot, 100, 1_000) == sorted(keys)
     assert slot.loaded

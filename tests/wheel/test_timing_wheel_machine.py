@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delaylog.wheel import Entries, TimingWheel, sort_entries
+from delaylog.wheel import FEW, Entries, TimingWheel, sort_entries
+from delaylog.wheel.second_slot import list_of
 from tests.effort import tries
 
 HOUR_MS = 3_600_000
@@ -59,10 +60,15 @@ class WheelMachine(RuleBasedStateMachine):
     # ------------------------------------------------------------------ events
 
     @rule(
-        frame=st.lists(DELAYS, min_size=1, max_size=8), together=st.booleans(), told=st.booleans()
+        frame=st.lists(DELAYS, min_size=1, max_size=20),
+        together=st.booleans(),
+        told=st.booleans(),
+        few=st.booleans(),
     )
-    def add(self, frame: list[int], together: bool, told: bool) -> None:
-        """A committed frame: any seconds, or all in one; its span is told, or found."""
+    def add(self, frame: list[int], together: bool, told: bool, few: bool) -> None:
+        """A committed frame: any seconds, or all in one; its span is told, or found; as columns or
+        as tuples.
+        """
         if together:
             frame = [frame[0] // 1_000 * 1_000 + delay % 7 for delay in frame]
         due = np.array([self.clock_ms + delay for delay in frame], np.int64)
@@ -77,11 +83,11 @@ class WheelMachine(RuleBasedStateMachine):
             if at // 1_000 < self.tick[0]:
                 self.late.add(ref)
         entries = Entries(due, np.array(refs, np.int64), np.zeros(len(due), np.int64))
-        before = self.wheel.next_wake_ms()
         span = (int(due.min()), int(due.max())) if told else None
-        early = self.wheel.add(self.clock_ms, due // 1_000, entries, due_span_ms=span)
-        after = self.wheel.next_wake_ms()
-        assert early == (before is None or after < before), "a new head wakes, nothing else does"
+        if few:
+            self.wheel.add_few(self.clock_ms, list_of(entries))
+        else:
+            self.wheel.add(self.clock_ms, due // 1_000, entries, due_span_ms=span)
         self.now_ms = max(self.now_ms, self.clock_ms)
 
     @rule(step=STEPS)
@@ -101,10 +107,12 @@ class WheelMachine(RuleBasedStateMachine):
             assert self.wheel.turns == turns, "nothing turns while nothing is due"
             assert not work.open_hours
             assert not work.load_seconds
-            assert work.released.count == 0
+            assert work.all().count == 0
         self.opens += work.open_hours
         self.loads += work.load_seconds
-        due, refs, _ = (column.tolist() for column in work.released)
+        assert not (work.few and work.released.count)
+        assert len(work.few) <= FEW < work.released.count or not work.released.count
+        due, refs, _ = (column.tolist() for column in work.all())
         assert len(refs) <= limit + 8
         keys = [(at, ref) for at, ref in zip(due, refs, strict=True)]
         for second in {at // 1_000 for at in due}:

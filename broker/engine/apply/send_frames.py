@@ -26,7 +26,7 @@ from delaylog.storage.log.transaction_frames import PublishDecision
 from delaylog.storage.messages.batch import MessageBatch, has_own_backoffs
 from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows, place_rows
-from delaylog.wheel import Entries
+from delaylog.wheel import FEW, Entries
 
 
 class Logged(NamedTuple):
@@ -153,6 +153,10 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
     """Queue rows for the wheel. A replay does not: opening the hours finds its rows."""
     rows = placed.rows
     if state.replaying or len(rows) == 0:
+        return
+    if len(rows) <= FEW:
+        columns = (rows["deliver_at"].tolist(), refs.tolist(), rows["topic"].tolist())
+        state.expose_few(list(zip(*columns, strict=True)), end)
         return
     due = rows["deliver_at"].astype(np.int64)
     seconds = due // 1000

@@ -8,6 +8,8 @@ ready queues. The hours and seconds that the wheel requests are loaded in the ba
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -16,7 +18,7 @@ from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.dispatch.loading import Loader
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.ready.deferred import DeferredMessages
-from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state import EngineState, FewExposure
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import alike, every, grouped, some
 from delaylog.storage.layout import (
@@ -27,7 +29,7 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.log.frames import Tick
-from delaylog.wheel import Entries, join_entries
+from delaylog.wheel import Entries, Entry, join_entries
 
 RELEASE_MAX: Final = 16_384
 DUE_SECONDS: Final = 1.0
@@ -80,17 +82,20 @@ class Dispatcher:
 
     def commit(self, position: int, now_ms: int) -> None:
         """Show the rows of frames below `position` to the wheel."""
-        state = self._state
-        while state.exposures and state.exposures[0].end_position <= position:
-            exposure = state.exposures.popleft()
+        exposures = self._state.exposures
+        while exposures and exposures[0].end_position <= position:
+            exposure = exposures.popleft()
             self.loader.shown_position = exposure.end_position
-            self._wheel.add(
-                now_ms, exposure.seconds, exposure.entries, due_span_ms=exposure.due_span_ms
-            )
+            if isinstance(exposure, FewExposure):
+                self._wheel.add_few(now_ms, exposure.entries)
+            else:
+                self._wheel.add(
+                    now_ms, exposure.seconds, exposure.entries, due_span_ms=exposure.due_span_ms
+                )
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do next; None if nothing is known to come."""
-        if len(self._deferred) and self._deferred.frees_some(self._line_ms()):
+        if self._deferred and self._deferred.frees_some(self._line_ms()):
             return self.loader.now_ms
         return self._wheel.next_wake_ms()
 
@@ -108,26 +113,34 @@ class Dispatcher:
     def dispatch(self, now_ms: int) -> int:
         """Turn the wheel once: release due messages, a bounded number; returns how many."""
         state = self._state
-        self.loader.now_ms = max(now_ms, self.loader.now_ms)
-        self._move_near(self.loader.now_ms // HOUR_MS)
+        self.loader.now_ms = line_ms = max(now_ms, self.loader.now_ms)
+        self._move_near(line_ms // HOUR_MS)
         turn = self._wheel.turn(now_ms, RELEASE_MAX)
         if turn.open_hours:
             self.loader.open_hours(turn.open_hours, now_ms)
         if turn.load_seconds:
             self.loader.load_seconds(turn.load_seconds, now_ms)
-        released = turn.released
-        if released.count:
-            assert int(released.due_ms.max()) <= self.loader.now_ms, "never early"
-        count = released.count
-        oldest_ms = int(released.due_ms.min()) if count else now_ms
-        if len(self._deferred):
+        few, released = turn.few, turn.released
+        if few:
+            count, oldest_ms = len(few), min(few)[0]
+            assert max(few)[0] <= line_ms, "never early"
+        elif released.count:
+            count, oldest_ms = released.count, int(released.due_ms.min())
+            assert int(released.due_ms.max()) <= line_ms, "never early"
+        else:
+            count, oldest_ms = 0, now_ms
+        if self._deferred:
             # They wait for loads only.
+            self._release(turn.all())
             oldest_ms = 0
-        if count or len(self._deferred):
-            self._release(released)
-        self._note_loading(now_ms, oldest_ms)
+        elif few and self._wheel.unloaded_ms() is None:
+            self._make_few_ready(few)
+        elif count:
+            self._release(turn.all())
+        if self._loading_ms is not None or self._wheel.unloaded_ms() is not None:
+            self._note_loading(now_ms, oldest_ms)
         if count < RELEASE_MAX:
-            state.released_upto = (self.loader.now_ms, self.loader.shown_position)
+            state.released_upto = (line_ms, self.loader.shown_position)
         second, local_index = self._wheel.tick()
         state.tick = Tick(second, local_index, state.committed())
         return count
@@ -151,9 +164,9 @@ class Dispatcher:
     def _release(self, released: Entries) -> None:
         """Make due messages ready, or defer keyed ones while older ones are being loaded."""
         unloaded_ms = self._wheel.unloaded_ms()
-        if released.count and (len(self._deferred) or unloaded_ms is not None):
+        if released.count and (self._deferred or unloaded_ms is not None):
             released = self._deferred.sift(released, unloaded_ms)
-        if len(self._deferred):
+        if self._deferred:
             freed = self._deferred.take(self._line_ms(), RELEASE_MAX - released.count)
             released = join_entries([released, freed])
         if released.count:
@@ -187,6 +200,30 @@ class Dispatcher:
         for number, mine in grouped(lanes):
             self._push(number, refs[mine], due_ms[mine])
 
+    def _make_few_ready(self, entries: list[Entry]) -> None:
+        """The same for a few messages, one by one."""
+        state = self._state
+        for number, same in groupby(entries, itemgetter(2)):
+            mine = list(same)
+            if number in state.marks.special:
+                self._make_few_special_ready(number, mine)
+                continue
+            mine = [entry for entry in mine if not state.hours.has_state(entry[1])]
+            topic = state.by_number.get(number)
+            if mine and topic is not None:
+                refs = np.array([ref for _, ref, _ in mine], np.int64)
+                self._push_to(topic, topic.default, refs, self._watch(topic, refs, None))
+                self._note_few_released(topic, mine)
+
+    def _note_few_released(self, topic: Topic, entries: list[Entry]) -> None:
+        now_ms, from_ms = self.loader.now_ms, self._new_from_ms
+        activity = self._state.activity(topic)
+        late = self._state.series.lateness_of(topic).ready
+        for due_ms, _, _ in entries:
+            activity.note_one(now_ms - due_ms)
+            if due_ms >= from_ms:
+                late.note(now_ms - due_ms)
+
     def _push(self, number: int, refs: Int64Array, due_ms: Int64Array) -> None:
         topic = self._state.by_number.get(number)
         if topic is not None:
@@ -213,9 +250,10 @@ class Dispatcher:
     def _push_to(
         self, topic: Topic, group: Group, refs: Int64Array, rows: RowArray | None = None
     ) -> None:
-        if rows is None and group.ready.order is not None:
+        ready = group.ready
+        if rows is None and ready.order is not None:
             rows = self._state.hours.rows(refs)
-        group.ready.push(refs, rows)
+        ready.push(refs, rows)
         self._state.marks.newly_ready.add((topic.number, group.number))
 
     def _make_special_ready(self, entries: Entries) -> None:
@@ -244,3 +282,32 @@ class Dispatcher:
                     living |= free
             if some(living):
                 self._note_released(topic, due_ms[living])
+
+    def _make_few_special_ready(self, number: int, entries: list[Entry]) -> None:
+        """The same for a few messages of one topic."""
+        state = self._state
+        topic = state.by_number.get(number)
+        if topic is None:
+            return
+        refs = np.array([ref for _, ref, _ in entries], np.int64)
+        suspect = topic.default.suspect_until_ms
+        plain = topic.plain and not topic.had_groups and min(entries)[0] > suspect
+        rows = None if plain else state.hours.rows(refs)
+        self._watch(topic, refs, rows)
+        living: set[int] = set()
+        for group in topic.groups.values():
+            if rows is None or int(rows["sent_position"].min()) >= group.floor:
+                free = [
+                    at
+                    for at, (_, ref, _) in enumerate(entries)
+                    if not state.hours.has_state(ref, group.number)
+                    and (rows is None or int(rows["group"][at]) in (0, group.number))
+                ]
+            else:
+                found = state.hours.get_states(refs, group.number)
+                free = np.flatnonzero(group.free(rows, found)).tolist()
+            if free:
+                self._push_to(topic, group, refs[free])
+                living.update(free)
+        if living:
+            self._note_few_released(topic, [entries[at] for at in sorted(living)])

@@ -39,9 +39,12 @@ class DeferredMessages:
     def __len__(self) -> int:
         return len(self._queue)
 
+    def __bool__(self) -> bool:
+        return self._first_ms != _NEVER
+
     def frees_some(self, line_ms: int | None) -> bool:
         """Whether `take` may return something."""
-        return len(self._queue) > 0 and (line_ms is None or self._first_ms < line_ms)
+        return bool(self) and (line_ms is None or self._first_ms < line_ms)
 
     def sift(self, released: Entries, line_ms: int | None) -> Entries:
         """The released entries that may become ready now; the others are deferred.

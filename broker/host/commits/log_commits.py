@@ -81,7 +81,6 @@ class LogCommits(GroupCommit):
         """Called with the seconds that a commit took, if that was long."""
         self._began_s = 0.0
         self._inline = InlineSyncs()
-        self._handed_at = self._began_s = 0.0
         self._scheduled = False
         self._written_position = 0
         self.position: Callable[[], int] = self._own_position
@@ -148,19 +147,18 @@ class LogCommits(GroupCommit):
     def _sync_inline(self) -> None:
         self._begin()
         error: Exception | None = None
-        began = self._now()
         try:
             self._log.sync()
         except Exception as failure:
             error = failure
-        self._inline.done(self._now() - began)
-        self._synced(error, self._now())
+        ended = self._now()
+        self._inline.done(ended - self._began_s)
+        self._synced(error, ended)
 
     def kick(self) -> None:
         """Have the log thread write and sync the appended frames, unless a job is running."""
         if not self._syncing:
             self._begin()
-            self._handed_at = self._now()
             self._thread.kick()
 
     def _begin(self) -> None:
@@ -194,7 +192,7 @@ class LogCommits(GroupCommit):
             self._loop.call_soon_threadsafe(self._job_ended, error, self._now())
 
     def _job_ended(self, error: BaseException | None, ended: float) -> None:
-        self._inline.handed(self._now() - self._handed_at)
+        self._inline.handed(self._now() - self._began_s)
         self._synced(error, ended)
 
     def _synced(self, error: BaseException | None, ended: float) -> None:
@@ -241,9 +239,11 @@ class LogCommits(GroupCommit):
 
     def reach(self, position: int) -> None:
         """The log is safe up to `position`: call the waiters for it."""
-        turns, now = self._turns, self._now()
-        while turns and turns[0][0] <= position:
-            self._timings.commit_wait.note(now - turns.popleft()[1])
+        turns = self._turns
+        if turns and turns[0][0] <= position:
+            now = self._now()
+            while turns and turns[0][0] <= position:
+                self._timings.commit_wait.note(now - turns.popleft()[1])
         self.waiters.reach(position)
 
     def when_durable(self, position: int, call: Completion) -> None:

@@ -16,7 +16,7 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node_role import NodeRole
-from delaylog.broker.host.release.release_pace import ReleasePace
+from delaylog.broker.host.release.release_pace import LONGEST_S, ReleasePace
 
 RELEASE_PACE_SECONDS: Final = 0.002
 """Shortest time between two releases while messages become due all the time."""
@@ -84,10 +84,11 @@ class ReleaseTimer:
             if unpaced:
                 # The log thread may have committed more than the loop has noticed.
                 engine.commit(owner.log_commits.position(), now_ms)
-            wake = engine.next_wake_ms()
-            if wake is not None and wake <= now_ms and (unpaced or self.pace.left_s <= 0):
+            wake_ms = engine.next_wake_ms()
+            if wake_ms is not None and wake_ms <= now_ms and (unpaced or self.pace.left_s <= 0):
                 began_s = owner.machine.steady_s()
-                if engine.run_due(now_ms):
+                wake_ms = engine.turn(now_ms)
+                if wake_ms is not None and wake_ms <= now_ms:
                     self.kick()
                 else:
                     self.pace.released(began_s)
@@ -97,7 +98,10 @@ class ReleaseTimer:
         except Exception as error:
             owner.fail(error)
             return
-        self._arm(now_ms)
+        if wake_ms is None or self._kicked or self._is_set(wake_ms, now_ms):
+            return
+        if owner.role.leading:
+            self._arm(wake_ms, now_ms)
 
     def _run_kicked(self) -> None:
         self._kicked = False
@@ -107,19 +111,18 @@ class ReleaseTimer:
         self._timer = None
         self.run()
 
-    def _arm(self, now_ms: int) -> None:
-        owner = self._owner
-        wake = owner.engine.next_wake_ms()
-        if wake is None or not owner.role.leading:
-            return
-        if (pause_s := self.pace.left_s) > 0:
-            wake = max(wake, now_ms + ceil(pause_s * 1000))
-        if self._timer is not None:
-            if self._timer_ms <= wake and self._timer_ms > now_ms:
+    def _is_set(self, wake_ms: int, now_ms: int) -> bool:
+        """Whether the timer will fire by `wake_ms`."""
+        return self._timer is not None and now_ms < self._timer_ms <= wake_ms
+
+    def _arm(self, wake_ms: int, now_ms: int) -> None:
+        if wake_ms - now_ms <= LONGEST_S * 1000 and (pause_s := self.pace.left_s) > 0:
+            wake_ms = max(wake_ms, now_ms + ceil(pause_s * 1000))
+            if self._is_set(wake_ms, now_ms):
                 return
-            self._timer.cancel()
-        self._timer_ms = wake
+        self.cancel()
+        self._timer_ms = wake_ms
         # While the clock waits for wall time, it may stay just before the due time for a day.
-        least_ms = AHEAD_WAKE_MS if owner.clock.ahead_ms else 1
-        delay = min(max(wake - now_ms, least_ms), 60_000) / 1000
+        least_ms = AHEAD_WAKE_MS if self._owner.clock.ahead_ms else 1
+        delay = min(max(wake_ms - now_ms, least_ms), 60_000) / 1000
         self._timer = self._loop.call_later(delay, self._fired)

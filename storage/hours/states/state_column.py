@@ -127,6 +127,16 @@ class StateColumn:
                 put_rows(out, mask, self._piece(which).get(_as_run(part)))
         return out
 
+    def has_state(self, index: int) -> bool:
+        """Whether row `index` has a state."""
+        which, place = divmod(index - 1, PIECE_ROWS)
+        piece = self._pieces.get(which)
+        if piece is None:
+            if not self._has(which):
+                return False
+            piece = self._piece(which)
+        return piece.has_state(place)
+
     def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
         """Store entries in memory, one for all rows or one for each; see `collect`."""
         if len(indexes):

@@ -104,6 +104,8 @@ def replay(store: HourStore, model: Model, first: int) -> None:
 
 def check_look_ups(store: HourStore, model: Model, wanted: list[int]) -> None:
     refs = np.array(wanted, np.int64)
+    stated = [ref for ref in wanted[:16] if store.has_state(ref)]
+    assert stated == [ref for ref in wanted[:16] if model.states.get(ref, (0, 0))[0]]
     rows = store.rows(refs)
     expected = [model.row(ref) for ref in wanted]
     assert rows["deliver_at"].tolist() == [due for due, _ in expected]

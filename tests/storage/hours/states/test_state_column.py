@@ -73,7 +73,10 @@ def test_against_a_dict(steps: list[tuple[str, list[int]]], data: st.DataObject)
             column = StateColumn(disk, PATH)
             model = dict(written)
         wanted = data.draw(st.permutations([*EDGES, *indexes]))
-        assert column.get(array(wanted))["lease"].tolist() == [model.get(i, 0) for i in wanted]
+        one_by_one = [column.has_state(index) for index in wanted]
+        found = column.get(array(wanted))
+        assert found["lease"].tolist() == [model.get(i, 0) for i in wanted]
+        assert one_by_one == (found["state"] != 0).tolist()
     column.close()
 
 
@@ -183,6 +186,8 @@ def test_a_flipped_bit_is_found_when_its_row_is_read(row: int) -> None:
             assert column.get(array(others))["lease"].tolist() == others
             with pytest.raises(CorruptionError) as caught:
                 column.get(array([others[0], row]))
+            with pytest.raises(CorruptionError):
+                column.has_state(row)
             assert caught.value.path == PATH
             assert caught.value.position == (row - 1) * STATE_ENTRY_SIZE
             assert f"row {row};" in str(caught.value)
