@@ -17,7 +17,7 @@ from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.hours.few_rows import FewRow
+from delaylog.storage.hours.few_refs import FewRow
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,

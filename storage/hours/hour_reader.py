@@ -22,6 +22,7 @@ from delaylog.storage.hours.indexes.extent_checks import ExtentChecks
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
+    INDEX_ROW,
     INDEX_WORDS,
     NO_TAG,
     PRE_GLOBAL_INDEX_WORD,
@@ -29,7 +30,7 @@ from delaylog.storage.layout import (
     RowArray,
     head_sizes,
 )
-from delaylog.storage.messages.row_values import ROW, RowValues
+from delaylog.storage.messages.row_values import RowValues
 
 READ_GAP_ROWS: Final = 36
 READ_GAP_BYTES: Final = 4096
@@ -117,7 +118,9 @@ class HourReader:
             checks.rows(np.array(indexes, np.int64))
         size = INDEX_ENTRY_SIZE
         raw = self._open_file("delay.index").pread((high - low + 1) * size, (low - 1) * size)
-        rows = [RowValues._make(ROW.unpack_from(raw, (index - low) * size)) for index in indexes]
+        rows = [
+            RowValues._make(INDEX_ROW.unpack_from(raw, (index - low) * size)) for index in indexes
+        ]
         starts = [row.offset for row in rows]
         first, end, total = min(starts), 0, 0
         for index, row in zip(indexes, rows, strict=True):

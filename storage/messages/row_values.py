@@ -6,16 +6,13 @@ structured scalar takes longer to read than all fields of a row by `struct`.
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE
-
-ROW: Final = Struct("<QIIIIqqqQQQQIIiHHHHHHq")
+from delaylog.storage.layout import INDEX_ENTRY
 
 
 class RowValues(NamedTuple):
-    """The fields of an INDEX_ENTRY."""
+    """The fields of an INDEX_ENTRY, as `INDEX_ROW` unpacks them."""
 
     offset: int
     size: int
@@ -41,5 +38,4 @@ class RowValues(NamedTuple):
     origin: int
 
 
-assert ROW.size == INDEX_ENTRY_SIZE
 assert INDEX_ENTRY.names == RowValues._fields

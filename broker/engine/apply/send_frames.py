@@ -171,15 +171,10 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
 
 def _expose_few(state: EngineState, topic: int, few: FewRows, end: int) -> None:
     """`expose` for a few rows, none of which is due below the hour floor."""
-    due_ms, refs, span_ms = few.due_ms, few.refs, None
+    due_ms, refs = few.due_ms, few.refs
     if few.order is not None:
         due_ms, refs = [due_ms[at] for at in few.order], [refs[at] for at in few.order]
-    elif len(few.hours) == 1:
-        span_ms = min(due_ms), max(due_ms)
-    seconds = [due // 1000 for due in due_ms]
-    columns = np.array((seconds, due_ms, refs, [topic] * len(refs)), np.int64)
-    entries = Entries(columns[1], columns[2], columns[3])
-    state.exposures.append(Exposure(end, columns[0], entries, span_ms))
+    state.expose_few([(due, ref, topic) for due, ref in zip(due_ms, refs, strict=True)], end)
 
 
 def _remember_answer(

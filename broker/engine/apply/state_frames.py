@@ -27,7 +27,7 @@ from delaylog.storage.columns.questions import (
     per_hour,
     some,
 )
-from delaylog.storage.hours.few_rows import put_few
+from delaylog.storage.hours.few_refs import put_few
 from delaylog.storage.hours.states.state_seal import sealed_values
 from delaylog.storage.layout import (
     STATE_ENDED_FIRST,

@@ -21,7 +21,7 @@ from delaylog.broker.engine.late.latest import LatestMessage
 from delaylog.broker.engine.model import FewDelivery, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.hours.few_rows import FewRow, find_few
+from delaylog.storage.hours.few_refs import FewRow, find_few
 from delaylog.storage.layout import FrameKind, ref_to_id
 from delaylog.storage.log.payloads import lease_payload
 

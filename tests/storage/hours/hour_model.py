@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from delaylog.storage.hours.few_rows import find_few
+from delaylog.storage.hours.few_refs import find_few
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import (

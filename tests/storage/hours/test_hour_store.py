@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.hours import delay_hour
-from delaylog.storage.hours.few_rows import put_few
+from delaylog.storage.hours.few_refs import put_few
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.hours.indexes.second_index import SecondIndex

@@ -33,12 +33,13 @@ from delaylog.broker.engine.upkeep.saved_state import end_packing, pack, snapsho
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,
+    INDEX_ROW,
     STATE_ENTRY,
     STATE_VALUES,
     StateValues,
 )
 from delaylog.storage.messages.own_backoff import encode_own_backoff
-from delaylog.storage.messages.row_values import ROW, RowValues
+from delaylog.storage.messages.row_values import RowValues
 from tests.broker.engine.host import Host
 from tests.effort import tries
 
@@ -371,7 +372,7 @@ def test_a_group_has_one_row_as_it_has_columns(tmp_path: Path, seed: int) -> Non
     group.born, group.floor = random.choice([(0, 0), (3, 3), (3, 6)])
     found = [
         group.has_one(
-            RowValues._make(ROW.unpack(row.tobytes())),
+            RowValues._make(INDEX_ROW.unpack(row.tobytes())),
             StateValues._make(STATE_VALUES.unpack(entry.tobytes())),
         )
         for row, entry in zip(rows, entries, strict=True)

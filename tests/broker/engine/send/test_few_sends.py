@@ -22,6 +22,7 @@ from delaylog.broker.calls.turn.writes import send_batch, send_parts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import SendResult
+from delaylog.broker.engine.state import FewExposure
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.few_rows import FEW_MAX
@@ -202,8 +203,13 @@ class Twin:
         ]
         out["counts"] = state.hours.counts.items()
         out["exposures"] = [
-            (e.end_position, listed(e.seconds), *map(listed, e.entries), e.due_span_ms)
-            for e in state.exposures
+            (
+                each.end_position,
+                each.entries
+                if isinstance(each, FewExposure)
+                else list(zip(*map(listed, each.entries), strict=True)),
+            )
+            for each in state.exposures
         ]
         out["marks"] = [getattr(state.marks, name) for name in state.marks.__slots__]
         out["series"] = state.series.sent, state.series.counts

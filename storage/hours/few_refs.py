@@ -19,10 +19,11 @@ from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_ENTRY_SIZE,
     INDEX_MASK,
+    INDEX_ROW,
     StateValues,
 )
 from delaylog.storage.messages.batch import Block
-from delaylog.storage.messages.row_values import ROW, RowValues
+from delaylog.storage.messages.row_values import RowValues
 
 
 class FewRow(NamedTuple):
@@ -65,7 +66,7 @@ def find_few(hours: HourStore, refs: Sequence[int], group: int) -> list[FewRow] 
             assert tail is not None, "a known row is in the tail or in a file"
             chunk, at = tail.chunk_with(index)
             raw = chunk.raw_row(at)
-            row = RowValues._make(ROW.unpack(raw))
+            row = RowValues._make(INDEX_ROW.unpack(raw))
             record = chunk.data[row.offset : row.offset + row.size]
             out.append(FewRow(ref, raw, row, state, bytes(record)))
     if not out and len({each >> HOUR_SHIFT for each in refs}) == 1:
@@ -85,7 +86,7 @@ def _in_columns(
     records, raw, start = hours.records(column, rows), rows.tobytes(), 0
     for k, (ref, state) in enumerate(zip(refs, states, strict=True)):
         own = raw[k * INDEX_ENTRY_SIZE : (k + 1) * INDEX_ENTRY_SIZE]
-        row = RowValues._make(ROW.unpack(own))
+        row = RowValues._make(INDEX_ROW.unpack(own))
         yield FewRow(ref, own, row, state, records[start : start + row.size])
         start += row.size
 
