@@ -20,7 +20,7 @@ from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import Route
-from delaylog.broker.calls.short_calls import Begin, begin_of
+from delaylog.broker.calls.short_calls import Begin
 from delaylog.broker.calls.trace_context import TRACEPARENT
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.web.request_checks import RequestChecks
@@ -120,4 +120,5 @@ class FastLane:
             return Head(end, size)
         if route is None or not route.common:
             return Head(end, size)
-        return Head(end, size, message.path, headers, route, begin_of(route.call, headers))
+        begin = self.short.begin_of(route.call, headers)
+        return Head(end, size, message.path, headers, route, begin)

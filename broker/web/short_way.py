@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from delaylog.broker.calls.access.caller import Caller
@@ -11,13 +11,14 @@ from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.calls.short_calls import ShortCall
+from delaylog.broker.calls.short_calls import Begin, ShortCall, begin_of
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.request_ids import RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.callers import Callers
 from delaylog.broker.web.outcomes import Outcomes
+from delaylog.storage.calls.call import ApiCall
 
 if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection
@@ -43,14 +44,19 @@ class ShortWay:
         self.outcomes = outcomes
         self._metrics = metrics
 
+    def begin_of(self, call: ApiCall, headers: Mapping[str, str]) -> Begin | None:
+        """What begins a call with these headers; None = it takes the general way.
+
+        So do calls that the audit log records whatever their outcome.
+        """
+        return None if self.audit.records(call.right) else begin_of(call, headers)
+
     def begin(self, head: Head, body: bytes, connection: Connection) -> Caller | bool:
         """Begin a request. True = it is answered, or will be; otherwise it takes the general way:
         False, or its caller, who is admitted.
         """
         role, route, begin = self._node.role, head.route, head.begin
         if begin is None or route is None or not (role.leading and role.settled):
-            return False
-        if self.audit.records(route.call.right):
             return False
         headers = head.headers or {}
         try:
