@@ -80,6 +80,7 @@ class SettleMerger:
                 tell(None)
             else:
                 node.when_durable(node.engine.state.position, tell)
-        # Returned messages may be ready again: wake waiters.
+        # Returned messages may be ready again, and acked ones leave room for leases: wake waiters.
         node.wake_ready()
-        node.kick_dispatch()
+        if any(wanted.verb != "ack" for _, wanted in waiting):
+            node.kick_dispatch()

@@ -75,12 +75,6 @@ class Stub:
         while self.crowded:
             await self.opened.wait()
 
-    async def safe(self, position: int, acks: Acks | None) -> None:
-        self.when_safe(position, acks, lambda _: None)
-        await asyncio.sleep(0)
-        if self.wait_error is not None:
-            raise self.wait_error
-
     def check(self) -> None:
         if self.away is not None:
             raise self.away
