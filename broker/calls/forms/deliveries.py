@@ -65,11 +65,13 @@ def bulk_fields(delivery: Delivery, columns: frozenset[str], now_ms: int) -> dic
 def bulk_delivery(
     delivery: Delivery, columns: frozenset[str], now_ms: int, **more: object
 ) -> bytes:
-    """The bulk answer. A column of equal integers is sent as one integer, except the refs."""
+    """The bulk answer; `more` = further members. A column of equal integers is sent as one integer,
+    except the refs.
+    """
     if isinstance(delivery, FewDelivery):
-        fields = _few_fields(delivery, columns, now_ms) | more
+        fields = _few_fields(delivery, columns, now_ms)
     else:
-        fields = bulk_fields(delivery, columns, now_ms) | more
+        fields = bulk_fields(delivery, columns, now_ms)
     for name in ("id", *(columns - {"priority"})):
         fields.setdefault(f"{name}_size", 0 if delivery.count else b"")
         fields.setdefault(name, b"")
@@ -85,7 +87,7 @@ def bulk_delivery(
             else:
                 code = _CODES[_DTYPES.get(name, _TEXT_SIZE)]
                 fields[name] = pack(f"<{len(value)}{code}", *value)
-    return bytes(msgpack.packb(fields))
+    return bytes(msgpack.packb(fields | more))
 
 
 def _few_fields(delivery: FewDelivery, columns: frozenset[str], now_ms: int) -> dict[str, Any]:

@@ -73,12 +73,17 @@ def test_ack_and_receive(broker: Any, topic: str, path: str, assert_problem: Any
     again = [first["receipt"], second["receipt"]]
     got = broker.call("POST", url, WAIT | {"receipts": again}, {"Accept": BULK}).packed
     assert (got["results"], got["n"], got["bodies"]) == (["gone", "done"], 1, b"2")
+    broker.post(f"{path}/messages", [{"body": "p"}, {"body": "q"}])
+    (plain,) = broker.post(f"{path}/receive", WAIT)["messages"]
+    one = WAIT | {"receipts": [plain["receipt"]]}
+    got = broker.call("POST", url, one, {"Accept": BULK}).packed
+    assert (got["results"], got["n"], got["bodies"]) == (["done"], 1, b"q")
     assert_problem(broker.call("POST", url, {"max": 1}), 400, "bad_request", "receipts")
     assert_problem(broker.call("POST", url, {"receipts": ["x"]}), 400, "bad_request", "receipts")
     lease = {"receipts": [], "lease_ms": 0}
     assert_problem(broker.call("POST", url, lease), 400, "bad_request", "lease_ms")
     assert broker.post(url, {"receipts": []})["messages"] == []
-    assert broker.counts(topic) == EMPTY | {"leased": 1, "acked": 2}
+    assert broker.counts(topic) == EMPTY | {"leased": 2, "acked": 3}
 
 
 def test_an_ack_does_not_wait_for_the_receive(broker: Any, topic: str, path: str) -> None:
