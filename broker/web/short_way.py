@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from delaylog.storage.calls.call import ApiCall
 if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection
     from delaylog.broker.web.fast_lane import Head
+
+log = logging.getLogger("delaylog.web")
 
 
 class ShortWay:
@@ -106,11 +109,19 @@ class ShortRequest(ShortCall):
         return str(self.origin.address)
 
     def reply(self, answer: Answer) -> None:
-        """Answer the call, unless the client has left."""
-        self._way.outcomes.timed(self, self._began_s)
-        if not self.gone:
-            self.gone = True
-            self.origin.answer(answer, self.request_id)
+        """Answer the call, unless the client has left.
+
+        It raises nothing: the caller may be the commit of other calls too.
+        """
+        try:
+            self._way.outcomes.timed(self, self._began_s)
+            if not self.gone:
+                self.gone = True
+                self.origin.answer(answer, self.request_id)
+        except Exception as error:
+            facts = {"path": self._path, "request_id": self.request_id}
+            log.error("unexpected error", exc_info=error, extra=facts)
+            self.origin.force_close()
 
     def fail(self, error: BaseException) -> None:
         """Answer the call with a refusal, or with a fault of the broker."""
