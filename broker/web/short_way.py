@@ -127,14 +127,16 @@ class ShortRequest(ShortCall):
             return
         self.reply(answer)
 
-    def wait(self, rest: Coroutine[Any, Any, Answer], end: Callable[[], None]) -> None:
+    def wait(
+        self, rest: Callable[[], Coroutine[Any, Any, Answer]], end: Callable[[], None]
+    ) -> None:
         """The call goes on as a task; `end` is called when it has ended, however it does."""
         self._task = task = asyncio.get_running_loop().create_task(self._wait(rest))
         task.add_done_callback(lambda _: end())
 
-    async def _wait(self, rest: Coroutine[Any, Any, Answer]) -> None:
+    async def _wait(self, rest: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
         try:
-            answer = await rest
+            answer = await rest()
         except Exception as error:
             self.fail(error)
         else:
