@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.calls.problems import problem_answer
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.short_calls import Begin, ShortCall, begin_of
-from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.request_ids import RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.web.auditing import CallAudit
@@ -62,7 +61,7 @@ class ShortWay:
         try:
             role.check()
             caller = self._callers.by_token(headers, connection)
-        except (NotLeadingError, Problem):
+        except Exception:
             # The general way waits, or refuses.
             return False
         if caller is None:
