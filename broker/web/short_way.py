@@ -106,10 +106,14 @@ class ShortRequest(ShortCall):
 
     def reply(self, answer: Answer) -> None:
         """Answer the call, unless the client has left."""
-        self._way.outcomes.timed(self, self._began_s)
         if not self.gone:
-            self.gone = True
+            self._end()
             self.origin.answer(answer, self.request_id)
+
+    def _end(self) -> None:
+        """The call is answered, or the client has left."""
+        self.gone = True
+        self._way.outcomes.timed(self, self._began_s)
 
     def fail(self, error: BaseException) -> None:
         """Answer the call with a refusal, or with a fault of the broker."""
@@ -120,7 +124,8 @@ class ShortRequest(ShortCall):
             answer = problem_answer(problem)
         except Exception:
             # The connection is lost.
-            self.gone = True
+            if not self.gone:
+                self._end()
             self.origin.force_close()
             self.origin.end_call()
             return
@@ -148,7 +153,7 @@ class ShortRequest(ShortCall):
     def cancel(self) -> None:
         """The client has left."""
         if not self.gone:
-            self.gone = True
+            self._end()
             if self._task is not None:
                 self._task.cancel()
             if self._on_gone is not None:
