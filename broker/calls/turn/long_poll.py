@@ -216,12 +216,12 @@ class Poll:
         self._leave()
         asking, leased, looks = self.asking, self._leased, self._looks
         self._leased, self._looks = None, False
+        asking.end()
         if leased is not None:
             asking.node.turn.receives.give_back(asking.key, leased)
         if looks:
             # Pass the consumer's wake-up on to another waiter.
             asking.node.waiters.wake(waiting_key(asking.key, asking.call))
-        asking.end()
 
     def _found(self, found: Delivery | None) -> None:
         if self.answer(found):
