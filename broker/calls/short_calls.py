@@ -24,7 +24,7 @@ from delaylog.broker.calls.handlers.messages import (
 from delaylog.broker.calls.places import permit_group
 from delaylog.broker.calls.settling import NamedSettling
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
-from delaylog.broker.calls.turn.long_poll import Poll
+from delaylog.broker.calls.turn.long_poll import Poll, Rest
 from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
@@ -48,7 +48,9 @@ class ShortCall(BufferedContext):
         """Answer the call with a refusal, or with a fault of the broker."""
 
     @abstractmethod
-    def wait(self, rest: Coroutine[Any, Any, Answer], end: Callable[[], None]) -> None:
+    def wait(
+        self, rest: Callable[[], Coroutine[Any, Any, Answer]], end: Callable[[], None]
+    ) -> None:
         """The call goes on as a task; `end` is called when it has ended, however it does."""
 
     @abstractmethod
@@ -217,13 +219,13 @@ class _Receiver(Poll):
         """Answer with an error."""
         self._call.fail(error)
 
-    def go_on(self, rest: Coroutine[Any, Any, Delivery | None]) -> None:
+    def go_on(self, rest: Rest) -> None:
         """Run the rest of the poll as a task, and answer with its result."""
 
         async def answered() -> Answer:
-            return self._made(await rest)
+            return self._made(await rest())
 
-        self._call.wait(answered(), self.end)
+        self._call.wait(answered, self.end)
 
     def _made(self, found: Delivery | None) -> Answer:
         now_ms = self._call.node.clock.now_ms()

@@ -368,7 +368,13 @@ class Connection(RequestHandler):
             self._full = False
             self.transport.resume_reading()
         if self._buffered and not self._begins:
-            self._begin(self._buffered)
+            try:
+                self._begin(self._buffered)
+            except Exception as error:
+                # The loop closes the connection, too, if `data_received` fails. Here a commit may
+                # have called, and would end the node.
+                log.error("unexpected error", exc_info=error)
+                self.force_close()
 
 
 class Server(web.Server):

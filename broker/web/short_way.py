@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.problems import Problem, problem_answer
+from delaylog.broker.calls.problems import problem_answer
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.short_calls import Begin, ShortCall, begin_of
-from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.request_ids import RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.web.auditing import CallAudit
@@ -65,7 +64,7 @@ class ShortWay:
         try:
             role.check()
             caller = self._callers.by_token(headers, connection)
-        except (NotLeadingError, Problem):
+        except Exception:
             # The general way waits, or refuses.
             return False
         if caller is None:
@@ -113,15 +112,20 @@ class ShortRequest(ShortCall):
 
         It raises nothing: the caller may be the commit of other calls too.
         """
+        if self.gone:
+            return
+        self._end()
         try:
-            self._way.outcomes.timed(self, self._began_s)
-            if not self.gone:
-                self.gone = True
-                self.origin.answer(answer, self.request_id)
+            self.origin.answer(answer, self.request_id)
         except Exception as error:
             facts = {"path": self._path, "request_id": self.request_id}
             log.error("unexpected error", exc_info=error, extra=facts)
             self.origin.force_close()
+
+    def _end(self) -> None:
+        """The call is answered, or the client has left."""
+        self.gone = True
+        self._way.outcomes.timed(self, self._began_s)
 
     def fail(self, error: BaseException) -> None:
         """Answer the call with a refusal, or with a fault of the broker."""
@@ -132,20 +136,23 @@ class ShortRequest(ShortCall):
             answer = problem_answer(problem)
         except Exception:
             # The connection is lost.
-            self.gone = True
+            if not self.gone:
+                self._end()
             self.origin.force_close()
             self.origin.end_call()
             return
         self.reply(answer)
 
-    def wait(self, rest: Coroutine[Any, Any, Answer], end: Callable[[], None]) -> None:
+    def wait(
+        self, rest: Callable[[], Coroutine[Any, Any, Answer]], end: Callable[[], None]
+    ) -> None:
         """The call goes on as a task; `end` is called when it has ended, however it does."""
         self._task = task = asyncio.get_running_loop().create_task(self._wait(rest))
         task.add_done_callback(lambda _: end())
 
-    async def _wait(self, rest: Coroutine[Any, Any, Answer]) -> None:
+    async def _wait(self, rest: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
         try:
-            answer = await rest
+            answer = await rest()
         except Exception as error:
             self.fail(error)
         else:
@@ -158,7 +165,7 @@ class ShortRequest(ShortCall):
     def cancel(self) -> None:
         """The client has left."""
         if not self.gone:
-            self.gone = True
+            self._end()
             if self._task is not None:
                 self._task.cancel()
             if self._on_gone is not None:

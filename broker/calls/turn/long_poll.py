@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.serving_node import ServingNode
@@ -17,6 +18,8 @@ from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import Place, TopicKey
 
+Rest: TypeAlias = Callable[[], Coroutine[Any, Any, Delivery | None]]
+"""Makes a coroutine, which a task that is cancelled before it begins never needs."""
 _CHANGED: Final = "the leadership changed meanwhile; ask again"
 
 
@@ -149,13 +152,17 @@ class Poll:
     What it cannot do by callbacks goes on as a coroutine. A carrier derives a class that answers.
     """
 
-    __slots__ = ("_place", "_timer", "asking", "gone")
+    __slots__ = ("_leased", "_looks", "_place", "_timer", "asking", "gone")
 
     def __init__(self, node: ServingNode, key: TopicKey, call: ReceiveCall) -> None:
         self.gone = False
         """Whether the client has left, or was answered."""
         self.asking = Asking(node, key, call)
         self._place: Place | None = None
+        self._looks = False
+        """Whether it is about to look, so that a wake-up may be for nothing if it does not."""
+        self._leased: Delivery | None = None
+        """Messages for a task that has not begun."""
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ what the carrier does
@@ -170,7 +177,7 @@ class Poll:
         """Answer with an error."""
         raise NotImplementedError
 
-    def go_on(self, rest: Coroutine[Any, Any, Delivery | None]) -> None:
+    def go_on(self, rest: Rest) -> None:
         """Run the rest of the poll as a task, and answer with its result."""
         raise NotImplementedError
 
@@ -178,23 +185,28 @@ class Poll:
 
     def look(self) -> None:
         """Look for messages with the other receives of this turn."""
-        asking = self.asking
+        asking, self._looks = self.asking, True
         asking.node.turn.receives.add(asking.key, asking.call, self)
 
     def tell(self, found: Looked) -> None:
         """Answer with messages, or wait."""
+        # The gate has closed if it is None: nothing was looked up.
+        self._looks = found is None
         try:
             if isinstance(found, Delivery):
                 self._found(found)
-            elif found is not None and self.asking.node.engine.state is self.asking.state:
+                return
+            self._place = found
+            if found is not None and self.asking.node.engine.state is self.asking.state:
                 self._wait(found)
             else:
-                self.go_on(self._rest(found))
+                self.go_on(partial(self._rest, found))
         except Exception as error:
             self.refuse(error)
 
     def refuse(self, error: BaseException) -> None:
         """Answer with an error."""
+        self._looks = False
         self.end()
         self.fail(error)
 
@@ -202,18 +214,25 @@ class Poll:
         """The poll is over: it is answered, or the client has left."""
         self.gone = True
         self._leave()
-        self.asking.end()
+        asking, leased, looks = self.asking, self._leased, self._looks
+        self._leased, self._looks = None, False
+        asking.end()
+        if leased is not None:
+            asking.node.turn.receives.give_back(asking.key, leased)
+        if looks:
+            # Pass the consumer's wake-up on to another waiter.
+            asking.node.waiters.wake(waiting_key(asking.key, asking.call))
 
     def _found(self, found: Delivery | None) -> None:
         if self.answer(found):
             self.end()
         else:
-            self.go_on(self._rest(found))
+            self._leased = found
+            self.go_on(partial(self._rest, found))
 
     def _wait(self, place: Place) -> None:
-        self._place = place
         if self.asking.must_look_again() is not None:
-            self.go_on(self._rest(place))
+            self.go_on(partial(self._rest, place))
             return
         left_s = self.asking.left_s
         if place.future.done() or left_s <= 0:
@@ -234,11 +253,13 @@ class Poll:
             elif node.role.may_deliver() and node.engine.state is state:
                 self.look()
             else:
-                self.go_on(self._rest(None))
+                self._looks = True
+                self.go_on(partial(self._rest, None))
         except Exception as error:
             self.refuse(error)
 
     async def _rest(self, found: Looked) -> Delivery | None:
+        self._leased, self._looks = None, False
         try:
             receives, asking = self.asking.node.turn.receives, self.asking
             if isinstance(found, Delivery):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -12,7 +12,7 @@ import numpy as np
 from delaylog.broker.calls.forms.deliveries import NOTHING
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.long_poll import Poll, long_poll
+from delaylog.broker.calls.turn.long_poll import Poll, Rest, long_poll
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery
@@ -147,12 +147,12 @@ class _Poll(Poll):
         assert isinstance(error, Exception)
         self._delayed.fail(error)
 
-    def go_on(self, rest: Coroutine[Any, Any, Delivery | None]) -> None:
+    def go_on(self, rest: Rest) -> None:
         """Run the rest of the poll as a task, and reply with its result."""
 
         async def answer() -> None:
             try:
-                found = await rest
+                found = await rest()
             except Exception as error:
                 self.fail(error)
             else:

@@ -12,12 +12,15 @@ import aiohttp
 import pytest
 
 from tests.broker.web.streams import path_of
+from tests.broker.web.test_fast_lane import request
 
 BUGS = """
 import sys
 from delaylog.broker.calls import operations, short_calls
 from delaylog.broker.calls.streams.flow import Flow
+from delaylog.broker.web.callers import Callers
 from delaylog.broker.web.camellia.queue_calls import QueueCalls
+from delaylog.broker.web.fast_lane import FastLane
 
 async def fail(*_):
     raise RuntimeError("a bug")
@@ -28,6 +31,11 @@ def fail_now(*_):
 operations.HANDLERS |= dict.fromkeys(("getTopic", "ack"), fail)
 short_calls.SHORT["nack"] = fail_now
 short_calls.sent_answer = fail_now
+by_token, head = Callers.by_token, FastLane.head
+Callers.by_token = lambda self, headers, *rest: (
+    fail_now() if "X-Caller" in headers else by_token(self, headers, *rest)
+)
+FastLane.head = lambda self, raw: fail_now() if b"X-Head" in raw else head(self, raw)
 Flow.next = QueueCalls.pull_msg = fail
 from delaylog.broker.cli.main import main
 sys.exit(main())
@@ -43,7 +51,7 @@ def broken(start_broker: Any) -> Any:
 
 def causes(broker: Any) -> dict[str, str]:
     """The exceptions in the log, by the id of their requests."""
-    lines = [line for line in broker.logs() if "exception" in line]
+    lines = [line for line in broker.logs() if "exception" in line and "request_id" in line]
     return {line["request_id"]: line["exception"] for line in lines}
 
 
@@ -76,6 +84,24 @@ def test_a_bug_is_a_problem_with_an_id(broken: Any, lane: str) -> None:
         assert "RuntimeError: a bug" in causes(broken)[request_id]
     connection.close()
     assert counted(broken, "http") == before + 2
+
+
+def test_a_bug_in_finding_the_caller_leaves_the_general_way(broken: Any) -> None:
+    answer = broken.call("POST", "/v1/topics/none/receive", {}, {"X-Caller": "x"})
+    assert (answer.status, answer.json["messages"]) == (200, [])
+
+
+def test_a_bug_in_reading_the_next_request_ends_the_connection_alone(broken: Any) -> None:
+    """The request is read when a commit has answered the one before it."""
+    with broken.connect() as sock:
+        sock.settimeout(20)
+        nack = request("/v1/topics/t/nack", b"{}", "X-Head: x\r\n")
+        sock.sendall(request("/v1/topics/t/messages", b'{"body":"x"}') + nack)
+        raw = b""
+        while piece := sock.recv(4_096):
+            raw += piece
+    assert raw.count(b"HTTP/1.1 ") == 1
+    assert broken.call("GET", "/v1/topics/t").status == 500
 
 
 def test_camellia_counts_and_names_it_too(broken: Any) -> None:

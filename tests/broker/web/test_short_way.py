@@ -219,6 +219,27 @@ def test_a_client_that_leaves_takes_nothing(served: Any, topic: str) -> None:
             served.call("POST", f"{path}/ack", {"receipts": [message["receipt"]]})
 
 
+def test_a_client_that_leaves_is_counted(served: Any, topic: str) -> None:
+    """Its call has ended, however short the way was."""
+    wanted = 'delaylog_request_seconds_count{call="receive",face="http"} '
+
+    def count() -> float:
+        lines = served.call("GET", "/metrics").body.decode().splitlines()
+        return sum(float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted))
+
+    before = count()
+    for start in ("", " "):
+        with served.connect() as sock:
+            raw = f'{start}{{"wait_ms":5000}}'.encode()
+            sock.sendall(request(f"/v1/topics/{topic}/receive", raw))
+            time.sleep(0.05)
+    for _ in range(200):
+        if count() == before + 2:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{count() - before} of 2 calls were counted")
+
+
 def test_long_polls_wait_and_are_woken(served: Any, topic: str) -> None:
     """Twenty consumers of single messages, and none of them is a task that somebody forgot."""
     path = f"/v1/topics/{topic}"

@@ -1,0 +1,103 @@
+"""A receive without a task whose client leaves, however far it has come, keeps nothing from others.
+
+Neither does it keep a wake-up to itself, nor messages under lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.calls.shapes import ReceiveCall
+from delaylog.broker.calls.turn.long_poll import Poll, Rest
+from delaylog.broker.engine.model import Delivery
+from tests.broker.calls.turn.test_merged_receives import KEY, a_place
+
+
+class Asked(Poll):
+    """A receive of one message; `leaves` = its client leaves before its task begins."""
+
+    def __init__(self, node: ServingNode, *, leaves: bool = False) -> None:
+        super().__init__(node, KEY, ReceiveCall(1, 20_000))
+        self.leaves = leaves
+        self.told: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None
+        self.left = asyncio.Event()
+        self.look()
+
+    def answer(self, found: Delivery | None) -> bool:
+        self.told.set_result(found)
+        return True
+
+    def fail(self, error: BaseException) -> None:
+        self.told.set_exception(error)
+
+    def go_on(self, rest: Rest) -> None:
+        async def goes_on() -> None:
+            self.told.set_result(await rest())
+
+        self.task = asyncio.create_task(goes_on())
+        self.task.add_done_callback(lambda _: self.end())
+        if self.leaves:
+            self.leave()
+
+    def leave(self) -> None:
+        """The client leaves."""
+        if self.task is not None:
+            self.task.cancel()
+        self.end()
+        self.left.set()
+
+
+async def is_first_delivery(to: Asked) -> bool:
+    async with asyncio.timeout(5):
+        found = await to.told
+    return found is not None and found.attempts.tolist() == [1]
+
+
+@pytest.mark.parametrize("passes", range(5))
+async def test_who_leaves_takes_no_wake_up_along(tmp_path: Path, passes: int) -> None:
+    async with a_place(tmp_path) as place:
+        leaves, stays = Asked(place.node), Asked(place.node)
+        await asyncio.sleep(0.01)
+        place.send(1)
+        await place.node.durable(place.node.engine.state.position)
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        if leaves.told.done():
+            stays.leave()
+            return
+        leaves.leave()
+        assert await is_first_delivery(stays)
+
+
+async def test_a_task_that_has_not_begun_keeps_no_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate was shut when the messages were to be handed out."""
+    async with a_place(tmp_path) as place:
+        with monkeypatch.context() as shut:
+            shut.setattr(Asked, "answer", lambda self, found: found is None)
+            leaves = Asked(place.node, leaves=True)
+            place.send(1)
+            async with asyncio.timeout(5):
+                await leaves.left.wait()
+        assert await is_first_delivery(Asked(place.node))
+
+
+async def test_a_task_that_has_not_begun_keeps_no_wake_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate was shut when it was woken."""
+    async with a_place(tmp_path) as place:
+        leaves, stays = Asked(place.node, leaves=True), Asked(place.node)
+        await asyncio.sleep(0.01)
+        with monkeypatch.context() as shut:
+            shut.setattr(place.node.role, "may_deliver", lambda: leaves.gone)
+            place.send(1)
+            async with asyncio.timeout(5):
+                await leaves.left.wait()
+        assert await is_first_delivery(stays)
