@@ -20,7 +20,7 @@ import numpy as np
 from delaylog.wheel.delay_queue import DelayQueue
 from delaylog.wheel.far_slots import FarSlots
 from delaylog.wheel.second_slot import (
-    FEW,
+    FEW_ENTRIES_MAX,
     ROW_MASK,
     Entries,
     Entry,
@@ -58,7 +58,7 @@ _Part: TypeAlias = Entries | list[Entry]
 class WheelTurn:
     """The result of a turn: hours to open, seconds to load, soonest first, and due entries.
 
-    The due entries are in `few` if they are not more than `FEW`, else in `released`.
+    The due entries are in `few` if they are not more than `FEW_ENTRIES_MAX`, else in `released`.
     """
 
     __slots__ = ("few", "load_seconds", "open_hours", "released")
@@ -75,7 +75,7 @@ class WheelTurn:
 
     def take(self, parts: list[_Part], count: int) -> None:
         """Set the due entries, `count` of them, from parts in their order."""
-        if count > FEW:
+        if count > FEW_ENTRIES_MAX:
             columns = [entries_of(part) if isinstance(part, list) else part for part in parts]
             self.released = join_entries(columns)
         elif len(parts) == 1 and isinstance(parts[0], list):

@@ -27,7 +27,7 @@ from delaylog.storage.messages.own_backoff import ARRAY
 from delaylog.storage.messages.rows import PlacedRows, hash_u64, tags_mask
 from delaylog.storage.messages.singles import Single
 
-FEW_MAX: Final = 32
+FEW_ROWS_MAX: Final = 32
 """Up to this number of rows, columns cost 1.3 to 2 times as much; at 50 both cost the same."""
 
 _BACKOFF: Final = bytes([ARRAY])

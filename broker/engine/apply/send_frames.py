@@ -26,7 +26,7 @@ from delaylog.storage.log.transaction_frames import PublishDecision
 from delaylog.storage.messages.batch import MessageBatch, has_own_backoffs
 from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows, place_rows
-from delaylog.wheel import FEW, Entries
+from delaylog.wheel import FEW_ENTRIES_MAX, Entries
 
 
 class Logged(NamedTuple):
@@ -154,7 +154,7 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
     rows = placed.rows
     if state.replaying or len(rows) == 0:
         return
-    if len(rows) <= FEW:
+    if len(rows) <= FEW_ENTRIES_MAX:
         columns = (rows["deliver_at"].tolist(), refs.tolist(), rows["topic"].tolist())
         state.expose_few(list(zip(*columns, strict=True)), end)
         return

@@ -25,10 +25,11 @@ from delaylog.storage.hours.few_refs import FewRow, find_few
 from delaylog.storage.layout import FrameKind, ref_to_id
 from delaylog.storage.log.payloads import lease_payload
 
-FEW_MAX: Final = 16
-"""Messages of one consumer that are leased one by one."""
-SHARED_MAX: Final = 64
-"""The same for several consumers: each of their leases is an object of its own in any case."""
+FEW_LEASED_MAX: Final = 16
+"""Messages of one consumer that are leased one by one: with more of them columns cost less."""
+FEW_SHARED_MAX: Final = 64
+"""The same for several consumers. Each has its own lease, and in columns each of these leases would
+cost several arrays, so columns pay later."""
 _ATTEMPTS_MAX: Final = 65_535
 _due_ms = attrgetter("row.deliver_at")
 
@@ -52,7 +53,7 @@ def lease_few(
     state.hot.drop_read()
     if len(state.hot) or topic.number in state.taps.by_topic:
         return None
-    refs = ready.pop_few(count_max, SHARED_MAX if len(asked.shares) > 1 else FEW_MAX)
+    refs = ready.pop_few(count_max, FEW_SHARED_MAX if len(asked.shares) > 1 else FEW_LEASED_MAX)
     if not refs:
         return None
     few = find_few(state.hours, refs, group.number)

@@ -49,8 +49,9 @@ from delaylog.storage.log.payloads import (
 )
 from delaylog.storage.messages.batch import Block, Column
 
-ACKED_MAX: Final = 64
-"""Messages that are acked one by one, if their leases have few."""
+FEW_ACKED_MAX: Final = 64
+"""Messages that one call acks one by one. They come from leases of a few messages each, and in
+columns each of these leases would cost several arrays."""
 EXPIRE_ROWS_MAX = 4_096
 """Rows of expired leases that are settled in one slice."""
 
@@ -157,7 +158,7 @@ def _ack_few(
     """The same for few messages, one by one as integers; None, if some leases have columns, or the
     messages are not of one group, of near hours and without keys.
     """
-    if len(wanted) > ACKED_MAX:
+    if len(wanted) > FEW_ACKED_MAX:
         return None
     outcomes: list[tuple[int, Sequence[int]]] = []
     leases: list[tuple[Lease, Sequence[int]]] = []
@@ -186,7 +187,7 @@ def _ack_few(
             refs.append(ref)
             attempts.append(tries)
     n = len(refs)
-    if n > ACKED_MAX or not _hours_are_near(state, refs, origins):
+    if n > FEW_ACKED_MAX or not _hours_are_near(state, refs, origins):
         return None
     if n:
         of = topic.groups[group]

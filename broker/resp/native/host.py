@@ -28,7 +28,7 @@ from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, written_ids
 from delaylog.storage.errors import BatchError
 from delaylog.storage.messages.batch import decode_send
-from delaylog.storage.messages.few_rows import FEW_MAX
+from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
 
 log = logging.getLogger("delaylog.resp")
 
@@ -182,7 +182,7 @@ class NativeHost:
         limits = node.engine.limits
         delays, rows = plain.delays, len(plain.bodies)
         if (
-            rows <= FEW_MAX
+            rows <= FEW_ROWS_MAX
             or rows > limits.bulk_rows_max
             or sum(map(len, plain.bodies)) > limits.request_bytes_max
         ):
