@@ -1,10 +1,10 @@
 """One second of the second level: whether it has stored entries, and its entries in memory.
 
 A slot has entries (due, ref, lane) as sorted runs of arrays, and those of small frames as tuples in
-a heap: an array of one row costs more than everything else that is done with the row. *Live* entries are those that
-arrive when the second is near; they are added without sorting the others, and sorted only when some
-entry of the slot is due. `live_first` is the least row number of the live entries. Row numbers grow
-in log order, so rows at or above it that a load finds are already in the slot.
+a heap, since an array costs more than handling one tuple. *Live* entries are those that arrive when
+the second is near; they are added without sorting the others, and sorted only when some entry of
+the slot is due. `live_first` is the least row number of the live entries. Row numbers grow in log
+order, so rows at or above it that a load finds are already in the slot.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SecondSlot:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is stored, loading or loaded: the slot can be removed."""
+        """Whether no entry is stored, loading or in memory: the slot can be removed."""
         return not (self.stored or self.loading or self._few or self._runs or self._pending)
 
     @property
