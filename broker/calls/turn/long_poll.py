@@ -1,4 +1,8 @@
-"""Long polling: a receive leases messages at once if any is ready, else when one becomes ready."""
+"""Long polling: a receive leases messages at once if any is ready, else when one becomes ready.
+
+`long_poll` does it as a coroutine, and `Poll` by callbacks, for carriers that start no task. Both
+follow the same rules: those of `Asking`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ class Asking:
     """A receive in progress: until when it waits, and what the timeline knows of it."""
 
     __slots__ = (
-        "_asker",
         "_ended",
+        "_group",
         "_masks",
         "asked_ms",
         "call",
@@ -43,17 +47,15 @@ class Asking:
         self.state = node.engine.state
         self.asked_ms = node.clock.now_ms()
         self.until_s = node.time_s() + call.wait_ms / 1000
-        self._asker = (*key, call.group)
+        self._group = (*key, call.group)
         self._ended = False
-        begin_asking(node, self._asker, self._masks, self.asked_ms)
+        begin_asking(node, self._group, self._masks, self.asked_ms)
 
-    def end(self, now_ms: int | None = None) -> None:
+    def end(self) -> None:
         """Tell the timeline that the consumer asks no more."""
         if not self._ended:
             self._ended = True
-            if now_ms is None:
-                now_ms = self.node.clock.now_ms()
-            self.state.timeline.end_asking(self._asker, now_ms, self._masks)
+            self.state.timeline.end_asking(self._group, self.node.clock.now_ms(), self._masks)
 
     @property
     def left_s(self) -> float:
@@ -92,10 +94,10 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
         asking.end()
 
 
-def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks, now_ms: int) -> None:
-    """Tell the timeline that a consumer asks, so that it knows when none did; and for what."""
-    state, (namespace, name, group) = node.engine.state, asker
-    if state.timeline.ask_too(asker, masks):
+def begin_asking(node: ServingNode, key: GroupKey, masks: Masks, now_ms: int) -> None:
+    """Tell the timeline that a consumer asks a group, and for what: it records when none does."""
+    state, (namespace, name, group) = node.engine.state, key
+    if state.timeline.ask_too(key, masks):
         return
     topic = state.topics.get((namespace, name))
     found = None if topic is None else topic.group(group)
@@ -105,7 +107,7 @@ def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks, now_ms: int) 
         leased = state.leases.leased(topic.number, number)
         ready = found.ready_count > 0
     place = (0 if topic is None else topic.number, number)
-    state.timeline.begin_asking(asker, place, leased, now_ms, ready=ready, masks=masks)
+    state.timeline.begin_asking(key, place, leased, now_ms, ready=ready, masks=masks)
 
 
 async def look(asking: Asking) -> Delivery | None:
