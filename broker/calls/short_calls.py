@@ -25,11 +25,11 @@ from delaylog.broker.calls.places import permit_group
 from delaylog.broker.calls.settling import NamedSettling
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
 from delaylog.broker.calls.turn.long_poll import Poll
-from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
+from delaylog.storage.messages.singles import Single
 
 
 class ShortCall(BufferedContext):

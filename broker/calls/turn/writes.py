@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from delaylog.broker.calls.turn.single_sends import Part, Single, batch_of
+from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.engine.control import changes
 from delaylog.broker.engine.control.changes import ControlResult
 from delaylog.broker.engine.control.in_groups import GroupedResult, in_groups
@@ -27,6 +27,7 @@ from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch
 from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
+from delaylog.storage.messages.singles import Single
 
 
 class Engine(Protocol):
