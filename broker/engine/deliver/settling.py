@@ -155,15 +155,17 @@ def ack_each(
 def _ack_few(
     state: EngineState, topic: Topic, wanted: Sequence[Receipts], now_ms: int
 ) -> list[Settlement] | None:
-    """The same for few messages, one by one as integers; None, if some leases have columns, or the
-    messages are not of one group, of near hours and without keys.
+    """`ack_each` for few messages, one by one as integers.
+
+    None if some leases have columns, or if the messages are not of one group, of near hours and
+    without keys; then nothing was done.
     """
     if len(wanted) > FEW_ACKED_MAX:
         return None
     outcomes: list[tuple[int, Sequence[int]]] = []
     leases: list[tuple[Lease, Sequence[int]]] = []
     refs, origins, attempts, numbers = list[int](), list[int](), list[int](), list[int]()
-    group = 0
+    group_number = 0
     for number, named, except_ in wanted:
         lease = state.leases.get(number)
         if lease is None or lease.topic != topic.number:
@@ -172,9 +174,9 @@ def _ack_few(
         few = lease.few
         if few is None or except_ is not None:
             return None
-        if leases and (lease.group != group or number in numbers):
+        if leases and (lease.group != group_number or number in numbers):
             return None
-        group = lease.group
+        group_number = lease.group
         mine, gone = _named_few(few, named)
         outcomes.append((len(mine), gone))
         if not mine:
@@ -183,21 +185,22 @@ def _ack_few(
         numbers += [number] * len(mine)
         origins += mine
         for origin in mine:
-            ref, tries = few[origin]
+            ref, attempt = few[origin]
             refs.append(ref)
-            attempts.append(tries)
+            attempts.append(attempt)
     n = len(refs)
     if n > FEW_ACKED_MAX or not _hours_are_near(state, refs, origins):
         return None
     if n:
-        of = topic.groups[group]
-        if of.made_gate is not None and of.made_gate.in_use:
+        group = topic.groups[group_number]
+        if group.made_gate is not None and group.made_gate.in_use:
             return None
-        of.acked_rate.look(now_ms, of.counts.acked)
+        group.acked_rate.look(now_ms, group.counts.acked)
         keep_until_ms = now_ms + topic.settings.ended_keep_ms
         acked = FewAcked(refs, origins, attempts, leases, keep_until_ms)
-        _, end = state.append(FrameKind.SETTLE, _ack_payload(topic, acked, group, now_ms), now_ms)
-        apply_ack_few(state, topic, of, acked, end, now_ms)
+        payload = _ack_payload((topic.number, group_number), acked, numbers, now_ms)
+        _, end = state.append(FrameKind.SETTLE, payload, now_ms)
+        apply_ack_few(state, topic, group, acked, end, now_ms)
     position = state.log.end_position
     return [
         Settlement(done, np.array(gone, np.int64) if gone else empty_refs(), position)
@@ -236,7 +239,10 @@ def _hours_are_near(state: EngineState, refs: Sequence[int], origins: Sequence[i
     return True
 
 
-def _ack_payload(topic: Topic, acked: FewAcked, group: int, now_ms: int) -> list[Block]:
+def _ack_payload(
+    place: tuple[int, int], acked: FewAcked, leases: Sequence[int], now_ms: int
+) -> list[Block]:
+    """The payload of a SETTLE frame of (topic, group); `leases` = the lease of each message."""
     refs, origins, attempts = acked.refs, acked.origins, acked.attempts
     n = len(refs)
     same = attempts.count(attempts[0]) == n
@@ -244,15 +250,11 @@ def _ack_payload(topic: Topic, acked: FewAcked, group: int, now_ms: int) -> list
         STATE_VALUES.pack(MessageState.ACKED, Cause.ACK, each, 0, 0, now_ms, 0)
         for each in (attempts[:1] if same else attempts)
     ]
-    numbers: int | bytes = acked.leases[0][0].number
-    if len(acked.leases) > 1:
-        each = [lease.number for lease, mine in acked.leases for _ in mine]
-        numbers = pack(f"<{n}q", *each)
     return settle_payload(
-        (topic.number, group),
+        place,
         pack(f"<{n}q", *refs),
         b"".join(entries),
-        numbers,
+        leases[0] if len(acked.leases) == 1 else pack(f"<{n}q", *leases),
         b"" if origins == refs else pack(f"<{n}q", *origins),
         same=same,
         keep_until_ms=acked.keep_until_ms,
@@ -421,7 +423,7 @@ def extend(
 def _extend_few(
     state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, lease_ms: int
 ) -> Settlement | None:
-    """The same for all rows of a lease that has few."""
+    """`extend` for all messages of a lease that has `few`; None for any other."""
     number, named, except_ = receipts
     lease = state.leases.get(number)
     few = None if lease is None or lease.topic != topic.number else lease.few
