@@ -82,7 +82,7 @@ def apply_send(
 
 
 @whole
-def apply_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) -> None:
+def apply_send_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) -> None:
     """Create a few rows of a frame that was just appended: `apply_send` without columns."""
     _, end, leader_time_ms = logged
     state.producers.expire(leader_time_ms)
@@ -98,7 +98,7 @@ def apply_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) ->
         if few.id_hashes:
             state.ids.put_few(number, *few.named())
         index_few(state, number, few)
-        if few.priorities and not topic.prioritised:
+        if few.prioritised and not topic.prioritised:
             topic.prioritised = True
             topic.follow_settings()
         topic.own_backoffs = topic.own_backoffs or few.own_backoffs
