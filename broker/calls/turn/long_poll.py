@@ -25,7 +25,7 @@ _CHANGED: Final = "the leadership changed meanwhile; ask again"
 
 
 class Asking:
-    """A receive in progress: until when it waits, and what the timeline knows of it."""
+    """A receive in progress: how long it waits, and that the timeline counts its consumer."""
 
     __slots__ = (
         "_ended",
@@ -146,9 +146,10 @@ async def look(asking: Asking) -> Delivery | None:
 
 
 class Poll:
-    """A receive without a task: it looks, waits to be woken, and looks again.
+    """A receive without a task: it looks for messages, waits to be woken, and looks again.
 
-    What it cannot do by callbacks goes on as a coroutine. A carrier derives a class that answers.
+    If it has to wait for anything else, it goes on as a coroutine. A carrier derives a class that
+    answers.
     """
 
     __slots__ = ("_place", "_timer", "asking", "gone")
@@ -163,8 +164,10 @@ class Poll:
     # ------------------------------------------------------------------ what the carrier does
 
     def answer(self, found: Delivery | None) -> bool:
-        """Answer with messages that are under lease, or with none. False: nothing was answered,
-        since too much time has passed since the lease.
+        """Answer with messages that are under lease, or with none.
+
+        False if the node may not hand out messages any more that it leased before; then nothing was
+        answered.
         """
         raise NotImplementedError
 
