@@ -42,6 +42,11 @@ class DelayQueue(Generic[Key]):
             self._heap = list(self._items.values())
             heapify(self._heap)
 
+    def discard(self, key: Key) -> None:
+        """Remove `key`, if it is queued."""
+        if self._items.pop(key, None) is not None:
+            self._drop_replaced()
+
     def head_ms(self) -> int | None:
         """Expiration of the head, or None when the queue is empty."""
         return self._heap[0][0] if self._heap else None
@@ -50,9 +55,12 @@ class DelayQueue(Generic[Key]):
         """Remove and return the head if it has expired, else None."""
         if not self._heap or self._heap[0][0] > now_ms:
             return None
+        key = heappop(self._heap)[2]
+        del self._items[key]
+        self._drop_replaced()
+        return key
+
+    def _drop_replaced(self) -> None:
         heap, items = self._heap, self._items
-        key = heappop(heap)[2]
-        del items[key]
         while heap and items.get(heap[0][2]) is not heap[0]:
             heappop(heap)
-        return key

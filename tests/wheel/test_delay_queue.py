@@ -56,12 +56,13 @@ def test_nothing_leaves_before_its_time() -> None:
     assert queue.pop_due(4) is None
     assert queue.pop_due(5) == "a"
     assert queue.pop_due(5) is None
-    assert queue.pop_due(6) == "b"
+    queue.discard("b")
+    queue.discard("unknown")
     assert queue.head_ms() is None
 
 
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["push", "pop"]), st.integers(0, 9), st.integers(0, 30))
+    st.tuples(st.sampled_from(["push", "discard", "pop"]), st.integers(0, 9), st.integers(0, 30))
 )
 
 
@@ -75,6 +76,9 @@ def test_against_a_dict(actions: list[tuple[str, int, int]]) -> None:
             if key not in model or time < model[key][0]:
                 model[key] = (time, arrival)
             queue.push(key, time)
+        elif action == "discard":
+            queue.discard(key)
+            model.pop(key, None)
         else:
             due = [k for k in sorted(model, key=model.__getitem__) if model[k][0] <= time]
             assert queue.pop_due(time) == (due[0] if due else None)
