@@ -4,7 +4,7 @@ A receipt is valid while its message is open in its lease; any other is reported
 or an expiry makes a message ready again at once, or after its backoff (by a MOVE to a new row). A
 message whose retries or ttl have run out becomes dead, and so does a rejected one. If a lease
 expires before the attempt at a message has begun, the message is ready at once and the attempt does
-not count.
+not count. `_ack_few` and `_extend_few` handle leases of few messages as integers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from delaylog.storage.messages.batch import Block, Column
 FEW_ACKED_MAX: Final = 64
 """Messages that one call acks one by one. They come from leases of a few messages each, and in
 columns each of these leases would cost several arrays."""
-EXPIRE_ROWS_MAX = 4_096
+EXPIRE_ROWS_MAX: Final = 4_096
 """Rows of expired leases that are settled in one slice."""
 
 
@@ -66,7 +66,7 @@ class Receipts(NamedTuple):
 
     @property
     def named(self) -> Int64Array:
-        """The origins as a column; empty if there are none."""
+        """The origins as a column; empty if the receipts name none."""
         return empty_refs() if self.origins is None else np.asarray(self.origins, np.int64)
 
 
