@@ -1,9 +1,10 @@
-"""What one message a request costs a server, beside the least that it can cost.
+"""What requests of one message each cost the broker, compared with a floor (cost_floor.py).
 
-A round gives each server a fresh process and data folder, a warm-up and one window. Servers take
-turns, in the other order every second round; a ratio is of processor time, taken round by round,
-and is the median. The floor (cost_floor.py) knows no due times, so it has no row where messages
-are due ahead. With `--before` an earlier build takes part in the turns.
+The floor is a process that only parses, appends, syncs and keeps messages. It knows no due times,
+so it has no row where messages are due ahead. In a round each server gets a fresh process and data
+folder, a warm-up and one window. Servers take turns, in the other order every second round. A ratio
+is one of processor time: the median of the ratios of the rounds. With `--before` an earlier build
+takes part.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ PRODUCT: Final = "delaylog"
 RESP_CASES: Final = "resp"
 PIPELINES: Final = (1, 16)
 RATIOS_MAX: Final = {"send50": 1.8, "lone-send": 2.0, "one50": 2.5, "lone-cycle": 2.2}
-# Microseconds of processor time, and milliseconds of lateness at p99.
+"""Targets: processor time of an operation by that of the floor."""
 OPEN_MAX: Final = {"poll1000": (250.0, 5.0), "open10k": (30.0, 8.0)}
+"""Targets without a floor: microseconds of processor time, milliseconds of lateness at p99."""
 
 COLUMNS: Final = (
     Column("per second", "rate", rate),
@@ -155,9 +157,9 @@ def figures(windows: Sequence[Window]) -> dict[str, Any]:
     return found
 
 
-def ratio(mine: Sequence[Window], its: Sequence[Window]) -> float:
-    """The median of one processor time an operation by the other."""
-    pairs = zip(mine, its, strict=True)
+def ratio(mine: Sequence[Window], others: Sequence[Window]) -> float:
+    """The median over all rounds of `mine` by `others`, each the processor time of an operation."""
+    pairs = zip(mine, others, strict=True)
     return median([_cost_us(one) / _cost_us(other) for one, other in pairs])
 
 

@@ -2,7 +2,7 @@
 
 from delaylog.wheel.delay_queue import DelayQueue
 from delaylog.wheel.second_slot import (
-    FEW,
+    FEW_ENTRIES_MAX,
     Entries,
     Entry,
     entries_of,
@@ -13,7 +13,7 @@ from delaylog.wheel.second_slot import (
 from delaylog.wheel.timing_wheel import TimingWheel, WheelTurn
 
 __all__ = [
-    "FEW",
+    "FEW_ENTRIES_MAX",
     "DelayQueue",
     "Entries",
     "Entry",

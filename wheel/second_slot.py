@@ -1,10 +1,10 @@
 """One second of the second level: whether it has stored entries, and its entries in memory.
 
 A slot has entries (due, ref, lane) as sorted runs of arrays, and those of small frames as tuples in
-a heap: an array of one row costs more than the rest of its way. *Live* entries are those that
-arrive when the second is near; they are added without sorting the others, and sorted only when some
-entry of the slot is due. `live_first` is the least row number of the live entries. Row numbers grow
-in log order, so rows at or above it that a load finds are already in the slot.
+a heap, since an array costs more than handling one tuple. *Live* entries are those that arrive when
+the second is near; they are added without sorting the others, and sorted only when some entry of
+the slot is due. `live_first` is the least row number of the live entries. Row numbers grow in log
+order, so rows at or above it that a load finds are already in the slot.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Int64Array = npt.NDArray[np.int64]
 
 RUNS_MAX: Final = 8
 SEAL_ENTRIES: Final = 16_384
-FEW: Final = 16
-"""Up to so many entries are tuples: one after the other they cost less than arrays do."""
+FEW_ENTRIES_MAX: Final = 16
+"""Up to this number of entries a turn or a load handles tuples: they cost less than arrays."""
 HEAP_MAX: Final = 4_096
 """More tuples of a slot than this become arrays, which take a sixth of the memory."""
 ROW_MASK: Final = 2**32 - 1
@@ -122,7 +122,7 @@ class SecondSlot:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is stored, loading or loaded: the slot can be removed."""
+        """Whether no entry is stored, loading or in memory: the slot can be removed."""
         return not (self.stored or self.loading or self._few or self._runs or self._pending)
 
     @property
@@ -167,7 +167,7 @@ class SecondSlot:
         fresh = entries.refs & ROW_MASK < self.live_first
         if not fresh.all():
             entries = Entries(*(column[fresh] for column in entries))
-        if entries.count > FEW:
+        if entries.count > FEW_ENTRIES_MAX:
             self._runs.append(entries)
         elif entries.count:
             self._few += list_of(entries)

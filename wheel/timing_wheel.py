@@ -20,7 +20,7 @@ import numpy as np
 from delaylog.wheel.delay_queue import DelayQueue
 from delaylog.wheel.far_slots import FarSlots
 from delaylog.wheel.second_slot import (
-    FEW,
+    FEW_ENTRIES_MAX,
     ROW_MASK,
     Entries,
     Entry,
@@ -53,12 +53,13 @@ def _distinct(values: Int64Array) -> list[int]:
 
 
 _Part: TypeAlias = Entries | list[Entry]
+"""Due entries of one slot, or the bypassing ones."""
 
 
 class WheelTurn:
     """The result of a turn: hours to open, seconds to load, soonest first, and due entries.
 
-    The due entries are in `few` if they are not more than `FEW`, else in `released`.
+    The due entries are in `few` if they are not more than `FEW_ENTRIES_MAX`, else in `released`.
     """
 
     __slots__ = ("few", "load_seconds", "open_hours", "released")
@@ -73,9 +74,9 @@ class WheelTurn:
         """All due entries as columns."""
         return entries_of(self.few) if self.few else self.released
 
-    def take(self, parts: list[_Part], count: int) -> None:
-        """Set the due entries, `count` of them, from parts in their order."""
-        if count > FEW:
+    def release(self, parts: list[_Part], count: int) -> None:
+        """Set the due entries, which are `count`, from parts in their order."""
+        if count > FEW_ENTRIES_MAX:
             columns = [entries_of(part) if isinstance(part, list) else part for part in parts]
             self.released = join_entries(columns)
         elif len(parts) == 1 and isinstance(parts[0], list):
@@ -107,13 +108,13 @@ class TimingWheel:
         self._released_count = 0
         self.turns = 0
         """How often a slot expired: it does not grow while nothing is due."""
-        self._passing: list[tuple[int, Entries]] = []
-        """(second, entries) of frames that were due as they came, see `_pass`."""
-        self._passing_few: list[Entry] = []
-        """The same of small frames, of any seconds."""
-        self._passing_count = 0
-        self._passing_ms = 0
-        """Least due time of both."""
+        self._bypassing: list[tuple[int, Entries]] = []
+        """(second, entries) of frames that were due as they came, see `_bypass`."""
+        self._bypassing_few: list[Entry] = []
+        """Entries of small frames that were due as they came, of any seconds."""
+        self._bypassing_count = 0
+        self._bypassing_ms = 0
+        """Least due time of both kinds."""
         self._tick = (0, 0)
 
     # ------------------------------------------------------------------ time
@@ -129,7 +130,7 @@ class TimingWheel:
 
     def next_wake_ms(self) -> int | None:
         """When `turn` next has something to do, or None."""
-        return self._passing_ms if self._passing_count else self._queue.head_ms()
+        return self._bypassing_ms if self._bypassing_count else self._queue.head_ms()
 
     def tick(self) -> tuple[int, int]:
         """(second, count): all earlier seconds are released, and `count` entries of this one.
@@ -162,7 +163,7 @@ class TimingWheel:
 
     def note_hours(self, hours: Iterable[int], stored_from: int = 0) -> None:
         """Note hours that have stored entries, all of them in seconds from `stored_from` on."""
-        self._slot_passing()
+        self._slot_bypassing()
         last = self._last_near_hour()
         new = set(hours) - self._hours - self._opened - self._opening
         far = [hour for hour in new if hour > last]
@@ -216,9 +217,9 @@ class TimingWheel:
             low, high = int(seconds.min()), int(seconds.max())
         else:
             low, high = due_span_ms[0] // SECOND_MS, due_span_ms[1] // SECOND_MS
-        if low == high and self._pass(low, entries, due_span_ms):
+        if low == high and self._bypass(low, entries, due_span_ms):
             return
-        self._slot_passing()
+        self._slot_bypassing()
         frontier = self.frontier()
         if low == high:
             if low < frontier:
@@ -247,23 +248,19 @@ class TimingWheel:
                     self._mark([second])
             elif due_ms > now_ms:
                 self._insert_one(second, entry)
-            elif self._may_pass():
+            elif self._may_bypass():
                 slot = self._slot_to_note(second)
                 if slot is not None:
                     slot.note_live(entry[1])
-                self._passing_few.append(entry)
-                self._note_passing(1, due_ms)
+                self._bypassing_few.append(entry)
+                self._note_bypassing(1, due_ms)
             else:
-                self._slot_passing()
+                self._slot_bypassing()
                 self._insert_one(second, entry)
 
-    def _pass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
-        """Leave due entries of one second to the next turn without a slot; False if not allowed.
-
-        It is allowed while no slot has entries that are due: those which become due until the turn
-        have later due times.
-        """
-        if second >= self.frontier() or not self._may_pass():
+    def _bypass(self, second: int, entries: Entries, due_span_ms: tuple[int, int] | None) -> bool:
+        """Leave due entries of one second to the next turn without a slot; False if not allowed."""
+        if second >= self.frontier() or not self._may_bypass():
             return False
         if due_span_ms is None:
             due_span_ms = int(entries.due_ms.min()), int(entries.due_ms.max())
@@ -272,18 +269,21 @@ class TimingWheel:
         slot = self._slot_to_note(second)
         if slot is not None:
             slot.note_live(int((entries.refs & ROW_MASK).min()))
-        self._passing.append((second, entries))
-        self._note_passing(entries.count, due_span_ms[0])
+        self._bypassing.append((second, entries))
+        self._note_bypassing(entries.count, due_span_ms[0])
         return True
 
-    def _may_pass(self) -> bool:
+    def _may_bypass(self) -> bool:
+        """Whether no slot has due entries: those that become due before the turn are due later than
+        the bypassing ones, so the order of release stays.
+        """
         head_ms = self._queue.head_ms()
         return head_ms is None or head_ms > self._now_ms
 
-    def _note_passing(self, count: int, due_ms: int) -> None:
-        if self._passing_count == 0 or due_ms < self._passing_ms:
-            self._passing_ms = due_ms
-        self._passing_count += count
+    def _note_bypassing(self, count: int, due_ms: int) -> None:
+        if self._bypassing_count == 0 or due_ms < self._bypassing_ms:
+            self._bypassing_ms = due_ms
+        self._bypassing_count += count
 
     def _slot_to_note(self, second: int) -> SecondSlot | None:
         """The slot that has to know of live entries of a second, None if no load will follow.
@@ -299,31 +299,31 @@ class TimingWheel:
         """Whether an hour has stored entries and is not opened yet."""
         return hour in self._hours or hour in self._opening or hour in self._far
 
-    def _slot_passing(self) -> None:
-        """Put passing entries into their slots, since others may have to be ordered with them."""
-        if self._passing_count:
-            passing, self._passing = self._passing, []
-            few, self._passing_few = self._passing_few, []
-            self._passing_count = 0
-            for second, entries in passing:
+    def _slot_bypassing(self) -> None:
+        """Put bypassing entries into their slots, since others may have to be ordered with them."""
+        if self._bypassing_count:
+            bypassing, self._bypassing = self._bypassing, []
+            few, self._bypassing_few = self._bypassing_few, []
+            self._bypassing_count = 0
+            for second, entries in bypassing:
                 self._insert(second, entries)
             for entry in few:
                 self._insert_one(entry[0] // SECOND_MS, entry)
 
-    def _take_passing(self) -> _Part:
-        """Take the passing entries out, in order."""
-        passing, self._passing = self._passing, []
-        few, self._passing_few = self._passing_few, []
-        self._passing_count = 0
+    def _take_bypassing(self) -> _Part:
+        """Take the bypassing entries out, in order."""
+        bypassing, self._bypassing = self._bypassing, []
+        few, self._bypassing_few = self._bypassing_few, []
+        self._bypassing_count = 0
         self.turns += 1
-        for second, entries in passing:
+        for second, entries in bypassing:
             self._count_released(second, entries.count)
         for entry in few:
             self._count_released(entry[0] // SECOND_MS, 1)
-        if not passing:
+        if not bypassing:
             few.sort()
             return few
-        parts = [entries for _, entries in passing]
+        parts = [entries for _, entries in bypassing]
         if few:
             parts.append(entries_of(few))
         return sort_entries(join_entries(parts))
@@ -380,11 +380,11 @@ class TimingWheel:
         work = WheelTurn()
         taken: list[_Part] = []
         count = 0
-        if self._passing_count > limit:
-            self._slot_passing()
-        elif self._passing_count:
-            count = self._passing_count
-            taken.append(self._take_passing())
+        if self._bypassing_count > limit:
+            self._slot_bypassing()
+        elif self._bypassing_count:
+            count = self._bypassing_count
+            taken.append(self._take_bypassing())
         while count < limit and (key := self._queue.pop_due(now_ms)) is not None:
             self.turns += 1
             level, number = key
@@ -409,7 +409,7 @@ class TimingWheel:
                 taken.append(part)
                 self._requeue(slot)
         if count:
-            work.take(taken, count)
+            work.release(taken, count)
         return work
 
     def _count_released(self, second: int, count: int) -> None:
@@ -436,7 +436,7 @@ class TimingWheel:
         Slots of an hour that waits to be opened are kept even when they are empty: they record
         which entries of their second were released live or loaded, so none is released twice.
         """
-        self._slot_passing()
+        self._slot_bypassing()
         self._opening.discard(hour)
         self._opened.add(hour)
         base = hour * HOUR_SECONDS
@@ -463,12 +463,12 @@ class TimingWheel:
 
     def took_live(self, second: int) -> bool:
         """Whether a second got live entries, which a load of its chain must leave out."""
-        self._slot_passing()
+        self._slot_bypassing()
         return self._slot(second).took_live
 
     def second_loaded(self, second: int, entries: Entries) -> None:
         """Add the entries of a second that the host loaded, sorted by (due, ref)."""
-        self._slot_passing()
+        self._slot_bypassing()
         slot = self._slot(second)
         self._loading.discard(second)
         slot.load(entries)

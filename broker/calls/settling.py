@@ -62,8 +62,7 @@ class NamedSettling:
             del by_lease[lease]
         self._by_lease = list(by_lease.values())
         self.receipts = [
-            Receipts(lease, np.array(list(origins.values()), np.int64))
-            for lease, origins in by_lease.items()
+            Receipts(lease, list(origins.values())) for lease, origins in by_lease.items()
         ]
 
     def results(self, outcomes: Sequence[Settlement]) -> list[str]:

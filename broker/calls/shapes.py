@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.due_times import too_far
@@ -31,6 +30,7 @@ from delaylog.storage.messages.message_fields import (
     DELIVER_AT_MS,
     pack_fields,
 )
+from delaylog.storage.messages.singles import Single
 
 _APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})
 """Members of a message that are not in the table of fields."""

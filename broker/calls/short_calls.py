@@ -1,9 +1,10 @@
-"""The hot calls without a task: each is begun at once, and answered by the callback of its commit.
+"""The hot calls without a task: each begins at once, and the callback of its commit answers it.
 
-A row of SHORT begins a call whose body has arrived. It returns False, and nothing was done, if the
-call needs the general way: `handlers/messages` reads the same members and makes the same answers,
-but may wait for a body or for room. Only a receive without messages that cannot simply wait to be
-woken becomes a task here.
+A function of SHORT begins a call whose body has arrived. If the call has to wait, for room or for
+deliveries to be permitted, or if it needs what is rare, the function returns False and has done
+nothing: then the call takes the general way, the handlers of `handlers/messages`, as a task. Both
+ways use the same functions for members and answers. A receive that finds no messages waits as a
+`Poll`, which becomes a task only where it has to wait for something else than messages.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from delaylog.broker.calls.places import permit_group
 from delaylog.broker.calls.settling import NamedSettling
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
 from delaylog.broker.calls.turn.long_poll import Poll, Rest
-from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
+from delaylog.storage.messages.singles import Single
 
 
 class ShortCall(BufferedContext):
@@ -37,7 +38,7 @@ class ShortCall(BufferedContext):
 
     __slots__ = ("gone",)
     gone: bool
-    """Whether the client has left."""
+    """Whether the client has left, or was answered."""
 
     @abstractmethod
     def reply(self, answer: Answer) -> None:
@@ -59,16 +60,16 @@ class ShortCall(BufferedContext):
 
     @property
     def packed(self) -> bool:
-        """Return False: calls of other media types take the general way."""
+        """Return False: calls in msgpack take the general way."""
         return False
 
     @property
     def accepts_bulk(self) -> bool:
-        """Return False, as `packed`."""
+        """Return False: calls that accept a bulk answer take the general way."""
         return False
 
     def read(self) -> Any:
-        """The JSON body; None if it is no object, or too large for this call."""
+        """The JSON object in the body; None if it is none, or larger than a request may be."""
         raw, limits = self._buffered, self.node.engine.limits
         if raw[:1] != b"{" or len(raw) > limits.request_bytes_max:
             return None
@@ -100,7 +101,7 @@ def _send(call: ShortCall) -> bool:
 
 
 class _Asker:
-    """Who is told the result of a merged call."""
+    """A call that waits for its part of a merged call; see `turn/askers`."""
 
     __slots__ = ("_call",)
 
@@ -109,7 +110,7 @@ class _Asker:
 
     @property
     def gone(self) -> bool:
-        """Whether the client has left."""
+        """Whether nobody waits for the result any more."""
         return self._call.gone
 
     def refuse(self, error: BaseException) -> None:
@@ -121,7 +122,7 @@ class _Sender(_Asker):
     __slots__ = ("_single",)
 
     def __init__(self, call: ShortCall, single: Single) -> None:
-        self._call = call
+        super().__init__(call)
         self._single = single
 
     def tell(self, result: tuple[SendResult, int]) -> None:
@@ -165,7 +166,7 @@ class _Settler(_Asker):
     __slots__ = ("_asked",)
 
     def __init__(self, call: ShortCall, asked: NamedSettling) -> None:
-        self._call = call
+        super().__init__(call)
         self._asked = asked
 
     def tell(self, outcomes: list[Settlement]) -> None:
@@ -209,7 +210,7 @@ class _Receiver(Poll):
         """Answer with messages that are under lease, or with none."""
         call = self._call
         answer = self._made(found)
-        # As late as possible: the process may be stopped before the answer is written.
+        # Asked as late as possible, because the process may have been stopped since the lease.
         if found is not None and not call.node.turn.receives.in_time():
             return False
         call.reply(answer)
@@ -267,4 +268,4 @@ SHORT: Final[dict[str, Begin]] = {
     **dict.fromkeys(("ack", "nack", "reject", "extend", "beginAttempts"), _settle),
     "ackAndReceive": _ack_and_receive,
 }
-"""How each hot call begins, by its name."""
+"""What begins each hot call, by the call's name."""

@@ -17,7 +17,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.settles import outcomes
-from delaylog.broker.calls.turn.single_sends import Single, batch_of, frames
+from delaylog.broker.calls.turn.single_sends import batch_of, frames
 from delaylog.broker.calls.turn.writes import Settling, send_batch
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.broker.embedded.waits.steps import Begun, Safe
@@ -36,6 +36,7 @@ from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS, REASON
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.batch import decode_send
 from delaylog.storage.messages.message_fields import DELAY_MS
+from delaylog.storage.messages.singles import Single
 from delaylog.storage.messages.times import delay_fault
 
 

@@ -17,7 +17,7 @@ from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.hours.few_refs import FewRow
+from delaylog.storage.hours.few_refs import FoundRow
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     STATE_ENTRY,
@@ -299,7 +299,7 @@ class FewDelivery(Delivery):
     """The same for few messages, which are columns only for those who read columns."""
 
     __slots__ = ("few", "tries")
-    few: Sequence[FewRow]
+    few: Sequence[FoundRow]
     tries: Sequence[int]
     """The number of each message's attempt."""
 
@@ -307,7 +307,7 @@ class FewDelivery(Delivery):
         self,
         lease: int,
         lease_until_ms: int,
-        few: Sequence[FewRow],
+        few: Sequence[FoundRow],
         tries: Sequence[int],
         position: int,
         counts: Sequence[int] = (),

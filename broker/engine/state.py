@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,9 @@ from delaylog.storage.messages.batch import Block
 from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.work import Work
 from delaylog.wheel import Entries, Entry, TimingWheel, entries_of
+
+_LEASE_BITS: Final = 40
+"""Bits of a lease's number that count leases; those above are the epoch's."""
 
 
 class Exposure(NamedTuple):
@@ -249,6 +252,19 @@ class EngineState:
     def short_of_space(self) -> bool:
         """Whether free space is below the reserve, so that jobs and publishing write no rows."""
         return self.fs.free_bytes(self.folder) < self.limits.disk_reserve_bytes
+
+    @property
+    def next_lease(self) -> int:
+        """The number of the next lease.
+
+        It contains the epoch, because the leader before may have used later numbers whose frames
+        were lost.
+        """
+        return (self.epoch_counter & 0xFFFFFF) << _LEASE_BITS | self.lease_number + 1
+
+    def leased(self, lease: int) -> None:
+        """A lease with this number exists: later ones have higher numbers."""
+        self.lease_number = max(self.lease_number, lease & (1 << _LEASE_BITS) - 1)
 
     @property
     def epoch_counter(self) -> int:

@@ -114,14 +114,6 @@ class Waiters:
             if not filters:
                 del self._filters[key[0]]
 
-    async def wait(self, key: WaitKey, seconds: float) -> bool:
-        """Wait to be woken; returns False if the time is up or the node stops."""
-        place = self.join(key)
-        try:
-            return await place.wait(seconds)
-        finally:
-            place.leave()
-
     def wake_all(self, group: GroupKey, count: int) -> None:
         """Messages are ready in a group: wake waiters of each of its queues."""
         for only in list(self._filters.get(group, ())):

@@ -1,4 +1,8 @@
-"""Hot calls of the fast lane without a task: begun as they arrive, answered by a callback."""
+"""Hot calls of the fast lane without a task: begun as they arrive, answered by a callback.
+
+It finds the caller and checks the right; `calls/short_calls` carries the call out. A call that it
+does not begin is left to the general way, `FastLane.carry` in a task.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +51,16 @@ class ShortWay:
         self._metrics = metrics
 
     def begin_of(self, call: ApiCall, headers: Mapping[str, str]) -> Begin | None:
-        """What begins a call with these headers; None = it takes the general way.
-
-        So do calls that the audit log records whatever their outcome.
+        """What begins a call with these headers; None = it takes the general way, as do calls that
+        the audit log records whatever their outcome.
         """
         return None if self.audit.records(call.right) else begin_of(call, headers)
 
     def begin(self, head: Head, body: bytes, connection: Connection) -> Caller | bool:
-        """Begin a request. True = it is answered, or will be; otherwise it takes the general way:
-        False, or its caller, who is admitted.
+        """Begin a request. True = it is answered, or will be by a callback.
+
+        Otherwise it takes the general way: for the caller that is returned, who is admitted already
+        and must not be counted again, or after False for one still to be found.
         """
         role, route, begin = self._node.role, head.route, head.begin
         if begin is None or route is None or not (role.leading and role.settled):
@@ -135,7 +140,7 @@ class ShortRequest(ShortCall):
             self._way.audit.note_refusal(self, problem.code, self._path)
             answer = problem_answer(problem)
         except Exception:
-            # The connection is lost.
+            # The refusal could not be made: without an answer the connection must end.
             if not self.gone:
                 self._end()
             self.origin.force_close()

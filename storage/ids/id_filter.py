@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.ids.recent_ids import FEW, KeyArray
+from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX, KeyArray
 from delaylog.storage.layout import Int64Array
 
 BYTES_AN_ID: Final = 2
@@ -65,7 +65,7 @@ class IdFilter:
 
     def passing(self, keys: KeyArray) -> Int64Array:
         """The places of the keys that may be stored, ascending."""
-        if len(keys) <= FEW:
+        if len(keys) <= FEW_KEYS_MAX:
             return np.array(self.passing_few(keys.tolist()), np.int64)
         patterns = _PATTERN[(keys & _LOW).view(np.int64)]
         return np.flatnonzero(self._words[self._places(keys)] & patterns == patterns)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.storage.ids.id_run import IdRun, RunWriter
-from delaylog.storage.ids.recent_ids import FEW, KeyArray, RecentIds
+from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX, KeyArray, RecentIds
 from delaylog.storage.layout import Int64Array
 
 TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
@@ -20,7 +20,7 @@ _ONE: Final = np.uint64(1)
 def keys_of(topics: npt.NDArray[np.uint32] | int, hashes: npt.NDArray[np.uint64]) -> KeyArray:
     """Topic and id hash mixed into one key, never 0: one id has different keys in two topics."""
     if isinstance(topics, int):
-        if len(hashes) <= FEW:
+        if len(hashes) <= FEW_KEYS_MAX:
             return np.array(keys_of_few(topics, hashes.tolist()), np.uint64)
         mixed: KeyArray = hashes ^ np.uint64(topics * TOPIC_FACTOR & _ALL)
     else:

@@ -22,7 +22,7 @@ from delaylog.storage.layout import Int64Array
 
 KeyArray = npt.NDArray[np.uint64]
 SLOTS_MIN: Final = 4_096
-FEW: Final = 16
+FEW_KEYS_MAX: Final = 16
 """Up to this number of keys are looked up and put one by one: numpy's fixed cost is about 10 us."""
 MOVED_A_ROW: Final = 8
 """Slots of the old table that are moved for each row put. The old table is empty after puts of 1/8
@@ -174,7 +174,7 @@ class _Table:
 
     def get(self, keys: KeyArray) -> Int64Array:
         """A ref per key, 0 where there is none."""
-        if len(keys) <= FEW:
+        if len(keys) <= FEW_KEYS_MAX:
             return np.array(self.get_few(keys.tolist()), np.int64)
         out = np.zeros(len(keys), np.int64)
         places, slots = self._find(keys)
@@ -225,7 +225,7 @@ class _Table:
 
     def put(self, keys: KeyArray, refs: Int64Array) -> None:
         """Store refs; of a key that comes twice the last one counts."""
-        if len(keys) <= FEW:
+        if len(keys) <= FEW_KEYS_MAX:
             self.put_few(keys.tolist(), refs.tolist())
             return
         buckets = self._first_buckets(keys)
@@ -272,7 +272,7 @@ class _Table:
 
     def leave(self, keys: KeyArray) -> None:
         """Remove these keys, if they are here: they are put into the new table."""
-        if len(keys) <= FEW:
+        if len(keys) <= FEW_KEYS_MAX:
             self.leave_few(keys.tolist())
             return
         _, slots = self._find(keys)

@@ -27,7 +27,7 @@ from delaylog.storage.messages.own_backoff import ARRAY
 from delaylog.storage.messages.rows import PlacedRows, hash_u64, tags_mask
 from delaylog.storage.messages.singles import Single
 
-FEW_MAX: Final = 32
+FEW_ROWS_MAX: Final = 32
 """Up to this number of rows, columns cost 1.3 to 2 times as much; at 50 both cost the same."""
 
 _BACKOFF: Final = bytes([ARRAY])
@@ -54,7 +54,7 @@ class FewRows:
         "order",
         "own_backoffs",
         "position",
-        "priorities",
+        "prioritised",
         "raw",
         "refs",
         "starts",
@@ -85,7 +85,7 @@ class FewRows:
             self.hours, self.starts = [first], [0, n]
         else:
             self._sort()
-        # The rest is known once the rows are numbered.
+        # `number` sets the rest.
         self.refs: list[int] = []
         """The ref of each message, in the order of sending."""
         self.raw = bytearray()
@@ -97,8 +97,8 @@ class FewRows:
         self.key_hashes: list[int] = []
         """Of each message, 0 = no key; empty if no message has fields. So are `tags`."""
         self.tags: list[bytes] = []
-        self.priorities = self.own_backoffs = False
-        """Whether a message has a priority other than 0, or a backoff of its own."""
+        self.prioritised = self.own_backoffs = False
+        """Whether a message has a priority other than 0; whether one has a backoff of its own."""
 
     def _sort(self) -> None:
         hours = [due // HOUR_MS for due in self.due_ms]
@@ -111,7 +111,7 @@ class FewRows:
             self.starts.append(self.starts[-1] + hours.count(hour))
 
     def number(self, firsts: Sequence[int]) -> None:
-        """Make the rows; those of `hours[k]` are numbered from `firsts[k]` on."""
+        """Number and make the rows; those of `hours[k]` are numbered from `firsts[k]` on."""
         n, tag = len(self._singles), self.decision.tag << INDEX_BITS
         self.raw = bytearray(n * INDEX_ENTRY_SIZE)
         if len(firsts) == 1:
@@ -131,7 +131,7 @@ class FewRows:
             self._pack_plain(places)
 
     def _pack_plain(self, places: Sequence[int]) -> None:
-        """Make rows of messages that have only a body and a time."""
+        """`_pack` for messages that have only a body and a time, at half the cost."""
         decision, now_ms, position = self.decision, self._now_ms, self.position
         topic, tag = decision.topic, decision.tag
         ttl_ms, max_retry = decision.ttl_ms, decision.max_retry
@@ -155,6 +155,7 @@ class FewRows:
         self.data = b"".join([single.body for single in self._singles])
 
     def _pack(self, places: Sequence[int]) -> None:
+        """Make the rows and records; `places` = the row of each message."""
         decision, now_ms, position = self.decision, self._now_ms, self.position
         topic, tag, default_ttl_ms = decision.topic, decision.tag, decision.ttl_ms
         id_hashes = self.id_hashes or [0] * len(places)
@@ -181,7 +182,7 @@ class FewRows:
             records.append(record)
             self.key_hashes.append(key_hash)
             self.tags.append(tags)
-            self.priorities = self.priorities or priority != 0
+            self.prioritised = self.prioritised or priority != 0
             self.own_backoffs = self.own_backoffs or headers[:1] == _BACKOFF
         self.data = b"".join(records)
 

@@ -1,6 +1,7 @@
 """Single messages of a send, and the bulk body that several of them make together.
 
-Whoever makes a `Single` has checked it: its body by the limits, its fields by `pack_fields`.
+The maker of a `Single` has checked its fields, by `pack_fields`. The engine checks bodies and due
+times of all sends.
 """
 
 from __future__ import annotations

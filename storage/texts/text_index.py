@@ -34,7 +34,7 @@ RECENT_MAX: Final = 262_144
 """Entries in memory at which they are written: 4 MiB."""
 JOINED_MAX: Final = 8_192
 """Entries of a column in memory to which no others are joined."""
-FEW_MAX: Final = 1_024
+UNJOINED_MAX: Final = 1_024
 """Entries of small sends that wait to become a column."""
 _NONE: Final = np.zeros(0, np.int64)
 
@@ -92,7 +92,7 @@ class TextIndex(RunSet):
         self._few_keys += keys
         self._few_refs += refs
         self.recent_count += len(keys)
-        if len(self._few_keys) >= FEW_MAX:
+        if len(self._few_keys) >= UNJOINED_MAX:
             self._join_few()
 
     def _join_few(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaylog.wheel import Entry, TimingWheel, entries_of, sort_entries
-from delaylog.wheel.second_slot import FEW, HEAP_MAX, SecondSlot
+from delaylog.wheel.second_slot import FEW_ENTRIES_MAX, HEAP_MAX, SecondSlot
 
 HOUR_MS = 3_600_000
 START_MS = 450_000 * HOUR_MS + 59 * 60_000 + 30_000
@@ -25,7 +25,7 @@ DELAYS = st.one_of(
     st.integers(0, 60 * HOUR_MS),
 )
 EVENTS = st.one_of(
-    st.tuples(st.just("add"), st.lists(DELAYS, min_size=1, max_size=2 * FEW)),
+    st.tuples(st.just("add"), st.lists(DELAYS, min_size=1, max_size=2 * FEW_ENTRIES_MAX)),
     st.tuples(st.just("add"), st.lists(DELAYS, min_size=1, max_size=2)),
     st.tuples(st.just("wait"), st.integers(0, 1_200)),
     st.tuples(st.just("wait"), st.integers(0, HOUR_MS)),
@@ -50,7 +50,7 @@ class Served:
             work = self.wheel.turn(now_ms, limit)
             self.opens += work.open_hours
             self.loads += work.load_seconds
-            assert len(work.few) <= FEW
+            assert len(work.few) <= FEW_ENTRIES_MAX
             out += zip(*(column.tolist() for column in work.all()), strict=True)
             wake_ms = self.wheel.next_wake_ms()
             if wake_ms is None or wake_ms > now_ms:
@@ -147,9 +147,9 @@ def test_a_slot_with_many_tuples_makes_columns_of_them() -> None:
 def test_a_turn_gives_many_tuples_as_columns() -> None:
     """What is not due stays as it is."""
     wheel = TimingWheel(START_MS)
-    wheel.add_few(START_MS, [(START_MS + 5, row + 1, 0) for row in range(FEW + 1)])
-    wheel.add_few(START_MS, [(START_MS + 6, FEW + 2, 0)])
+    wheel.add_few(START_MS, [(START_MS + 5, row + 1, 0) for row in range(FEW_ENTRIES_MAX + 1)])
+    wheel.add_few(START_MS, [(START_MS + 6, FEW_ENTRIES_MAX + 2, 0)])
     work = wheel.turn(START_MS + 5, 16_384)
     assert not work.few
-    assert np.array_equal(work.released.refs, np.arange(1, FEW + 2))
-    assert wheel.turn(START_MS + 6, 16_384).few == [(START_MS + 6, FEW + 2, 0)]
+    assert np.array_equal(work.released.refs, np.arange(1, FEW_ENTRIES_MAX + 2))
+    assert wheel.turn(START_MS + 6, 16_384).few == [(START_MS + 6, FEW_ENTRIES_MAX + 2, 0)]

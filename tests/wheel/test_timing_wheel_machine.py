@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delaylog.wheel import FEW, Entries, TimingWheel, sort_entries
+from delaylog.wheel import FEW_ENTRIES_MAX, Entries, TimingWheel, sort_entries
 from delaylog.wheel.second_slot import list_of
 from tests.effort import tries
 
@@ -111,7 +111,7 @@ class WheelMachine(RuleBasedStateMachine):
         self.opens += work.open_hours
         self.loads += work.load_seconds
         assert not (work.few and work.released.count)
-        assert len(work.few) <= FEW < work.released.count or not work.released.count
+        assert len(work.few) <= FEW_ENTRIES_MAX < work.released.count or not work.released.count
         due, refs, _ = (column.tolist() for column in work.all())
         assert len(refs) <= limit + 8
         keys = [(at, ref) for at, ref in zip(due, refs, strict=True)]

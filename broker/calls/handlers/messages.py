@@ -37,7 +37,7 @@ from delaylog.broker.calls.shapes import (
 )
 from delaylog.broker.calls.trace_context import TRACEPARENT, keep_trace
 from delaylog.broker.calls.turn.long_poll import long_poll
-from delaylog.broker.calls.turn.single_sends import Single, build_wire
+from delaylog.broker.calls.turn.single_sends import build_wire
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.receiving import peek
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
@@ -49,6 +49,7 @@ from delaylog.replication.leading.leader import Acks
 from delaylog.storage.calls.shapes import ACKS, RECEIVE
 from delaylog.storage.layout import MessageState, ref_to_id
 from delaylog.storage.messages.batch import BATCH_VERSION, decode_send, unpack_map
+from delaylog.storage.messages.singles import Single
 
 # --------------------------------------------------------------------------- send
 

@@ -1,4 +1,8 @@
-"""Long polling: a receive leases messages at once if any is ready, else when one becomes ready."""
+"""Long polling: a receive leases messages at once if any is ready, else when one becomes ready.
+
+`long_poll` does it as a coroutine, and `Poll` by callbacks, for carriers that start no task. Both
+follow the same rules: those of `Asking`.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,11 @@ _CHANGED: Final = "the leadership changed meanwhile; ask again"
 
 
 class Asking:
-    """A receive in progress: until when it waits, and what the timeline knows of it."""
+    """A receive in progress: how long it waits, and that the timeline counts its consumer."""
 
     __slots__ = (
-        "_asker",
         "_ended",
+        "_group",
         "_masks",
         "asked_ms",
         "call",
@@ -46,17 +50,15 @@ class Asking:
         self.state = node.engine.state
         self.asked_ms = node.clock.now_ms()
         self.until_s = node.time_s() + call.wait_ms / 1000
-        self._asker = (*key, call.group)
+        self._group = (*key, call.group)
         self._ended = False
-        begin_asking(node, self._asker, self._masks, self.asked_ms)
+        begin_asking(node, self._group, self._masks, self.asked_ms)
 
-    def end(self, now_ms: int | None = None) -> None:
+    def end(self) -> None:
         """Tell the timeline that the consumer asks no more."""
         if not self._ended:
             self._ended = True
-            if now_ms is None:
-                now_ms = self.node.clock.now_ms()
-            self.state.timeline.end_asking(self._asker, now_ms, self._masks)
+            self.state.timeline.end_asking(self._group, self.node.clock.now_ms(), self._masks)
 
     @property
     def left_s(self) -> float:
@@ -95,10 +97,10 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
         asking.end()
 
 
-def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks, now_ms: int) -> None:
-    """Tell the timeline that a consumer asks, so that it knows when none did; and for what."""
-    state, (namespace, name, group) = node.engine.state, asker
-    if state.timeline.ask_too(asker, masks):
+def begin_asking(node: ServingNode, key: GroupKey, masks: Masks, now_ms: int) -> None:
+    """Tell the timeline that a consumer asks a group, and for what: it records when none does."""
+    state, (namespace, name, group) = node.engine.state, key
+    if state.timeline.ask_too(key, masks):
         return
     topic = state.topics.get((namespace, name))
     found = None if topic is None else topic.group(group)
@@ -108,7 +110,7 @@ def begin_asking(node: ServingNode, asker: GroupKey, masks: Masks, now_ms: int) 
         leased = state.leases.leased(topic.number, number)
         ready = found.ready_count > 0
     place = (0 if topic is None else topic.number, number)
-    state.timeline.begin_asking(asker, place, leased, now_ms, ready=ready, masks=masks)
+    state.timeline.begin_asking(key, place, leased, now_ms, ready=ready, masks=masks)
 
 
 async def look(asking: Asking) -> Delivery | None:
@@ -147,9 +149,10 @@ async def look(asking: Asking) -> Delivery | None:
 
 
 class Poll:
-    """A receive without a task: it looks, waits to be woken, and looks again.
+    """A receive without a task: it looks for messages, waits to be woken, and looks again.
 
-    What it cannot do by callbacks goes on as a coroutine. A carrier derives a class that answers.
+    If it has to wait for anything else, it goes on as a coroutine. A carrier derives a class that
+    answers.
     """
 
     __slots__ = ("_leased", "_looks", "_place", "_timer", "asking", "gone")
@@ -168,8 +171,10 @@ class Poll:
     # ------------------------------------------------------------------ what the carrier does
 
     def answer(self, found: Delivery | None) -> bool:
-        """Answer with messages that are under lease, or with none. False: nothing was answered,
-        since too much time has passed since the lease.
+        """Answer with messages that are under lease, or with none.
+
+        False if the node may not hand out messages any more that it leased before; then nothing was
+        answered.
         """
         raise NotImplementedError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.callers import Asker, Awaited, refuse
+from delaylog.broker.calls.turn.askers import Asker, Awaited, refuse
 from delaylog.broker.engine.deliver.receiving import receive
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts, extend

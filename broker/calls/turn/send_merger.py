@@ -12,15 +12,16 @@ from collections.abc import Hashable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delaylog.broker.calls.turn.callers import Asker, Awaited, refuse
+from delaylog.broker.calls.turn.askers import Asker, Awaited, refuse
 from delaylog.broker.calls.turn.sending_apart import send_apart
-from delaylog.broker.calls.turn.single_sends import Part, Single, frames
+from delaylog.broker.calls.turn.single_sends import Part, frames
 from delaylog.broker.calls.turn.writes import send_parts
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.send.sending import check_batch
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.messages.batch import MessageBatch
+from delaylog.storage.messages.singles import Single
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 PART_BYTES_MAX: Final = 64 << 10
 FRAME_BYTES_MAX: Final = 256 << 10
 """Merging copies every body a few times, so larger ones cost more together than apart."""
-Answer: TypeAlias = tuple[SendResult, int]
+SentRows: TypeAlias = tuple[SendResult, int]
 """The frame's result, and where this caller's rows begin in it."""
-_Item: TypeAlias = tuple[Part, Asker[Answer]]
+_Item: TypeAlias = tuple[Part, Asker[SentRows]]
 
 
 class SendMerger:
@@ -44,7 +45,7 @@ class SendMerger:
         self._came_last = 1
         """Number of sends in the last turn that had any."""
 
-    async def send(self, key: TopicKey, part: Part, acks: Acks | None = None) -> Answer:
+    async def send(self, key: TopicKey, part: Part, acks: Acks | None = None) -> SentRows:
         """Send one caller's part; returns when it is as safe as `acks` says (None = as configured).
 
         A batch must not name a producer: the repeats of a producer are detected batch by batch.
@@ -52,7 +53,7 @@ class SendMerger:
         crowded = self._node.crowded
         if crowded:
             await self._node.room()
-        asker: Awaited[Answer] = Awaited()
+        asker: Awaited[SentRows] = Awaited()
         # All waiting sends continue in one turn: each must see the room that earlier ones took.
         self.add(key, part, acks, asker, apart=crowded)
         return await asker.future
@@ -62,7 +63,7 @@ class SendMerger:
         key: TopicKey,
         part: Part,
         acks: Acks | None,
-        asker: Asker[Answer],
+        asker: Asker[SentRows],
         *,
         apart: bool = False,
     ) -> None:
@@ -116,7 +117,7 @@ class SendMerger:
                 self._under_way -= len(some)
                 refuse([asker for _, asker in some], result)
                 continue
-            self._node.role.when_safe(result.position, acks, _Sent(self, some, result))
+            self._node.role.when_safe(result.position, acks, _WhenSafe(self, some, result))
 
     def _send(self, parts: list[Part], key: TopicKey) -> SendResult:
         node = self._node
@@ -126,7 +127,7 @@ class SendMerger:
         return result
 
 
-class _Sent:
+class _WhenSafe:
     """A callback: the frame of some sends is safe, or will not be."""
 
     __slots__ = ("_items", "_merger", "_result")

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from delaylog.broker.calls.turn.callers import Asker, Awaited, Callers, refuse
+from delaylog.broker.calls.turn.askers import Asker, Awaited, SharedResult, refuse
 from delaylog.broker.calls.turn.writes import Host, Settling, settle_each
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Settlement
@@ -19,7 +19,7 @@ from delaylog.broker.host.waiters import TopicKey
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
 
-Settled: TypeAlias = Asker[list[Settlement]]
+SettleAsker: TypeAlias = Asker[list[Settlement]]
 
 
 def outcomes(
@@ -39,7 +39,7 @@ class SettleMerger:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waiting: dict[
-            tuple[TopicKey, Settling], list[tuple[Sequence[Receipts], Settled]]
+            tuple[TopicKey, Settling], list[tuple[Sequence[Receipts], SettleAsker]]
         ] = {}
 
     async def settle(
@@ -54,7 +54,7 @@ class SettleMerger:
         return await asker.future
 
     def add(
-        self, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts], asker: Settled
+        self, key: TopicKey, wanted: Settling, receipts: Sequence[Receipts], asker: SettleAsker
     ) -> None:
         """As `settle`; the asker is told the outcomes."""
         if not self._waiting:
@@ -73,7 +73,7 @@ class SettleMerger:
             except Exception as error:
                 refuse(askers, error)
                 continue
-            tell = Callers(askers, [[next(rest) for _ in receipts] for receipts, _ in items])
+            tell = SharedResult(askers, [[next(rest) for _ in receipts] for receipts, _ in items])
             # As of a receive: losing a count in a power cut costs one attempt more.
             if wanted.verb == "begin" and node.write_through():
                 node.role.appended(at_once=True)

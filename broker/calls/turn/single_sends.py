@@ -16,8 +16,6 @@ from delaylog.storage.messages.batch import (
 )
 from delaylog.storage.messages.singles import Single, encode_singles, requested_times
 
-__all__ = ["Part", "Single", "all_same", "batch_of", "build_wire", "frames", "plain_wire"]
-
 Item = TypeVar("Item")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from delaylog.broker.calls.turn.single_sends import Part, Single, batch_of
+from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.engine.control import changes
 from delaylog.broker.engine.control.changes import ControlResult
 from delaylog.broker.engine.control.in_groups import GroupedResult, in_groups
@@ -26,7 +26,8 @@ from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch
-from delaylog.storage.messages.few_rows import FEW_MAX
+from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
+from delaylog.storage.messages.singles import Single
 
 
 class Engine(Protocol):
@@ -75,7 +76,7 @@ def send_batch(host: Host, key: TopicKey, batch: MessageBatch, now_ms: int) -> S
 def send_parts(host: Host, key: TopicKey, parts: Sequence[Part]) -> SendResult:
     """Send alike parts (see `batch_of`) as one batch."""
     now_ms = host.clock.now_ms()
-    if len(parts) <= FEW_MAX and isinstance(parts[0], Single):
+    if len(parts) <= FEW_ROWS_MAX and isinstance(parts[0], Single):
         state, singles = host.engine.state, cast("Sequence[Single]", parts)
         sent = send_few(state, key, singles, now_ms, free_bytes=host.free_bytes())
         if sent is not None:

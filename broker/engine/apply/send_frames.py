@@ -26,7 +26,7 @@ from delaylog.storage.log.transaction_frames import PublishDecision
 from delaylog.storage.messages.batch import MessageBatch, has_own_backoffs
 from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows, place_rows
-from delaylog.wheel import FEW, Entries
+from delaylog.wheel import FEW_ENTRIES_MAX, Entries
 
 
 class Logged(NamedTuple):
@@ -82,7 +82,7 @@ def apply_send(
 
 
 @whole
-def apply_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) -> None:
+def apply_send_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) -> None:
     """Create a few rows of a frame that was just appended: `apply_send` without columns."""
     _, end, leader_time_ms = logged
     state.producers.expire(leader_time_ms)
@@ -98,7 +98,7 @@ def apply_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) ->
         if few.id_hashes:
             state.ids.put_few(number, *few.named())
         index_few(state, number, few)
-        if few.priorities and not topic.prioritised:
+        if few.prioritised and not topic.prioritised:
             topic.prioritised = True
             topic.follow_settings()
         topic.own_backoffs = topic.own_backoffs or few.own_backoffs
@@ -154,7 +154,7 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
     rows = placed.rows
     if state.replaying or len(rows) == 0:
         return
-    if len(rows) <= FEW:
+    if len(rows) <= FEW_ENTRIES_MAX:
         columns = (rows["deliver_at"].tolist(), refs.tolist(), rows["topic"].tolist())
         state.expose_few(list(zip(*columns, strict=True)), end)
         return

@@ -79,7 +79,7 @@ def apply_lease(
             state.leases.add(one, own, None if keys is None else keys[mine].copy())
     else:
         state.leases.add(decision, origins, keys)
-    state.lease_number = max(state.lease_number, decision.last_lease & ((1 << 40) - 1))
+    state.leased(decision.last_lease)
     group = state.group(decision.topic, decision.group)
     if decision.claim and not known:
         state.claims.add(decision)
@@ -135,7 +135,7 @@ def apply_lease_few(state: EngineState, leased: FewLeases, end: int) -> None:
         last = number + at
     for hour in put_few(state.hours, leased.refs, entries, place):
         state.hours.counts.near[hour].position = end
-    state.lease_number = max(state.lease_number, last & ((1 << 40) - 1))
+    state.leased(last)
     group = state.by_number[topic].groups[place]
     group.counts.handed_out(start)
 

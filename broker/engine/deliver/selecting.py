@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from delaylog.storage.layout import (
 from delaylog.storage.log.payloads import LeaseDecision
 from delaylog.storage.messages.batch import Column
 
+ATTEMPTS_MAX: Final = 65_535
+"""A state entry has sixteen bits for the number of attempts."""
 _READY = int(MessageState.READY)
 _ROUNDS_MAX = 64
 """Rounds of popping refs in one receive."""
@@ -60,6 +62,11 @@ class ReceiveRequest(NamedTuple):
     """Where each of them calls from; "" = not known."""
     bytes_max: int | None = None
     """Bytes of the messages, after the first one; None = `receive_bytes_max`."""
+
+    def limited_bytes(self, state: EngineState) -> int:
+        """`bytes_max` within the limit of the node."""
+        limit = state.limits.receive_bytes_max
+        return limit if self.bytes_max is None else min(limit, self.bytes_max)
 
 
 def shared_out(n: int, shares: Sequence[int]) -> list[int]:
@@ -139,9 +146,7 @@ class Selection:
         self.shares = asked.shares
         self.begin = asked.begin
         self.consumers, self.addresses = asked.consumers, asked.addresses
-        self.bytes_max = state.limits.receive_bytes_max
-        if asked.bytes_max is not None:
-            self.bytes_max = min(self.bytes_max, asked.bytes_max)
+        self.bytes_max = asked.limited_bytes(state)
         self.found: list[Part] = []
         self.taken = TakenKeys()
         """Keys of the messages found."""
@@ -363,13 +368,13 @@ class Selection:
 
     def _lease(self, part: Part, lease_ms: int) -> Delivery:
         state, (refs, rows, entries, records) = self.state, part
-        attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, 65_535)
+        attempts = np.minimum(entries["attempts"].astype(np.int64) + 1, ATTEMPTS_MAX)
         same = int(attempts[0]) if alike(attempts) else None
         counts = shared_out(len(refs), self.shares)
         # Rows are 112 bytes: one pass over them instead of three.
         due_ms = rows["deliver_at"].copy()
         earliest_ms = int(due_ms[due_ms.argmin()])
-        number = ((state.epoch_counter & 0xFFFFFF) << 40) | (state.lease_number + 1)
+        number = state.next_lease
         decision = LeaseDecision(
             lease=number,
             topic=self.topic.number,

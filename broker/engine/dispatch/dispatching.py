@@ -50,8 +50,8 @@ class Dispatcher:
         self._deferred = DeferredMessages(partial(state.make_run, 0), partial(known_rows, state))
         self._near_hour = -1
         self._new_from_ms = 0
-        """Messages due before were released by an earlier dispatcher: they are ready again, not
-        late."""
+        """Messages due before this were released by an earlier dispatcher: they are ready again,
+        not late."""
         self._loading_ms: int | None = None
         """Since when messages that are due are still being loaded."""
 
@@ -130,8 +130,8 @@ class Dispatcher:
         else:
             count, oldest_ms = 0, now_ms
         if self._deferred:
-            # They wait for loads only.
             self._release(turn.all())
+            # Deferred messages have waited for a load, so loading has lasted up to this turn.
             oldest_ms = 0
         elif few and self._wheel.unloaded_ms() is None:
             self._make_few_ready(few)
@@ -201,7 +201,7 @@ class Dispatcher:
             self._push(number, refs[mine], due_ms[mine])
 
     def _make_few_ready(self, entries: list[Entry]) -> None:
-        """The same for a few messages, one by one."""
+        """`_make_ready` for a few messages, one by one."""
         state = self._state
         for number, same in groupby(entries, itemgetter(2)):
             mine = list(same)
@@ -216,6 +216,7 @@ class Dispatcher:
                 self._note_few_released(topic, mine)
 
     def _note_few_released(self, topic: Topic, entries: list[Entry]) -> None:
+        """`_note_released` for a few messages."""
         now_ms, from_ms = self.loader.now_ms, self._new_from_ms
         activity = self._state.activity(topic)
         late = self._state.series.lateness_of(topic).ready
@@ -231,6 +232,7 @@ class Dispatcher:
             self._note_released(topic, due_ms)
 
     def _note_released(self, topic: Topic, due_ms: Int64Array) -> None:
+        """Count messages as released, and how late those are that were not released before."""
         now_ms = self.loader.now_ms
         self._state.activity(topic).note_released(due_ms, now_ms)
         if due_ms[0] < self._new_from_ms:
@@ -284,7 +286,7 @@ class Dispatcher:
                 self._note_released(topic, due_ms[living])
 
     def _make_few_special_ready(self, number: int, entries: list[Entry]) -> None:
-        """The same for a few messages of one topic."""
+        """`_make_special_ready` for a few messages of one topic."""
         state = self._state
         topic = state.by_number.get(number)
         if topic is None:
@@ -296,6 +298,8 @@ class Dispatcher:
         self._watch(topic, refs, rows)
         living: set[int] = set()
         for group in topic.groups.values():
+            # Rows at or above the floor were sent since the group began, and no purge ended them:
+            # of `Group.free` that leaves the state and the row's own group.
             if rows is None or int(rows["sent_position"].min()) >= group.floor:
                 free = [
                     at

@@ -9,7 +9,7 @@ import numpy as np
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.ids.recent_ids import FEW
+from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.messages.batch import MessageBatch
 from delaylog.storage.messages.few_rows import FewRows
@@ -23,7 +23,7 @@ def index_sent(
     state: EngineState, topic: int, batch: MessageBatch, placed: PlacedRows, refs: Int64Array
 ) -> None:
     """Add the rows of a batch, which were given these refs."""
-    if len(refs) <= FEW and placed.order is None:
+    if len(refs) <= FEW_KEYS_MAX and placed.order is None:
         key_hash = [] if batch.key.empty else placed.rows["key_hash"].tolist()
         few = [] if batch.tags.empty else batch.tag_values
         state.texts.put_few(*entries_of_few(topic, key_hash, few, refs.tolist()))

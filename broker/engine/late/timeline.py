@@ -195,7 +195,10 @@ class Timeline:
     # ------------------------------------------------------------------ consumers
 
     def ask_too(self, key: GroupKey, masks: Masks) -> bool:
-        """Count a call that asks for everything while others do; False = `begin_asking` must."""
+        """Count one more call that asks a group for everything, if others do.
+
+        False if there is no other, or if some ask for less: then `begin_asking` must count it.
+        """
         calls = self._asking.get(key, 0)
         if not calls or masks != EVERYTHING or key in self._demands:
             return False

@@ -110,7 +110,7 @@ class FifoQueue:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def pop_few(self, count: int, few_max: int) -> list[int]:
-        """The same as integers; none if there would be more than `few_max`, or some are on disk."""
+        """`pop` as integers; none if there are more than `few_max`, or if some are on disk."""
         left = min(count, self._head_count)
         if left > few_max or not left or (left < count and self._run is not None):
             return []

@@ -1,8 +1,8 @@
-"""The short way of a send: a few single messages, handled as integers instead of columns.
+"""Sends of a few single messages, handled as integers instead of columns.
 
-It takes what is common: messages whose ids no message has, to a topic that exists. Everything else
-it leaves to `sending`, which decides and refuses; so does whatever a check here does not pass. The
-frame and the state after it are those that `sending` would have made.
+Only the common case is handled: messages with new ids, or none, to a topic that exists. If any
+check fails, `sending` decides about the send from the beginning, and refuses it if need be. Frame
+and state are those that `sending` would make.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from delaylog.broker.engine.apply.send_frames import Logged, apply_few
+from delaylog.broker.engine.apply.send_frames import Logged, apply_send_few
 from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.send.merging import CREATED, expecting_successors
 from delaylog.broker.engine.send.quotas import check_quota_of_few
@@ -32,17 +32,19 @@ def send_few(
     *,
     free_bytes: int,
 ) -> SendResult | None:
-    """Send single messages of one `merge` to a topic (namespace, name); None: not the short way.
+    """Send single messages of one `merge` to a topic (namespace, name).
 
-    With None nothing was done. Raises EngineError; then nothing was sent.
+    None if `sending` must decide; then nothing was done. Raises EngineError; then nothing was sent.
     """
     topic, limits = state.topics.get(key), state.limits
     asked_ms = requested_times(singles, now_ms)
     last_ms = max(asked_ms)
+    # These are the checks of `check_batch` and `check_room`. The last one keeps due times above the
+    # hour floor, which `FewRows` requires.
     if (
         topic is None
         or free_bytes < limits.disk_reserve_bytes
-        or any(0 != asked < UNIX_MS_MIN for asked in asked_ms)
+        or any(asked != 0 and asked < UNIX_MS_MIN for asked in asked_ms)
         or last_ms > min(now_ms + limits.horizon_ms, TIME_MS_MAX)
         or max([len(single.body) for single in singles]) > limits.body_bytes_max
         or now_ms < state.hour_floor * HOUR_MS
@@ -59,7 +61,7 @@ def send_few(
     position, end = state.append(FrameKind.SEND, (head, wire), now_ms)
     due_ms = [max(asked, now_ms) for asked in asked_ms]
     few = FewRows(singles, due_ms, id_hashes, decision, now_ms, position)
-    apply_few(state, topic, few, Logged(position, end, now_ms))
+    apply_send_few(state, topic, few, Logged(position, end, now_ms))
     return SendResult(few.refs, due_ms, CREATED, end)
 
 
@@ -74,7 +76,7 @@ def _decision(
 
 
 def _new_ids(state: EngineState, topic: Topic, singles: Sequence[Single]) -> Sequence[int] | None:
-    """The hash of each id, 0 = none; empty if there are no ids; None if an id may not be new."""
+    """The hash of each id, 0 = none; empty if there are no ids; None if one may need merging."""
     ids = [single.fields.get("id", b"") if single.fields else b"" for single in singles]
     if not any(ids):
         return ()
@@ -82,6 +84,7 @@ def _new_ids(state: EngineState, topic: Topic, singles: Sequence[Single]) -> Seq
     hashes = [one(id_) if id_ else 0 for id_ in ids]
     named = [hashed for hashed in hashes if hashed]
     known = state.ids.get_few(topic.number, named)
+    # The same rule as in `merge_ids`: otherwise no message has any of these ids.
     if any(known) or len(set(named)) < len(named) or expecting_successors(topic):
         return None
     return hashes

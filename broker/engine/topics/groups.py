@@ -72,14 +72,14 @@ class GroupCounts:
             self.sums.add(name, n)
 
     def handed_out(self, n: int) -> None:
-        """Count n messages that were leased: the same as two calls of `add`, for each receive."""
+        """Count n messages that were leased; one step, since every receive takes it."""
         self.leased += n
         self.delivered += n
         if self.sums is not None:
             self.sums.handed_out(n)
 
     def acked_from_lease(self, n: int) -> None:
-        """Count n messages that were under lease and are acked now, for each ack."""
+        """Count n messages that were leased and are acked; one step, since every ack takes it."""
         self.leased -= n
         self.living -= n
         self.acked += n

@@ -112,7 +112,7 @@ class ReleaseTimer:
         self.run()
 
     def _is_set(self, wake_ms: int, now_ms: int) -> bool:
-        """Whether the timer will fire by `wake_ms`."""
+        """Whether the timer is set and fires by `wake_ms`."""
         return self._timer is not None and now_ms < self._timer_ms <= wake_ms
 
     def _arm(self, wake_ms: int, now_ms: int) -> None:

@@ -13,7 +13,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.turn.sending_apart import send_apart
 from delaylog.broker.calls.turn.settles import outcomes
-from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
+from delaylog.broker.calls.turn.single_sends import all_same, plain_wire
 from delaylog.broker.calls.turn.writes import Settling, send_batch, send_parts
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import CODES, EngineError
@@ -28,7 +28,8 @@ from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, written_ids
 from delaylog.storage.errors import BatchError
 from delaylog.storage.messages.batch import decode_send
-from delaylog.storage.messages.few_rows import FEW_MAX
+from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
+from delaylog.storage.messages.singles import Single
 
 log = logging.getLogger("delaylog.resp")
 
@@ -182,7 +183,7 @@ class NativeHost:
         limits = node.engine.limits
         delays, rows = plain.delays, len(plain.bodies)
         if (
-            rows <= FEW_MAX
+            rows <= FEW_ROWS_MAX
             or rows > limits.bulk_rows_max
             or sum(map(len, plain.bodies)) > limits.request_bytes_max
         ):

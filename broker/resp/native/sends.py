@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.calls.turn.single_sends import Single, all_same, plain_wire
+from delaylog.broker.calls.turn.single_sends import all_same, plain_wire
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.registry import command
@@ -33,6 +33,7 @@ from delaylog.storage.messages.message_fields import (
     from_text,
     pack_fields,
 )
+from delaylog.storage.messages.singles import Single
 
 _FLAGS: Final = "write denyoom noscript no_multi quick @dlsend"
 

@@ -15,7 +15,6 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
-from delaylog.broker.calls.turn.single_sends import Single
 from delaylog.broker.calls.turn.writes import Settling, settle_each
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins
@@ -35,6 +34,7 @@ from delaylog.storage.messages.message_fields import (
     from_text,
     pack_fields,
 )
+from delaylog.storage.messages.singles import Single
 
 TTL_MS: Final = 3_600_000
 MAX_RETRY: Final = 10

@@ -112,15 +112,6 @@ class Piece:
         in the processor's cache, while their entries would be fetched from memory.
         """
 
-    def has_state(self, at: int) -> bool:
-        """Whether the entry of one place has a state. Raises CorruptionError for a broken seal."""
-        touched = self.touched
-        if touched is not None:
-            byte = at >> 3
-            if byte >= len(touched) or not int(touched[byte]) >> (at & 7) & 1:
-                return False
-        return bool(self.get(slice(at, at + 1))["state"][0])
-
     def get(self, at: Int64Array | slice) -> StateArray:
         """Copies of entries (at places, or all of a slice), without their seals.
 

@@ -35,12 +35,7 @@ from delaylog.storage.hours.states.piece import (
     Unbacked,
 )
 from delaylog.storage.hours.states.state_seal import sealed
-from delaylog.storage.layout import (
-    STATE_ENTRY,
-    STATE_ENTRY_SIZE,
-    Int64Array,
-    StateArray,
-)
+from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 
 COLUMN_BYTES: Final = 1_536
 """Memory of a column in addition to its pages: its objects, and the bits of a few rows."""
@@ -130,12 +125,8 @@ class StateColumn:
     def has_state(self, index: int) -> bool:
         """Whether row `index` has a state."""
         which, place = divmod(index - 1, PIECE_ROWS)
-        piece = self._pieces.get(which)
-        if piece is None:
-            if not self._has(which):
-                return False
-            piece = self._piece(which)
-        return piece.has_state(place)
+        piece = self.piece_to_read(which)
+        return piece is not None and piece.get_one(place).state != 0
 
     def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
         """Store entries in memory, one for all rows or one for each; see `collect`."""

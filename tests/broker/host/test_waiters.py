@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,18 @@ def waiters() -> Waiters:
     return Waiters()
 
 
+async def wait(waiters: Waiters, key: Any, seconds: float) -> bool:
+    """Wait to be woken, as a call without messages does."""
+    place = waiters.join(key)
+    try:
+        return await place.wait(seconds)
+    finally:
+        place.leave()
+
+
 async def poll(waiters: Waiters, count: int) -> list[asyncio.Task[bool]]:
     """So many waiters, waiting."""
-    tasks = [asyncio.ensure_future(waiters.wait(KEY, 15)) for _ in range(count)]
+    tasks = [asyncio.ensure_future(wait(waiters, KEY, 15)) for _ in range(count)]
     await asyncio.sleep(0)
     assert len(waiters) == count
     return tasks
@@ -51,7 +61,7 @@ async def test_waking_nobody(waiters: Waiters) -> None:
 @pytest.mark.parametrize("seconds", [0, -1, 0.01])
 async def test_time_is_up(waiters: Waiters, seconds: float) -> None:
     """False when the time is over, at once if there was none, and the place is given up."""
-    assert await waiters.wait(KEY, seconds) is False
+    assert await wait(waiters, KEY, seconds) is False
     assert len(waiters) == 0
 
 
@@ -88,7 +98,7 @@ async def test_everyone_of_a_group_is_woken(waiters: Waiters) -> None:
     """All lines of it, and no other group's."""
     mine, other = ("default", "t", "a"), ("default", "t", "b")
     keys = [(mine, None), (mine, None), (mine, "filter"), (other, None)]
-    tasks = [asyncio.ensure_future(waiters.wait(key, 15)) for key in keys]
+    tasks = [asyncio.ensure_future(wait(waiters, key, 15)) for key in keys]
     await asyncio.sleep(0)
     assert sorted(waiters.groups()) == [mine, other]
     waiters.wake_everyone(mine)
@@ -105,7 +115,7 @@ async def test_close_lets_all_go(waiters: Waiters) -> None:
     tasks = await poll(waiters, 3)
     waiters.close()
     assert await asyncio.gather(*tasks) == [False] * 3
-    assert await waiters.wait(KEY, 15) is False
+    assert await wait(waiters, KEY, 15) is False
     assert len(waiters) == 0
 
 

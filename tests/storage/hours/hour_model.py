@@ -134,7 +134,7 @@ def check_few(store: HourStore, model: Model, wanted: list[int]) -> None:
     assert [bytes(each.raw) for each in found] == [row.tobytes() for row in rows]
     assert [tuple(each.row) for each in found] == rows.tolist()
     assert [each.record for each in found] == [model.row(ref)[1] for ref in wanted]
-    assert [each.state for each in found] == [BLANK_STATE] * len(wanted)
+    assert [each.entry for each in found] == [BLANK_STATE] * len(wanted)
 
 
 def check_chains(store: HourStore, model: Model) -> None:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN, IdFilter
-from delaylog.storage.ids.recent_ids import FEW, KeyArray
+from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX, KeyArray
 
 
 def keys_of(count: int, seed: int) -> KeyArray:
     return np.random.default_rng(seed).integers(1, 1 << 64, count, np.uint64, endpoint=False)
 
 
-@pytest.mark.parametrize("count", [1, FEW, 1_000, COUNT_MIN, 200_000])
+@pytest.mark.parametrize("count", [1, FEW_KEYS_MAX, 1_000, COUNT_MIN, 200_000])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_what_was_added_passes(count: int, *, ordered: bool) -> None:
     keys = keys_of(count, 1)
@@ -31,7 +31,10 @@ def test_one_by_one_is_the_same() -> None:
     filter_.add(keys_of(COUNT_MIN, 2))
     asked = keys_of(20_000, 3)
     whole = filter_.passing(asked).tolist()
-    parts = [filter_.passing(asked[at : at + FEW]) + at for at in range(0, len(asked), FEW)]
+    parts = [
+        filter_.passing(asked[at : at + FEW_KEYS_MAX]) + at
+        for at in range(0, len(asked), FEW_KEYS_MAX)
+    ]
     assert np.concatenate(parts).tolist() == whole
 
 

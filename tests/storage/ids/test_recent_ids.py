@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from delaylog.storage.ids import recent_ids
-from delaylog.storage.ids.recent_ids import FEW, MOVED_A_ROW, OWED_ROWS, SLOTS_MIN, RecentIds
+from delaylog.storage.ids.recent_ids import (
+    FEW_KEYS_MAX,
+    MOVED_A_ROW,
+    OWED_ROWS,
+    SLOTS_MIN,
+    RecentIds,
+)
 
 
 @pytest.mark.parametrize("span", [3, 50, 5_000, 1 << 62])
 @pytest.mark.parametrize("shift", [0, 40])
-@pytest.mark.parametrize("size", [FEW, FEW + 1, 4_000])
+@pytest.mark.parametrize("size", [FEW_KEYS_MAX, FEW_KEYS_MAX + 1, 4_000])
 def test_it_agrees_with_a_dict(span: int, shift: int, size: int) -> None:
     """Batches of any size, keys that come again (also within a batch), keys with equal ends."""
     random = np.random.default_rng(span % 97 + shift)

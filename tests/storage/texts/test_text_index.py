@@ -246,7 +246,7 @@ def test_keys_tell_topics_and_kinds_apart() -> None:
 
 def test_few_entries_are_found_at_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before and after they become a column, and after a flush."""
-    monkeypatch.setattr(text_index, "FEW_MAX", 3)
+    monkeypatch.setattr(text_index, "UNJOINED_MAX", 3)
     index = opened(FS, str(tmp_path))
     for number in range(1, 6):
         index.put_few([7, 8], [number, number])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from delaylog.broker.calls.turn.send_merger import PART_BYTES_MAX, SendMerger
-from delaylog.broker.calls.turn.single_sends import Part, Single
+from delaylog.broker.calls.turn.single_sends import Part
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import DiskFullRefusal, NotLeadingError
 from delaylog.broker.engine.limits import Limits
@@ -29,6 +29,7 @@ from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
+from delaylog.storage.messages.singles import Single
 
 NOW_MS = 450_000 * 3_600_000
 KEY = ("default", "t")

@@ -115,9 +115,9 @@ class Side:
         """Do a step; returns all there is to see of it."""
         with pytest.MonkeyPatch.context() as patch:
             if not self.few:
-                patch.setattr(few_leases, "FEW_MAX", 0)
-                patch.setattr(few_leases, "SHARED_MAX", 0)
-                patch.setattr(settling, "ACKED_MAX", -1)
+                patch.setattr(few_leases, "FEW_LEASED_MAX", 0)
+                patch.setattr(few_leases, "FEW_SHARED_MAX", 0)
+                patch.setattr(settling, "FEW_ACKED_MAX", -1)
             try:
                 answer = getattr(self, step[0])(*step[1:])
             except EngineError as error:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.broker.engine.apply import send_frames
-from delaylog.wheel import FEW, second_slot, timing_wheel
+from delaylog.wheel import FEW_ENTRIES_MAX, second_slot, timing_wheel
 from tests.broker.engine.host import HOUR, Host
 from tests.effort import tries
 
@@ -28,7 +28,7 @@ DELAYS = st.one_of(
 )
 SENDS = st.fixed_dictionaries(
     {
-        "delay": st.lists(DELAYS, min_size=1, max_size=FEW + 2),
+        "delay": st.lists(DELAYS, min_size=1, max_size=FEW_ENTRIES_MAX + 2),
         "past": st.sampled_from([0, 0, 700, 2 * HOUR]),
         "ttl": st.sampled_from([None, None, 5_000]),
         "keyed": st.booleans(),
@@ -68,7 +68,7 @@ class Side:
         """While this host works: up to how many rows are few."""
         with pytest.MonkeyPatch.context() as patch:
             for module in (send_frames, second_slot, timing_wheel):
-                patch.setattr(module, "FEW", self.few)
+                patch.setattr(module, "FEW_ENTRIES_MAX", self.few)
             yield
 
     def do(self, event: str, what: Any) -> Any:
@@ -158,7 +158,7 @@ def test_few_rows_become_ready_as_many_do(
     events: list[tuple[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("few")
-    sides = [Side(folder / "few", FEW), Side(folder / "columns", 0)]
+    sides = [Side(folder / "few", FEW_ENTRIES_MAX), Side(folder / "columns", 0)]
     try:
         for event, what in events:
             few, columns = (side.do(event, what) for side in sides)

@@ -25,7 +25,7 @@ from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.state import FewExposure
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.few_rows import FEW_MAX
+from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
 from delaylog.storage.messages.message_fields import pack_fields
 from delaylog.storage.messages.singles import Single
 from tests.broker.engine.host import HOUR, START_MS, Host
@@ -47,7 +47,7 @@ def singles(draw: st.DrawFn) -> list[Single]:
     if draw(st.integers(0, 9)) == 7:
         delays, times, sizes = [*DELAYS, 401 * HOUR], [*TIMES, 1_600_000_000], [1, 201]
     out = []
-    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 6, FEW_MAX]))):
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 6, FEW_ROWS_MAX]))):
         relative = draw(st.booleans())
         due_ms = draw(st.sampled_from(delays if relative else times))
         body = bytes([97 + len(out)]) * draw(st.sampled_from(sizes))
@@ -277,8 +277,8 @@ def same(few: Twin, many: Twin, *calls: list[Single]) -> None:
 
 def test_rows_of_many_hours_stay_one_block() -> None:
     """In order or not, near or beyond the border of far hours."""
-    hours = [Single(b"%d" % at, at * HOUR, True) for at in range(FEW_MAX)]
-    far = [Single(b"%d" % at, (28 + at) * HOUR, True) for at in range(FEW_MAX)]
+    hours = [Single(b"%d" % at, at * HOUR, True) for at in range(FEW_ROWS_MAX)]
+    far = [Single(b"%d" % at, (28 + at) * HOUR, True) for at in range(FEW_ROWS_MAX)]
     with twins() as (few, many):
         same(few, many, hours, hours[::-1], far, far[::-1], hours[:2], far[9:8:-1])
 
@@ -297,9 +297,9 @@ def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr("delaylog.broker.calls.turn.writes.send_batch", None)
     full = pack_fields({"id": "a", "key": "k", "tags": ["t"], "priority": 3, "ttl_ms": 5})
     far = Single(b"z", 300 * HOUR, True)
-    for part in ([Single(b"x", 0, True)], [Single(b"y", 5_000, True, full)], [far] * FEW_MAX):
+    for part in ([Single(b"x", 0, True)], [Single(b"y", 5_000, True, full)], [far] * FEW_ROWS_MAX):
         twin.send(part)
     twin.do("configure", {"quota": {"rate": 100, "pending": 100, "bytes": 10_000}})
-    twin.send([Single(b"x", HOUR * at, True) for at in range(FEW_MAX)])
-    assert twin.host.topic.sent == 2 * FEW_MAX + 2
+    twin.send([Single(b"x", HOUR * at, True) for at in range(FEW_ROWS_MAX)])
+    assert twin.host.topic.sent == 2 * FEW_ROWS_MAX + 2
     twin.host.close()

@@ -1,4 +1,4 @@
-"""Who asked for a merged call: each asker is told its own part of the result."""
+"""Askers of merged calls: each is told its own part of the result, or refused alone."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Awaited(Generic[T]):
             self.future.set_exception(error)
 
 
-class Callers(Generic[T]):
-    """A callback: called with None once the askers may be told, or with their error."""
+class SharedResult(Generic[T]):
+    """The callback of a commit: tells each asker its part of the result, or all the error."""
 
     __slots__ = ("_askers", "_parts")
 
