@@ -117,7 +117,7 @@ class Side:
             if not self.few:
                 patch.setattr(few_leases, "FEW_LEASED_MAX", 0)
                 patch.setattr(few_leases, "FEW_SHARED_MAX", 0)
-                patch.setattr(settling, "FEW_ACKED_MAX", -1)
+                patch.setattr(settling, "FEW_ACKED_MAX", -10_000)
             try:
                 answer = getattr(self, step[0])(*step[1:])
             except EngineError as error:
