@@ -78,6 +78,8 @@ class Log:
         for transport, reply in replies:
             by_transport.setdefault(transport, []).append(reply)
         for transport, several in by_transport.items():
+            if transport.is_closing():
+                continue
             transport.write(several[0] if len(several) == 1 else b"".join(several))
         if self._replies:
             self._hand_over()

@@ -24,6 +24,8 @@ def start_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
         nodes.start(new_cluster=True)
         # The first leader puts the members into the log, in a second epoch of its own.
         nodes.until(lambda: nodes.status(nodes.leader()).get("version"))
+        # Until a follower has that, it knows no principal either.
+        nodes.caught_up()
         return nodes
 
     yield start
