@@ -56,7 +56,7 @@ class Stopping:
         nodes = self._nodes
         old = await asyncio.to_thread(nodes.leader)
         await asyncio.sleep(0.3)
-        epoch = (await self._status(old))["epoch"]
+        epoch = await self._epoch(old)
         until_s = time.monotonic() + seconds
         nodes.signal(old, signal.SIGSTOP)
         try:
@@ -68,10 +68,14 @@ class Stopping:
             self._deposed[old] = time.monotonic()
         finally:
             nodes.signal(old, signal.SIGCONT)
-        while (await self._status(old)).get("epoch", 0) <= epoch:  # noqa: ASYNC110
+        while await self._epoch(old) <= epoch:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         del self._deposed[old]
         await asyncio.to_thread(nodes.followers)
+
+    async def _epoch(self, node: int) -> int:
+        """The newest epoch that a node knows of; 0 if it does not answer."""
+        return int((await self._status(node)).get("epoch", {}).get("counter", 0))
 
     async def _one_leads(self, others: list[int]) -> bool:
         found = await asyncio.gather(*map(self._status, others))
