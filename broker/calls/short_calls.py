@@ -10,7 +10,7 @@ ways use the same functions for members and answers. A receive that finds no mes
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from delaylog.broker.calls.answer import Answer
@@ -25,7 +25,7 @@ from delaylog.broker.calls.handlers.messages import (
 from delaylog.broker.calls.places import permit_group
 from delaylog.broker.calls.settling import NamedSettling
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
-from delaylog.broker.calls.turn.long_poll import Poll, Rest
+from delaylog.broker.calls.turn.long_poll import Poll
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
 from delaylog.storage.calls.call import ApiCall
@@ -47,12 +47,6 @@ class ShortCall(BufferedContext):
     @abstractmethod
     def fail(self, error: BaseException) -> None:
         """Answer the call with a refusal, or with a fault of the broker."""
-
-    @abstractmethod
-    def wait(
-        self, rest: Callable[[], Coroutine[Any, Any, Answer]], end: Callable[[], None]
-    ) -> None:
-        """The call goes on as a task; `end` is called when it has ended, however it does."""
 
     @abstractmethod
     def when_gone(self, call: Callable[[], None]) -> None:
@@ -194,7 +188,7 @@ def _receive(call: ShortCall) -> bool:
     return True
 
 
-class _Receiver(Poll):
+class _Receiver(Poll[Answer]):
     """The receive of a short call."""
 
     __slots__ = ("_call", "_more")
@@ -204,33 +198,20 @@ class _Receiver(Poll):
         self._call = call
         self._more = more
         call.wait_ms = asked.wait_ms
-        call.when_gone(self.end)
+        call.when_gone(self.cancel)
 
-    def answer(self, found: Delivery | None) -> bool:
-        """Answer with messages that are under lease, or with none."""
-        call = self._call
-        answer = self._made(found)
-        # Asked as late as possible, because the process may have been stopped since the lease.
-        if found is not None and not call.node.turn.receives.in_time():
-            return False
-        call.reply(answer)
-        return True
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with an error."""
-        self._call.fail(error)
-
-    def go_on(self, rest: Rest) -> None:
-        """Run the rest of the poll as a task, and answer with its result."""
-
-        async def answered() -> Answer:
-            return self._made(await rest())
-
-        self._call.wait(answered, self.end)
-
-    def _made(self, found: Delivery | None) -> Answer:
+    def made(self, found: Delivery | None) -> Answer:
+        """The answer with messages that are under lease, or with none."""
         now_ms = self._call.node.clock.now_ms()
         return received_answer(self._call, self.asking.call, found, now_ms, self._more)
+
+    def reply(self, made: Answer) -> None:
+        """Answer the call."""
+        self._call.reply(made)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer the call with an error."""
+        self._call.fail(error)
 
 
 # --------------------------------------------------------------------------- ack and receive

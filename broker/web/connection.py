@@ -61,7 +61,6 @@ class Connection(RequestHandler):
         "_buffered_timer",
         "_carrying",
         "_full",
-        "_held",
         "_lane",
         "_left",
         "_opening",
@@ -81,8 +80,6 @@ class Connection(RequestHandler):
         self._address: str | None = None
         self._begins = False
         """Whether `_begin` runs, which begins the request behind one that is answered at once."""
-        self._held = False
-        """Whether `_buffered` is the beginning of a request whose rest has not arrived."""
         self._buffered = b""
         """Bytes that arrived after the request in progress, or the beginning of a request."""
         self._full = False
@@ -215,16 +212,15 @@ class Connection(RequestHandler):
         self._begins = True
         try:
             while data:
-                self._begin_one(data)
-                waits = self._carrying is not None or self._theirs or self._held
-                data = b"" if waits else self._buffered
+                data = self._begin_one(data)
         finally:
             self._begins = False
 
-    def _begin_one(self, data: bytes) -> None:
-        self._buffered, self._held = b"", False
+    def _begin_one(self, data: bytes) -> bytes:
+        """Begin one request; returns the bytes behind it if it is answered already."""
+        self._buffered = b""
         if self._force_close or self._close:
-            return
+            return b""
         head = self._head(data)
         if head is None:
             if opens_with_tls(data):
@@ -240,10 +236,10 @@ class Connection(RequestHandler):
         else:
             self._stop_timer()
             self._buffered = data[head.size :]
-            body = data[head.end : head.size]
-            caller = self._lane.short.begin(head, body, self)
-            if caller is not True:
-                self._carrying = self._loop.create_task(self._carry(head, body, caller or None))
+            self._lane.short.begin(head, data[head.end : head.size], self)
+            if self._carrying is None:
+                return self._buffered
+        return b""
 
     def _refuse_tls(self) -> None:
         """Close the connection of a client that begins a TLS handshake, and tell it why."""
@@ -256,7 +252,7 @@ class Connection(RequestHandler):
 
     def _hold(self, data: bytes) -> None:
         """Keep the beginning of a request until the rest arrives."""
-        self._buffered, self._held = data, True
+        self._buffered = data
         if self._buffered_timer is None:
             self._buffered_timer = self._loop.call_later(BUFFERED_SECONDS, self._buffered_too_long)
 
@@ -332,6 +328,10 @@ class Connection(RequestHandler):
         finally:
             self.end_call()
         self._go_on()
+
+    def carry(self, head: Head, body: bytes, caller: Caller | None) -> None:
+        """Carry out a request in a task, for a caller who is admitted already if one is given."""
+        self._carrying = self._loop.create_task(self._carry(head, body, caller))
 
     async def _carry(self, head: Head, body: bytes, caller: Caller | None) -> None:
         self._request_in_progress = True

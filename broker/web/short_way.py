@@ -6,10 +6,9 @@ does not begin is left to the general way, `FastLane.carry` in a task.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
@@ -56,24 +55,29 @@ class ShortWay:
         """
         return None if self.audit.records(call.right) else begin_of(call, headers)
 
-    def begin(self, head: Head, body: bytes, connection: Connection) -> Caller | bool:
-        """Begin a request. True = it is answered, or will be by a callback.
+    def begin(self, head: Head, body: bytes, connection: Connection) -> None:
+        """Begin a request of the fast lane: without a task, or else by the general way."""
+        caller = self._admit(head, connection)
+        if caller is None or not self._begins(head, body, connection, caller):
+            connection.carry(head, body, caller)
 
-        Otherwise it takes the general way: for the caller that is returned, who is admitted already
-        and must not be counted again, or after False for one still to be found.
-        """
-        role, route, begin = self._node.role, head.route, head.begin
-        if begin is None or route is None or not (role.leading and role.settled):
-            return False
-        headers = head.headers or {}
+    def _admit(self, head: Head, connection: Connection) -> Caller | None:
+        """The caller of a request that may take the short way, admitted; None: it may not."""
+        role = self._node.role
+        if head.begin is None or not (role.leading and role.settled):
+            return None
         try:
             role.check()
-            caller = self._callers.by_token(headers, connection)
+            return self._callers.by_token(head.headers or {}, connection)
         except Exception:
             # The general way waits, or refuses.
-            return False
-        if caller is None:
-            return False
+            return None
+
+    def _begins(self, head: Head, body: bytes, connection: Connection, caller: Caller) -> bool:
+        """Whether the request is answered, or will be by a callback."""
+        route, begin = head.route, head.begin
+        assert route is not None, "the fast lane only carries requests with a route"
+        assert begin is not None, "it was admitted"
         call = ShortRequest(self._node, self, head, body, connection)
         call.about(route.call, route.topic_key, route.params)
         call.request_id = self._ids.new()
@@ -83,7 +87,7 @@ class ShortWay:
             permit(caller, route.call, route.topic_key, route.params)
             if not begin(call):
                 connection.end_call()
-                return caller
+                return False
         except Exception as error:
             call.fail(error)
         self._metrics.fast_requests += 1
@@ -93,7 +97,7 @@ class ShortWay:
 class ShortRequest(ShortCall):
     """One request of a connection."""
 
-    __slots__ = ("_began_s", "_on_gone", "_path", "_task", "_way")
+    __slots__ = ("_began_s", "_on_gone", "_path", "_way")
 
     def __init__(
         self, node: ServingNode, way: ShortWay, head: Head, body: bytes, connection: Connection
@@ -103,7 +107,6 @@ class ShortRequest(ShortCall):
         self._path = head.path
         self.origin = connection
         self.gone = False
-        self._task: asyncio.Task[None] | None = None
         self._on_gone: Callable[[], None] | None = None
         self._began_s = node.machine.steady_s()
 
@@ -148,21 +151,6 @@ class ShortRequest(ShortCall):
             return
         self.reply(answer)
 
-    def wait(
-        self, rest: Callable[[], Coroutine[Any, Any, Answer]], end: Callable[[], None]
-    ) -> None:
-        """The call goes on as a task; `end` is called when it has ended, however it does."""
-        self._task = task = asyncio.get_running_loop().create_task(self._wait(rest))
-        task.add_done_callback(lambda _: end())
-
-    async def _wait(self, rest: Callable[[], Coroutine[Any, Any, Answer]]) -> None:
-        try:
-            answer = await rest()
-        except Exception as error:
-            self.fail(error)
-        else:
-            self.reply(answer)
-
     def when_gone(self, call: Callable[[], None]) -> None:
         """Call back if the client leaves before the call is answered."""
         self._on_gone = call
@@ -171,7 +159,5 @@ class ShortRequest(ShortCall):
         """The client has left."""
         if not self.gone:
             self._end()
-            if self._task is not None:
-                self._task.cancel()
             if self._on_gone is not None:
                 self._on_gone()

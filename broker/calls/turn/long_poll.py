@@ -7,9 +7,8 @@ follow the same rules: those of `Asking`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any, Final, TypeAlias
+from abc import ABC, abstractmethod
+from typing import Final, Generic, TypeVar
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.serving_node import ServingNode
@@ -22,8 +21,8 @@ from delaylog.broker.engine.late.timeline import GroupKey
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import Place, TopicKey
 
-Rest: TypeAlias = Callable[[], Coroutine[Any, Any, Delivery | None]]
-"""Makes a coroutine, which a task that is cancelled before it begins never needs."""
+Made = TypeVar("Made")
+"""What a carrier answers with."""
 _CHANGED: Final = "the leadership changed meanwhile; ask again"
 
 
@@ -148,14 +147,14 @@ async def look(asking: Asking) -> Delivery | None:
             found.leave()
 
 
-class Poll:
+class Poll(ABC, Generic[Made]):
     """A receive without a task: it looks for messages, waits to be woken, and looks again.
 
-    If it has to wait for anything else, it goes on as a coroutine. A carrier derives a class that
+    If it has to wait for anything else, it goes on as a task. A carrier derives a class that
     answers.
     """
 
-    __slots__ = ("_leased", "_looks", "_place", "_timer", "asking", "gone")
+    __slots__ = ("_leased", "_looks", "_place", "_task", "_timer", "asking", "gone")
 
     def __init__(self, node: ServingNode, key: TopicKey, call: ReceiveCall) -> None:
         self.gone = False
@@ -167,24 +166,28 @@ class Poll:
         self._leased: Delivery | None = None
         """Messages for a task that has not begun."""
         self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ what the carrier does
 
-    def answer(self, found: Delivery | None) -> bool:
-        """Answer with messages that are under lease, or with none.
+    @abstractmethod
+    def made(self, found: Delivery | None) -> Made:
+        """The answer with messages that are under lease, or with none."""
 
-        False if the node may not hand out messages any more that it leased before; then nothing was
-        answered.
-        """
-        raise NotImplementedError
+    @abstractmethod
+    def reply(self, made: Made) -> None:
+        """Answer."""
 
+    @abstractmethod
     def fail(self, error: BaseException) -> None:
         """Answer with an error."""
-        raise NotImplementedError
 
-    def go_on(self, rest: Rest) -> None:
-        """Run the rest of the poll as a task, and answer with its result."""
-        raise NotImplementedError
+    def cancel(self) -> None:
+        """The client has left."""
+        if not self.gone:
+            self.end()
+            if self._task is not None:
+                self._task.cancel()
 
     # ------------------------------------------------------------------ looking and waiting
 
@@ -205,7 +208,7 @@ class Poll:
             if found is not None and self.asking.node.engine.state is self.asking.state:
                 self._wait(found)
             else:
-                self.go_on(partial(self._rest, found))
+                self._go_on(found)
         except Exception as error:
             self.refuse(error)
 
@@ -229,15 +232,18 @@ class Poll:
             asking.node.waiters.wake(waiting_key(asking.key, asking.call))
 
     def _found(self, found: Delivery | None) -> None:
-        if self.answer(found):
-            self.end()
-        else:
+        made = self.made(found)
+        # Asked as late as possible, because the process may have been stopped since the lease.
+        if found is not None and not self.asking.node.turn.receives.in_time():
             self._leased = found
-            self.go_on(partial(self._rest, found))
+            self._go_on(found)
+            return
+        self.reply(made)
+        self.end()
 
     def _wait(self, place: Place) -> None:
         if self.asking.must_look_again() is not None:
-            self.go_on(partial(self._rest, place))
+            self._go_on(place)
             return
         left_s = self.asking.left_s
         if place.future.done() or left_s <= 0:
@@ -259,9 +265,23 @@ class Poll:
                 self.look()
             else:
                 self._looks = True
-                self.go_on(partial(self._rest, None))
+                self._go_on(None)
         except Exception as error:
             self.refuse(error)
+
+    def _go_on(self, found: Looked) -> None:
+        """Go on as a task, with what was found."""
+        self._task = asyncio.get_running_loop().create_task(self._finish(found))
+        # A task that is cancelled before it begins runs none of its code.
+        self._task.add_done_callback(lambda _: self.end())
+
+    async def _finish(self, found: Looked) -> None:
+        try:
+            made = self.made(await self._rest(found))
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.reply(made)
 
     async def _rest(self, found: Looked) -> Delivery | None:
         self._leased, self._looks = None, False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -12,7 +11,7 @@ import numpy as np
 from delaylog.broker.calls.forms.deliveries import NOTHING
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.long_poll import Poll, Rest, long_poll
+from delaylog.broker.calls.turn.long_poll import Poll, long_poll
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery
@@ -116,10 +115,10 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
     return host.answer_later(run, "dl.receive", work, wait_ms=call.wait_ms)
 
 
-class _Poll(Poll):
+class _Poll(Poll[Wire]):
     """A receive that needs no task."""
 
-    __slots__ = ("_delayed", "_task", "_write")
+    __slots__ = ("_delayed", "_write")
 
     def __init__(
         self,
@@ -132,44 +131,19 @@ class _Poll(Poll):
         super().__init__(node, key, call)
         self._delayed = delayed
         self._write = write
-        self._task: asyncio.Task[None] | None = None
 
-    def answer(self, found: Delivery | None) -> bool:
-        """Reply with messages that are under lease, or with none."""
-        wire = self._made(found)
-        if found is not None and not self.asking.node.turn.receives.in_time():
-            return False
-        self._delayed.reply(wire)
-        return True
+    def made(self, found: Delivery | None) -> Wire:
+        """The reply with messages that are under lease, or with none."""
+        return Wire(b"*0\r\n" if found is None else self._write(found))
+
+    def reply(self, made: Wire) -> None:
+        """Reply to the command."""
+        self._delayed.reply(made)
 
     def fail(self, error: BaseException) -> None:
         """Reply with an error."""
         assert isinstance(error, Exception)
         self._delayed.fail(error)
-
-    def go_on(self, rest: Rest) -> None:
-        """Run the rest of the poll as a task, and reply with its result."""
-
-        async def answer() -> None:
-            try:
-                found = await rest()
-            except Exception as error:
-                self.fail(error)
-            else:
-                self._delayed.reply(self._made(found))
-
-        self._task = asyncio.get_running_loop().create_task(answer())
-        self._task.add_done_callback(lambda _: self.end())
-
-    def cancel(self) -> None:
-        """The client has left."""
-        if not self.gone:
-            self.end()
-            if self._task is not None:
-                self._task.cancel()
-
-    def _made(self, found: Delivery | None) -> Wire:
-        return Wire(b"*0\r\n" if found is None else self._write(found))
 
 
 async def _receive(

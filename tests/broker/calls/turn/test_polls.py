@@ -12,43 +12,39 @@ import pytest
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.turn.long_poll import Poll, Rest
+from delaylog.broker.calls.turn.long_poll import Poll
+from delaylog.broker.calls.turn.receives import Looked
 from delaylog.broker.engine.model import Delivery
 from tests.broker.calls.turn.test_merged_receives import KEY, a_place
 
 
-class Asked(Poll):
+class Asked(Poll[Delivery | None]):
     """A receive of one message; `leaves` = its client leaves before its task begins."""
 
     def __init__(self, node: ServingNode, *, leaves: bool = False) -> None:
         super().__init__(node, KEY, ReceiveCall(1, 20_000))
         self.leaves = leaves
         self.told: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        self.task: asyncio.Task[None] | None = None
         self.left = asyncio.Event()
         self.look()
 
-    def answer(self, found: Delivery | None) -> bool:
-        self.told.set_result(found)
-        return True
+    def made(self, found: Delivery | None) -> Delivery | None:
+        return found
+
+    def reply(self, made: Delivery | None) -> None:
+        self.told.set_result(made)
 
     def fail(self, error: BaseException) -> None:
         self.told.set_exception(error)
 
-    def go_on(self, rest: Rest) -> None:
-        async def goes_on() -> None:
-            self.told.set_result(await rest())
-
-        self.task = asyncio.create_task(goes_on())
-        self.task.add_done_callback(lambda _: self.end())
+    def _go_on(self, found: Looked) -> None:
+        super()._go_on(found)
         if self.leaves:
             self.leave()
 
     def leave(self) -> None:
         """The client leaves."""
-        if self.task is not None:
-            self.task.cancel()
-        self.end()
+        self.cancel()
         self.left.set()
 
 
@@ -80,7 +76,7 @@ async def test_a_task_that_has_not_begun_keeps_no_messages(
     """The gate was shut when the messages were to be handed out."""
     async with a_place(tmp_path) as place:
         with monkeypatch.context() as shut:
-            shut.setattr(Asked, "answer", lambda self, found: found is None)
+            shut.setattr(place.node.turn.receives, "in_time", lambda: False)
             leaves = Asked(place.node, leaves=True)
             place.send(1)
             async with asyncio.timeout(5):
