@@ -51,6 +51,7 @@ from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
     HOUR_MS,
+    HOUR_SECONDS,
     HOUR_SHIFT,
     SECOND_MS,
     TAG_COUNT,
@@ -383,22 +384,32 @@ class EngineState:
         )
         return counts.rows - hidden
 
-    def expose_few(self, entries: list[Entry], end: int) -> None:
-        """Queue a few rows of a frame that ends at `end` for the wheel, in log order.
+    def expose(
+        self,
+        entries: Entries,
+        end: int,
+        first_hour: int,
+        due_span_ms: tuple[int, int] | None = None,
+    ) -> None:
+        """Queue the rows of a frame that ends at `end` for the wheel, in log order.
 
-        A replay does not: opening the hours finds its rows.
+        `first_hour` = the least hour in which one is stored; `due_span_ms` = their least and
+        greatest due times, if the caller knows them.
         """
-        if self.replaying or not entries:
-            return
-        for due_ms, ref, _ in entries:
-            if due_ms < (ref >> HOUR_SHIFT) * HOUR_MS:
-                # A row due below the hour floor is stored in second 0 of a later hour.
-                columns = entries_of(entries)
-                first_ms = (columns.refs >> HOUR_SHIFT) * HOUR_MS
-                seconds = np.maximum(columns.due_ms, first_ms) // SECOND_MS
-                self.exposures.append(Exposure(end, seconds, columns))
-                return
-        self.exposures.append(FewExposure(end, entries))
+        seconds = entries.due_ms // SECOND_MS
+        least = int(seconds.min()) if due_span_ms is None else due_span_ms[0] // SECOND_MS
+        if least < first_hour * HOUR_SECONDS:
+            # A row due below the hour floor is stored in second 0 of a later hour.
+            seconds = np.maximum(seconds, (entries.refs >> HOUR_SHIFT) * HOUR_SECONDS)
+            due_span_ms = None
+        self.exposures.append(Exposure(end, seconds, entries, due_span_ms))
+
+    def expose_few(self, entries: list[Entry], end: int) -> None:
+        """`expose` for a few rows."""
+        if any(due_ms < (ref >> HOUR_SHIFT) * HOUR_MS for due_ms, ref, _ in entries):
+            self.expose(entries_of(entries), end, min(ref for _, ref, _ in entries) >> HOUR_SHIFT)
+        else:
+            self.exposures.append(FewExposure(end, entries))
 
     def new_topic(
         self, number: int, namespace: str, name: str, settings: TopicSettings, made: bool

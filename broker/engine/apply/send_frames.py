@@ -17,9 +17,9 @@ from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.find.indexing import index_few, index_sent
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
-from delaylog.broker.engine.state import EngineState, Exposure
+from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import some
-from delaylog.storage.layout import HOUR_SECONDS, HOUR_SHIFT, FrameKind, Int64Array
+from delaylog.storage.layout import FrameKind, Int64Array
 from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.log.transaction_frames import PublishDecision
@@ -157,16 +157,10 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
     if len(rows) <= FEW_ENTRIES_MAX:
         columns = (rows["deliver_at"].tolist(), refs.tolist(), rows["topic"].tolist())
         state.expose_few(list(zip(*columns, strict=True)), end)
-        return
-    due = rows["deliver_at"].astype(np.int64)
-    seconds = due // 1000
-    # A row due below the hour floor is stored in second 0 of a later hour.
-    first_second, span_ms = placed.hours[0] * HOUR_SECONDS, placed.due_span_ms
-    least = int(seconds.min()) if span_ms is None else span_ms[0] // 1000
-    if least < first_second:
-        seconds, span_ms = np.maximum(seconds, (refs >> HOUR_SHIFT) * HOUR_SECONDS), None
-    entries = Entries(due, refs, rows["topic"].astype(np.int64))
-    state.exposures.append(Exposure(end, seconds, entries, span_ms))
+    else:
+        topics = rows["topic"].astype(np.int64)
+        entries = Entries(rows["deliver_at"].astype(np.int64), refs, topics)
+        state.expose(entries, end, placed.hours[0], placed.due_span_ms)
 
 
 def _expose_few(state: EngineState, topic: int, few: FewRows, end: int) -> None:
