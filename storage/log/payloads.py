@@ -284,10 +284,6 @@ class SettleDecision:
 
     def encode(self) -> list[Block]:
         refs = self.refs.astype("<i8", copy=False).tobytes()
-        entries = self.entries.tobytes()
-        # Compared as bytes: numpy compares structured columns field by field.
-        one = entries[:STATE_ENTRY_SIZE]
-        same = len(entries) > 0 and (len(self.entries) == 1 or entries == one * len(self.entries))
         leases: int | bytes | None = None
         if isinstance(self.leases, int):
             leases = self.leases
@@ -303,10 +299,9 @@ class SettleDecision:
         return settle_payload(
             (self.topic, self.group),
             refs,
-            one if same else entries,
+            self.entries.tobytes(),
             leases,
             origins,
-            same=same,
             keep_until_ms=self.keep_until_ms,
             was=self.was,
             reason=self.reason,
@@ -351,15 +346,17 @@ def settle_payload(
     leases: int | bytes | None,
     origins: bytes,
     *,
-    same: bool,
     keep_until_ms: int,
     was: int = 0,
     reason: str = "",
 ) -> list[Block]:
     """The payload of a SETTLE frame, given its columns as bytes; see `SettleDecision`.
 
-    `same` = `entries` is one entry, of all rows; `origins` is empty if they are the refs.
+    `entries` has one entry for all rows, or one for each; `origins` is empty if they are the refs.
     """
+    # Compared as bytes: numpy compares structured columns field by field.
+    one, count = entries[:STATE_ENTRY_SIZE], len(entries) // STATE_ENTRY_SIZE
+    same = count > 0 and (count == 1 or entries == one * count)
     topic, group = place
     head: dict[str, Any] = {"topic": topic, "group": group, "n": len(refs) // 8}
     several = b""
@@ -376,7 +373,7 @@ def settle_payload(
         head["reason"] = reason
     if origins:
         head["origins"] = True
-    return pack(head, refs + several + origins + entries)
+    return pack(head, refs + several + origins + (one if same else entries))
 
 
 @dataclass(slots=True)

@@ -246,10 +246,10 @@ def _ack_payload(
     """The payload of a SETTLE frame of (topic, group); `leases` = the lease of each message."""
     refs, origins, attempts = acked.refs, acked.origins, acked.attempts
     n = len(refs)
-    same = attempts.count(attempts[0]) == n
+    if attempts.count(attempts[0]) == n:
+        attempts = attempts[:1]
     entries = [
-        STATE_VALUES.pack(MessageState.ACKED, Cause.ACK, each, 0, 0, now_ms, 0)
-        for each in (attempts[:1] if same else attempts)
+        STATE_VALUES.pack(MessageState.ACKED, Cause.ACK, each, 0, 0, now_ms, 0) for each in attempts
     ]
     return settle_payload(
         place,
@@ -257,7 +257,6 @@ def _ack_payload(
         b"".join(entries),
         leases[0] if len(acked.leases) == 1 else pack(f"<{n}q", *leases),
         b"" if origins == refs else pack(f"<{n}q", *origins),
-        same=same,
         keep_until_ms=acked.keep_until_ms,
     )
 
