@@ -74,10 +74,7 @@ class LatestMessages:
             return
         at = int(fresh[np.argmin(rows["deliver_at"][fresh])])
         late_ms = out.now_ms - int(rows["deliver_at"][at])
-        kept = self._by_place.get(place)
         size = int(rows["id_size"][at])
-        if late_ms <= self._beyond_ms or (kept is not None and late_ms <= kept.late_ms):
-            return
         if size and not out.records:
             # Its id would have to be read.
             return
@@ -85,7 +82,7 @@ class LatestMessages:
         own = out.records[start : start + size].decode("utf-8", "replace")
         parked = any(int(refs[at]) in each for each in out.parked)
         named, tag_mask = own or ref_to_id(int(rows["origin"][at])), int(rows["tag_mask"][at])
-        self._put(place, LatestMessage(late_ms, out.now_ms, named, parked, tag_mask))
+        self.keep(place, LatestMessage(late_ms, out.now_ms, named, parked, tag_mask))
 
     def wants(self, place: tuple[int, int], late_ms: int) -> bool:
         """Whether a message that is this late may be kept."""
@@ -98,10 +95,9 @@ class LatestMessages:
     def keep(self, place: tuple[int, int], message: LatestMessage) -> None:
         """Keep a message, unless one that is kept already is later."""
         kept = self._by_place.get(place)
-        if message.late_ms > self._beyond_ms and (kept is None or message.late_ms > kept.late_ms):
-            self._put(place, message)
-
-    def _put(self, place: tuple[int, int], message: LatestMessage) -> None:
+        late_ms = message.late_ms
+        if late_ms <= self._beyond_ms or (kept is not None and late_ms <= kept.late_ms):
+            return
         self._by_place[place] = message
         if len(self._by_place) > LATEST_MAX:
             del self._by_place[min(self._by_place, key=lambda each: self._by_place[each].late_ms)]

@@ -112,19 +112,10 @@ class FifoQueue:
     def pop_few(self, count: int, few_max: int) -> list[int]:
         """`pop` as integers; none if there are more than `few_max`, or if some are on disk."""
         left = min(count, self._head_count)
-        if left > few_max or not left or (left < count and self._run is not None):
+        if not 0 < left <= few_max or (left < count and self._run is not None):
             return []
-        head, out = self._head, list[int]()
-        assert head is not None, "it has refs"
-        self._head_count -= left
-        while left > 0:
-            first = head.popleft()
-            if len(first) > left:
-                head.appendleft(first[left:])
-                first = first[:left]
-            out += first.tolist()
-            left = left - len(first)
-        return out
+        refs: list[int] = self.pop(left).tolist()
+        return refs
 
     def in_memory(self, count: int) -> list[Int64Array]:
         """Up to `count` refs at the front of the part in memory, which stay."""

@@ -193,9 +193,8 @@ class ReadyQueues:
             self._queues.pop(0).clear()
 
     def pop_few(self, count: int, few_max: int) -> list[int]:
-        """Up to `count` refs as integers.
-
-        None if there are more than `few_max`, or if `pop` would have to order, filter or read them.
+        """Up to `count` refs as integers; none if there are more than `few_max`, or if `pop` would
+        have to order, filter or read them.
         """
         queue = self._queues[0]
         if self._filters or len(self._queues) > 1 or isinstance(queue, OrderedQueue):
