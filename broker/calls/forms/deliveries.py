@@ -35,18 +35,24 @@ _CODES: Final = {"<i8": "q", "<u2": "H", "<i4": "i", "<u4": "I"}
 """The same for `struct`."""
 
 
+def _envelope(delivery: Delivery, now_ms: int) -> dict[str, Any]:
+    """The members that are no columns."""
+    return {
+        "v": BATCH_VERSION,
+        "n": delivery.count,
+        "now_ms": now_ms,
+        "lease": delivery.lease,
+        "lease_until_ms": delivery.lease_until_ms,
+    }
+
+
 def bulk_fields(delivery: Delivery, columns: frozenset[str], now_ms: int) -> dict[str, Any]:
     """The members of a bulk answer before packing: integer columns are arrays of any type.
 
     If the messages have no texts besides their bodies, the columns of the other texts are absent.
     """
     rows = delivery.rows
-    fields: dict[str, Any] = {
-        "v": BATCH_VERSION,
-        "n": len(rows),
-        "now_ms": now_ms,
-        "lease": delivery.lease,
-        "lease_until_ms": delivery.lease_until_ms,
+    fields = _envelope(delivery, now_ms) | {
         "refs": delivery.origins,
         "deliver_at_ms": rows["deliver_at"],
         "attempts": delivery.attempts,
@@ -94,12 +100,7 @@ def _few_fields(delivery: FewDelivery, columns: frozenset[str], now_ms: int) -> 
     """The same members as those of `bulk_fields`, with lists in place of arrays."""
     few = delivery.few
     rows = [one.row for one in few]
-    fields: dict[str, Any] = {
-        "v": BATCH_VERSION,
-        "n": len(few),
-        "now_ms": now_ms,
-        "lease": delivery.lease,
-        "lease_until_ms": delivery.lease_until_ms,
+    fields = _envelope(delivery, now_ms) | {
         "refs": [row.origin for row in rows],
         "deliver_at_ms": [row.deliver_at for row in rows],
         "attempts": delivery.tries,
