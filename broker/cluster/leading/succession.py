@@ -127,15 +127,14 @@ class Succession:
         node = self._node
         if self._fallen:
             async with node.background.halted():
-                if self._is_committed and not node.engine.state.keyspace.is_ahead:
-                    node.engine.step_down()
-                    self._fallen = False
-                else:
-                    try:
+                try:
+                    if self._is_committed and not node.engine.state.keyspace.is_ahead:
+                        node.engine.step_down()
+                    else:
                         await node.exchange.replace_engine(self._make_engine)
-                    finally:
-                        # A caller that was cancelled has waited for the new engine.
-                        self._fallen = False
+                finally:
+                    # Also if this was cancelled: then it has waited for the new engine.
+                    self._fallen = False
             self._wake.set()
             return
         if self.leading:

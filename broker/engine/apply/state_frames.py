@@ -108,12 +108,7 @@ class FewLeases(NamedTuple):
 @whole
 def apply_lease_few(state: EngineState, leased: FewLeases, end: int) -> None:
     """Lease few messages without keys under new leases; `apply_lease` does the same in columns."""
-    number, topic, place, deadline_ms = (
-        leased.number,
-        leased.topic,
-        leased.group,
-        leased.deadline_ms,
-    )
+    number, topic, place, deadline_ms, *_ = leased
     state.before_change(topic)
     start = 0
     entries: list[bytes] = []
