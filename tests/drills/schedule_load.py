@@ -113,13 +113,15 @@ class ScheduleLoad:
 
     # ------------------------------------------------------------------ calls about schedules
 
-    async def _record(self, calls: RecordedCalls, name: str, call: Awaitable[Any]) -> None:
+    async def _record(self, calls: RecordedCalls, name: str, call: Awaitable[Any]) -> bool | None:
+        """Call, and write it down; False: it was certainly not done, None: nobody knows."""
         t0 = now_ms()
         answer, ok = await calls.outcome("schedule", call)
         if ok is not False:
             calls.recorder.call("schedule", t0, now_ms(), ok, id=name, answer=answer)
         if ok is None:
             self._doubtful.append(name)
+        return ok
 
     async def _put(self, calls: RecordedCalls, name: str) -> None:
         members = self._members[name]
@@ -149,9 +151,9 @@ class ScheduleLoad:
             await self._record(calls, name, client.pause_schedule(TOPIC, name))
         elif dice < 0.75:
             step_ms = self._random.randint(1_000, 5_000)
-            self._members[name] = {"interval_ms": step_ms}
             changed = client.update_schedule(TOPIC, name, interval_ms=step_ms)
-            await self._record(calls, name, changed)
+            if await self._record(calls, name, changed) is not False:
+                self._members[name] = {"interval_ms": step_ms}
         elif dice < 0.9:
             await self._run(calls, name)
         else:
