@@ -70,6 +70,8 @@ class EngineExchange:
         try:
             loaded = await owner.machine.in_thread(old.load_keyspace)
             old.close()
+            # First, so that the new engine takes the memory that the old one gives back.
+            await owner.machine.in_thread(old.state.dismantle)
             owner.adopt(await owner.machine.in_thread(partial(make, loaded)))
             owner.engine.state.inherit(old.state)
         finally:

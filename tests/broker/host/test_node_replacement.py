@@ -24,6 +24,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, LoadedKeyspace
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.membership import Membership
+from delaylog.broker.engine.send.producers import FirstAnswer
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.machine import REAL
@@ -41,6 +42,8 @@ from tests.broker.engine.keyspace_work import execute, put
 NOW_MS = 1_700_000_000_000
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000)
 KEYS = 1_000
+PRODUCERS = 1_200
+"""More than are freed in one slice."""
 PATIENCE_SECONDS = 20.0
 
 
@@ -180,6 +183,22 @@ async def test_what_was_dropped_is_taken_apart_in_slices(it: Place) -> None:
         await asyncio.sleep(0.01)
     assert not old.databases[0].values
     assert it.values == it.keys
+
+
+async def test_the_new_engine_is_made_once_the_tables_of_the_old_one_are_freed(it: Place) -> None:
+    """A million producers would be held twice otherwise, and the process would keep that size."""
+    producers = it.engine.state.producers
+    for number in range(PRODUCERS):
+        producers.remember(f"p{number}", 0, FirstAnswer(0, b"", 0, number), NOW_MS)
+    held: list[int] = []
+
+    def make(loaded: LoadedKeyspace | None) -> Engine:
+        held.append(len(producers))
+        return it.make(loaded)
+
+    assert len(producers) == PRODUCERS
+    await it.node.exchange.replace_engine(make)
+    assert held == [0]
 
 
 async def test_replaced_engines_are_freed_without_the_collector(it: Place) -> None:
