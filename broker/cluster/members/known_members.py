@@ -155,13 +155,28 @@ class KnownMembers:
         return True
 
     def _forget_folders(self, passed: Sequence[Configuration]) -> None:
-        """Forget the folders of removed nodes, which may be added again with empty folders."""
+        """Forget the folders of removed nodes, which may be added again with empty folders.
+
+        A node that is connected with the folder that is remembered was added again already, unless
+        the newest configuration lacks it and this node is not behind. A blank node reads all
+        earlier configurations after it has met the others.
+        """
         meta = self._member.files.meta
         known = [{*each.nodes} for each in passed if each.version]
-        met = {*meta.meta.met, *meta.meta.learners}
-        gone = {peer for peer in met if any(peer not in nodes for nodes in known)}
+        newest, behind = passed[-1], self._is_behind(passed[-1])
+        gone = {
+            peer
+            for peer, folder in self._member.folders.seen.items()
+            if any(peer not in nodes for nodes in known)
+            and not ((behind or peer in newest.nodes) and self._is_connected(peer, folder))
+        }
         if gone:
             meta.save(meta.meta.has_forgotten(gone))
+
+    def _is_connected(self, peer: int, incarnation: int) -> bool:
+        """Whether a node is connected with this folder."""
+        folder = self._member.transport.folder_of(peer)
+        return folder is not None and folder.incarnation == incarnation
 
     def _is_behind(self, configuration: Configuration) -> bool:
         """Whether another node knows a later configuration than this one."""

@@ -13,6 +13,24 @@ from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.messages import Message
 
+INCARNATION = 100
+"""Node n serves with the folder 100 + n."""
+
+
+class Meta(SimpleNamespace):
+    """What the folder remembers."""
+
+    def has_forgotten(self, nodes: set[int]) -> Meta:
+        met = {node: one for node, one in self.met.items() if node not in nodes}
+        return Meta(**{**vars(self), "met": met})
+
+
+class MetaFile(SimpleNamespace):
+    """The same with its file."""
+
+    def save(self, meta: Meta) -> None:
+        self.meta = meta
+
 
 class Transport:
     """Connections that are open; `versions` = the configurations that the others know."""
@@ -27,7 +45,9 @@ class Transport:
         return frozenset(self.versions)
 
     def folder_of(self, peer: int) -> SimpleNamespace | None:
-        return SimpleNamespace(version=self.versions[peer]) if peer in self.versions else None
+        if peer not in self.versions:
+            return None
+        return SimpleNamespace(version=self.versions[peer], incarnation=INCARNATION + peer)
 
     def set_addresses(self, addresses: dict[int, tuple[str, int]]) -> None:
         self.addresses = {**addresses}
@@ -54,6 +74,15 @@ def configuration(version: int, *voters: int, **more: Any) -> Configuration:
     return Configuration(voters, version=version, contacts=contacts, **more)
 
 
+class _Folders:
+    def __init__(self, file: MetaFile) -> None:
+        self._file = file
+
+    @property
+    def seen(self) -> dict[int, int]:
+        return self._file.meta.met
+
+
 class Reader:
     """Node 2 with a cluster file of five, whose log comes from others."""
 
@@ -68,8 +97,9 @@ class Reader:
         path.write_text("\n".join(lines))
         self.transport = Transport(versions)
         self.replication = SimpleNamespace(configuration=Configuration(()), commit=0)
-        epochs = SimpleNamespace(configurations=lambda _: [])
-        meta = SimpleNamespace(meta=SimpleNamespace(met={}, learners={}, cluster=b"x" * 16))
+        self.passed: list[Configuration] = []
+        epochs = SimpleNamespace(configurations=lambda _: self.passed)
+        self.meta = meta = MetaFile(meta=Meta(met={}, learners={}, cluster=b"x" * 16))
         files = SimpleNamespace(
             replica=SimpleNamespace(epochs=epochs), meta=meta, last_begin=(1, 100)
         )
@@ -81,6 +111,7 @@ class Reader:
             replication=self.replication,
             leading=False,
             node=SimpleNamespace(),
+            folders=_Folders(meta),
         )
         self.known = KnownMembers(member, file)  # type: ignore[arg-type]
 
@@ -140,3 +171,40 @@ def test_a_change_that_was_cut_is_said_no_more(tmp_path: Path) -> None:
     assert reader.transport.connected() == {1, 3}
     reader.reads(configuration(3, 1, 2, 3), committed=True)
     assert reader.transport.connected() == set()
+
+
+# --------------------------------------------------------------------------- folders
+
+
+def test_a_blank_node_remembers_whom_it_met_while_it_reads_how_they_were_added(
+    tmp_path: Path,
+) -> None:
+    """Two voters of five lost their disks, and each must remember the other's new folder."""
+    reader = Reader(tmp_path, dict.fromkeys((1, 3, 4, 5), 7))
+    reader.meta.meta.met = {node: INCARNATION + node for node in (1, 3, 4, 5)}
+    reader.reads(configuration(1, 1, 2, 3), committed=True)
+    reader.passed = [configuration(6, 1, 2, 3, 4)]
+    reader.reads(configuration(7, 1, 2, 3, 4, 5), committed=True)
+    assert {*reader.meta.meta.met} == {1, 3, 4, 5}
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_the_folder_of_a_node_that_was_removed_is_forgotten(
+    tmp_path: Path, connected: bool
+) -> None:
+    """Also where it was added again meanwhile: then it has another folder."""
+    reader = Reader(tmp_path, dict.fromkeys((1, 3, 4) if connected else (1, 3), 5))
+    reader.meta.meta.met = {1: INCARNATION + 1, 3: INCARNATION + 3, 4: INCARNATION}
+    reader.reads(configuration(5, 1, 2, 3, 4), committed=True)
+    assert {*reader.meta.meta.met} == {1, 3, 4}
+    reader.passed = [configuration(6, 1, 2, 3, removed=(4,))]
+    reader.reads(configuration(7, 1, 2, 3, 4), committed=True)
+    assert {*reader.meta.meta.met} == {1, 3}
+
+
+def test_a_node_that_was_removed_is_forgotten_though_it_is_connected(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, dict.fromkeys((1, 3, 4), 6))
+    reader.meta.meta.met = {node: INCARNATION + node for node in (1, 3, 4)}
+    reader.reads(configuration(5, 1, 2, 3, 4), committed=True)
+    reader.reads(configuration(6, 1, 2, 3, removed=(4,)), committed=True)
+    assert {*reader.meta.meta.met} == {1, 3}
