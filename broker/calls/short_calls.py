@@ -41,8 +41,16 @@ class ShortCall(BufferedContext):
     """Whether the client has left, or was answered."""
 
     @abstractmethod
+    def composed(self, answer: Answer) -> bytes:
+        """The bytes of an answer."""
+
+    @abstractmethod
+    def send(self, composed: bytes) -> None:
+        """Answer the call with these bytes. Raises nothing."""
+
+    @abstractmethod
     def reply(self, answer: Answer) -> None:
-        """Answer the call."""
+        """Answer the call. Raises nothing."""
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
@@ -188,7 +196,7 @@ def _receive(call: ShortCall) -> bool:
     return True
 
 
-class _Receiver(Poll[Answer]):
+class _Receiver(Poll[bytes]):
     """The receive of a short call."""
 
     __slots__ = ("_call", "_more")
@@ -200,14 +208,15 @@ class _Receiver(Poll[Answer]):
         call.wait_ms = asked.wait_ms
         call.when_gone(self.cancel)
 
-    def made(self, found: Delivery | None) -> Answer:
+    def made(self, found: Delivery | None) -> bytes:
         """The answer with messages that are under lease, or with none."""
-        now_ms = self._call.node.clock.now_ms()
-        return received_answer(self._call, self.asking.call, found, now_ms, self._more)
+        call = self._call
+        now_ms = call.node.clock.now_ms()
+        return call.composed(received_answer(call, self.asking.call, found, now_ms, self._more))
 
-    def reply(self, made: Answer) -> None:
+    def reply(self, made: bytes) -> None:
         """Answer the call."""
-        self._call.reply(made)
+        self._call.send(made)
 
     def fail(self, error: BaseException) -> None:
         """Answer the call with an error."""

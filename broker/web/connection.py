@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, LeanResponse, wire_of
@@ -305,29 +304,28 @@ class Connection(RequestHandler):
         if self._handler_waiter is not None and not self._handler_waiter.done():
             self._handler_waiter.set_result(None)
 
-    def answer(self, answer: Answer, request_id: str) -> None:
-        """Answer the call in progress, and begin the next one."""
+    def answer(self, wire: bytes) -> None:
+        """Answer the call in progress; `go_on` begins the next one."""
         transport = self.transport
         if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
-            self._carrying = self._loop.create_task(self._answer_late(answer, request_id))
+            self._carrying = self._loop.create_task(self._answer_late(wire))
             return
         self.end_call()
         if transport is not None:
-            transport.write(wire_of(answer, request_id))
-            self._go_on()
+            transport.write(wire)
 
-    async def _answer_late(self, answer: Answer, request_id: str) -> None:
+    async def _answer_late(self, wire: bytes) -> None:
         """Answer once the client has read earlier answers, which would fill the memory."""
         try:
             await self._drain_helper()
             if self.transport is not None:
-                self.transport.write(wire_of(answer, request_id))
+                self.transport.write(wire)
         except BaseException:
             self.force_close()
             raise
         finally:
             self.end_call()
-        self._go_on()
+        self.go_on()
 
     def carry(self, head: Head, body: bytes, caller: Caller | None) -> None:
         """Carry out a request in a task, for a caller who is admitted already if one is given."""
@@ -359,10 +357,12 @@ class Connection(RequestHandler):
             return
         finally:
             self.end_call()
-        self._go_on()
+        self.go_on()
 
-    def _go_on(self) -> None:
-        """The call in progress is answered: read on, and begin the next one."""
+    def go_on(self) -> None:
+        """Read on, and begin the next call, unless the answer to the last one still waits."""
+        if self._carrying is not None or self.transport is None:
+            return
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         if self._full and len(self._buffered) <= BUFFERED_BYTES_MAX and self.transport is not None:
             self._full = False

@@ -18,6 +18,7 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.short_calls import Begin, ShortCall, begin_of
 from delaylog.broker.host.audit.request_ids import RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
+from delaylog.broker.web.answering import wire_of
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.callers import Callers
 from delaylog.broker.web.outcomes import Outcomes
@@ -115,23 +116,47 @@ class ShortRequest(ShortCall):
         """The host that the call came from."""
         return str(self.origin.address)
 
+    def composed(self, answer: Answer) -> bytes:
+        """The bytes of an answer."""
+        return wire_of(answer, self.request_id)
+
     def reply(self, answer: Answer) -> None:
-        """Answer the call, unless the client has left.
+        """Answer the call, unless the client has left. Raises nothing, as `send`."""
+        if self.gone:
+            return
+        try:
+            composed = self.composed(answer)
+        except Exception as error:
+            self._break_off(error)
+            return
+        self.send(composed)
+
+    def send(self, composed: bytes) -> None:
+        """Answer the call with these bytes, unless the client has left.
 
         It raises nothing: the caller may be the commit of other calls too.
         """
         if self.gone:
             return
-        self._end()
+        self.gone = True
         try:
-            self.origin.answer(answer, self.request_id)
+            self.origin.answer(composed)
         except Exception as error:
-            facts = {"path": self._path, "request_id": self.request_id}
-            log.error("unexpected error", exc_info=error, extra=facts)
-            self.origin.force_close()
+            self._break_off(error)
+            return
+        self._way.outcomes.timed(self, self._began_s)
+        self.origin.go_on()
+
+    def _break_off(self, error: Exception) -> None:
+        """The call cannot be answered: the connection must end."""
+        facts = {"path": self._path, "request_id": self.request_id}
+        log.error("unexpected error", exc_info=error, extra=facts)
+        self._end()
+        self.origin.force_close()
+        self.origin.end_call()
 
     def _end(self) -> None:
-        """The call is answered, or the client has left."""
+        """The call is over without an answer."""
         self.gone = True
         self._way.outcomes.timed(self, self._began_s)
 

@@ -129,7 +129,7 @@ async def go_back(stage: Stage, trio: MixedTrio) -> None:
 def test_three_nodes_are_upgraded_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = running.Kind(upgrade_one, MixedTrio)
+    kind = running.Kind(upgrade_one, make_trio=MixedTrio)
     monkeypatch.setitem(running.KINDS, "rolling-upgrade", kind)
     monkeypatch.setitem(DRILLS, "rolling-upgrade", "upgrade")
     result = running.run_drill("rolling-upgrade", rounds=ROUNDS, seed=20260101, folder=tmp_path)
