@@ -82,7 +82,11 @@ def test_a_leader_hands_over(nodes: ThreeNodes) -> None:
     for target in nodes.followers():
         answer = nodes.call(nodes.leader(), "POST", "/v1/cluster/handover", {"to": target})
         assert answer.status == 200, answer
-        assert nodes.leader() == target
+        assert answer.json["node"] == target
+        status = nodes.status(nodes.leader())
+        # A busy machine may have elected another node since, in a newer epoch.
+        passed = status["epoch"]["counter"] > answer.json["epoch"]["counter"]
+        assert status["node"] == target or passed, (answer, status)
 
 
 def test_a_planned_stop_and_a_cold_start(nodes: ThreeNodes) -> None:

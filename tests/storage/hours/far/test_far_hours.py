@@ -8,6 +8,7 @@ splits come at random points, every look-up is compared with lists and dicts.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,7 @@ from delaylog.storage.hours.far.run_files import RunFiles
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
+from delaylog.storage.work import Work
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 from tests.storage.hours.hour_model import (
@@ -97,46 +99,60 @@ def test_against_a_model(data: st.DataObject) -> None:
     check_look_ups(store, model, model.refs)
 
 
+@contextlib.contextmanager
+def begun() -> Iterator[list[Work]]:
+    """A list of work, which is closed: hypothesis may break an example off, and the collector would
+    free the work's files before the work."""
+    works: list[Work] = []
+    try:
+        yield works
+    finally:
+        for work in works:
+            work.close()
+
+
 @given(st.data())
 @settings(max_examples=tries(60), deadline=None)
 def test_between_the_slices(data: st.DataObject) -> None:
     """Flushes, merges and splits side by side, with frames and look-ups between their slices."""
     disk = FakeDisk()
     store, model = far_store(disk), Model()
-    works = []
-    for _ in range(data.draw(st.integers(4, 60), label="steps")):
-        step = data.draw(st.sampled_from("flsunmpqrrrrrr"), label="step")
-        if step == "f" or not model.refs:
-            model.add(store, *data.draw(frame(), label="frame"))
-        elif step == "s":
-            put_some_states(store, model, data)
-        elif step == "l":
-            check_look_ups(store, model, model.refs)
-        elif step == "u":
-            works.append(store.flusher.flush(upto=model.position))
-        elif step == "n":
-            works.append(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="near")))
-        elif step == "m":
-            works.append(store.far.merges.work(store.counts))
-        elif step == "p":
-            works.append(store.flusher.flush_states())
-        elif step == "q":
-            works.append(store.far.merges.flushed_states(store.counts))
-        elif works:
-            work = data.draw(st.sampled_from(works), label="work")
-            job = next(work, "end")
-            if job == "end":
-                works.remove(work)
-            elif callable(job):
-                job()
-    check_look_ups(store, model, model.refs)
-    while works:
-        for work in list(works):
-            job = next(work, "end")
-            if job == "end":
-                works.remove(work)
-            elif callable(job):
-                job()
+    with begun() as works:
+        for _ in range(data.draw(st.integers(4, 60), label="steps")):
+            step = data.draw(st.sampled_from("flsunmpqrrrrrr"), label="step")
+            if step == "f" or not model.refs:
+                model.add(store, *data.draw(frame(), label="frame"))
+            elif step == "s":
+                put_some_states(store, model, data)
+            elif step == "l":
+                check_look_ups(store, model, model.refs)
+            elif step == "u":
+                works.append(store.flusher.flush(upto=model.position))
+            elif step == "n":
+                works.append(
+                    store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="near"))
+                )
+            elif step == "m":
+                works.append(store.far.merges.work(store.counts))
+            elif step == "p":
+                works.append(store.flusher.flush_states())
+            elif step == "q":
+                works.append(store.far.merges.flushed_states(store.counts))
+            elif works:
+                work = data.draw(st.sampled_from(works), label="work")
+                job = next(work, "end")
+                if job == "end":
+                    works.remove(work)
+                elif callable(job):
+                    job()
+        check_look_ups(store, model, model.refs)
+        while works:
+            for work in list(works):
+                job = next(work, "end")
+                if job == "end":
+                    works.remove(work)
+                elif callable(job):
+                    job()
     check_look_ups(store, model, model.refs)
     run(store.border.bring_near(LAST))
     run(store.flusher.flush(upto=model.position))
