@@ -39,3 +39,7 @@ def test_generated_modules_are_told_apart(tmp_path: Path) -> None:
     (folder / "written.py").write_text("A = 1\nB = 2\n")
     found = list(TOOL["counted"](tmp_path, "client"))
     assert found == [("client/made.py", 1, True), ("client/written.py", 2, False)]
+
+
+def test_each_leaf_has_modules() -> None:
+    assert [leaf for leaf in TOOL["LEAVES"] if not any((ROOT / leaf).glob("*.py"))] == []
