@@ -101,14 +101,26 @@ def test_against_a_model(data: st.DataObject) -> None:
 
 @contextlib.contextmanager
 def begun() -> Iterator[list[Work]]:
-    """A list of work, which is closed: hypothesis may break an example off, and the collector would
-    free the work's files before the work."""
+    """A list of work. What is left in it is closed at the end.
+
+    Hypothesis may break an example off. The collector could then free the hours before the work
+    that uses them.
+    """
     works: list[Work] = []
     try:
         yield works
     finally:
         for work in works:
             work.close()
+
+
+def advance(works: list[Work], work: Work) -> None:
+    """Run one slice of a work, which leaves the list at its end."""
+    job = next(work, "end")
+    if job == "end":
+        works.remove(work)
+    elif callable(job):
+        job()
 
 
 @given(st.data())
@@ -139,20 +151,11 @@ def test_between_the_slices(data: st.DataObject) -> None:
             elif step == "q":
                 works.append(store.far.merges.flushed_states(store.counts))
             elif works:
-                work = data.draw(st.sampled_from(works), label="work")
-                job = next(work, "end")
-                if job == "end":
-                    works.remove(work)
-                elif callable(job):
-                    job()
+                advance(works, data.draw(st.sampled_from(works), label="work"))
         check_look_ups(store, model, model.refs)
         while works:
             for work in list(works):
-                job = next(work, "end")
-                if job == "end":
-                    works.remove(work)
-                elif callable(job):
-                    job()
+                advance(works, work)
     check_look_ups(store, model, model.refs)
     run(store.border.bring_near(LAST))
     run(store.flusher.flush(upto=model.position))
