@@ -364,7 +364,7 @@ class Connection(RequestHandler):
         if self._carrying is not None or self.transport is None:
             return
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        if self._full and len(self._buffered) <= BUFFERED_BYTES_MAX and self.transport is not None:
+        if self._full and len(self._buffered) <= BUFFERED_BYTES_MAX:
             self._full = False
             self.transport.resume_reading()
         if self._buffered and not self._begins:
