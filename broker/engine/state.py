@@ -303,8 +303,8 @@ class EngineState:
         self.replaced += [*old.replaced, _dismantled(old)]
 
     def dismantle(self) -> None:
-        """Free the tables at once, which takes a second for a million producers: on a thread. The
-        engine of this state was closed, and nobody sends or receives by it any more.
+        """Free the tables at once. A million producers take a second, so a thread does it. The
+        engine of this state must be closed.
         """
         for _ in _dismantled(self):
             pass

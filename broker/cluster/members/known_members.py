@@ -157,9 +157,9 @@ class KnownMembers:
     def _forget_folders(self, passed: Sequence[Configuration]) -> None:
         """Forget the folders of removed nodes, which may be added again with empty folders.
 
-        A node that is connected with the folder that is remembered was added again already, unless
-        the newest configuration lacks it and this node is not behind. A blank node reads all
-        earlier configurations after it has met the others.
+        The folder of a connected node is kept if the newest configuration has the node, or if this
+        node may not know the newest one yet: a blank node meets the others before it reads the
+        configurations that lacked them.
         """
         meta = self._member.files.meta
         known = [{*each.nodes} for each in passed if each.version]
