@@ -256,18 +256,18 @@ def _fact(value: Any) -> Fact:
 class BufferedContext(Context):
     """A call whose body was read before."""
 
-    __slots__ = ("_buffered",)
+    __slots__ = ("raw",)
 
     def __init__(
         self, node: ServingNode, headers: Mapping[str, str], query_text: str, body: bytes
     ) -> None:
         super().__init__(node, headers, query_text)
-        self._buffered = body
+        self.raw = body
 
     async def _body(self, size_max: int) -> bytes:
-        if len(self._buffered) > size_max:
+        if len(self.raw) > size_max:
             raise too_large(size_max)
-        return self._buffered
+        return self.raw
 
 
 def too_large(size_max: int) -> Problem:

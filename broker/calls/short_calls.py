@@ -11,26 +11,35 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext
 from delaylog.broker.calls.forms.reading import read_json
+from delaylog.broker.calls.handlers.batch_sends import SHARED_ROWS_MIN
 from delaylog.broker.calls.handlers.messages import (
     parsed_single,
+    parsed_singles,
     received_answer,
     sent_answer,
+    sent_many_answer,
     settling_of,
 )
 from delaylog.broker.calls.places import permit_group
 from delaylog.broker.calls.settling import NamedSettling
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
 from delaylog.broker.calls.turn.long_poll import Poll
+from delaylog.broker.calls.turn.send_merger import SentRows
+from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
-from delaylog.storage.messages.singles import Single
+
+KNOWN_BYTES_MAX: Final = 256
+KNOWN_MAX: Final = 1_024
+"""Bodies of receives that are kept, each with what it asks for."""
 
 
 class ShortCall(BufferedContext):
@@ -70,10 +79,12 @@ class ShortCall(BufferedContext):
         """Return False: calls that accept a bulk answer take the general way."""
         return False
 
-    def read(self) -> Any:
-        """The JSON object in the body; None if it is none, or larger than a request may be."""
-        raw, limits = self._buffered, self.node.engine.limits
-        if raw[:1] != b"{" or len(raw) > limits.request_bytes_max:
+    def read(self, opens: bytes = b"{") -> Any:
+        """The JSON in the body; None if it does not begin with one of the characters `opens`, or
+        is larger than a request may be.
+        """
+        raw, limits = self.raw, self.node.engine.limits
+        if not raw or raw[0] not in opens or len(raw) > limits.request_bytes_max:
             return None
         return read_json(raw, limits.json_values_max)
 
@@ -94,11 +105,20 @@ def begin_of(call: ApiCall, headers: Mapping[str, str]) -> Begin | None:
 
 def _send(call: ShortCall) -> bool:
     node = call.node
-    members = None if node.crowded else call.read()
+    members = None if node.crowded else call.read(b"{[")
     if members is None:
         return False
-    single = parsed_single(call, members, node.clock.now_ms())
-    node.turn.sends.add(call.topic_key, single, None, _Sender(call, single))
+    now_ms = node.clock.now_ms()
+    part: Part
+    if not isinstance(members, list):
+        part = single = parsed_single(call, members, now_ms)
+        answer = partial(sent_answer, call, single)
+    elif len(members) < SHARED_ROWS_MIN:
+        singles = parsed_singles(call, members, now_ms)
+        part, answer = batch_of(singles, now_ms), partial(sent_many_answer, call, singles)
+    else:
+        return False
+    node.turn.sends.add(call.topic_key, part, None, _Sender(call, answer))
     return True
 
 
@@ -121,17 +141,17 @@ class _Asker:
 
 
 class _Sender(_Asker):
-    __slots__ = ("_single",)
+    __slots__ = ("_answer",)
 
-    def __init__(self, call: ShortCall, single: Single) -> None:
+    def __init__(self, call: ShortCall, answer: Callable[[SendResult, int], Answer]) -> None:
         super().__init__(call)
-        self._single = single
+        self._answer = answer
 
-    def tell(self, result: tuple[SendResult, int]) -> None:
-        """The message is safe."""
+    def tell(self, result: SentRows) -> None:
+        """The messages are safe."""
         call = self._call
         try:
-            answer = sent_answer(call, self._single, *result)
+            answer = self._answer(*result)
         except Exception as error:
             call.fail(error)
         else:
@@ -187,13 +207,31 @@ class _Settler(_Asker):
 
 
 def _receive(call: ShortCall) -> bool:
-    members = call.read() if call.node.role.may_deliver() else None
-    if members is None:
+    asked = _asked(call) if call.node.role.may_deliver() else None
+    if asked is None:
         return False
-    asked = parse_receive(members, call.node.engine.limits, call.address)
     permit_group(call, asked.group)
     _Receiver(call, asked, {}).look()
     return True
+
+
+def _asked(call: ShortCall) -> ReceiveCall | None:
+    """What a receive asks for; None if it takes the general way.
+
+    Consumers repeat their requests, so each is parsed once.
+    """
+    said, known = (call.raw, call.address), call.node.turn.receives.known
+    asked = known.get(said)
+    if asked is None:
+        members = call.read()
+        if members is None:
+            return None
+        asked = parse_receive(members, call.node.engine.limits, call.address)
+        if len(call.raw) <= KNOWN_BYTES_MAX:
+            if len(known) >= KNOWN_MAX:
+                del known[next(iter(known))]
+            known[said] = asked
+    return asked
 
 
 class _Receiver(Poll[bytes]):

@@ -38,6 +38,11 @@ Numbers: TypeAlias = Int64Array | list[int]
 """A column; a list if the rows are few."""
 
 
+def integers(column: Int64Array | Sequence[int]) -> Sequence[int]:
+    """The values of a column as Python's integers."""
+    return column.tolist() if isinstance(column, np.ndarray) else column
+
+
 def shown_kind(state: int, cause: int) -> MessageState:
     """The state that clients see for a stored state and its cause."""
     if state == MessageState.CANCELLED and cause == Cause.REPLACED:

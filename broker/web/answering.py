@@ -30,20 +30,17 @@ UNREAD_BYTES_MAX: Final = 262_144
 def wire_of(answer: Answer, request_id: str = "", *, close: bool = False) -> bytes:
     """Head and body of an answer; with `close`, the connection ends after it."""
     status, body, headers = answer.status, answer.body, answer.headers
-    line = b"200 OK" if status == 200 else f"{status} {HTTPStatus(status).phrase}".encode()
+    phrase = "OK" if status == 200 else HTTPStatus(status).phrase
     if close:
         headers = {**headers, "Connection": "close"}
-    more = b"X-Request-Id: %b\r\n" % request_id.encode() if request_id else b""
+    more = f"X-Request-Id: {request_id}\r\n" if request_id else ""
     if headers:
-        more += "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
-    return b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nDate: %b\r\n%b\r\n%b" % (
-        line,
-        answer.kind.encode(),
-        len(body),
-        rfc822_formatted_time().encode(),
-        more,
-        body,
+        more += "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\nContent-Type: {answer.kind}\r\n"
+        f"Content-Length: {len(body)}\r\nDate: {rfc822_formatted_time()}\r\n{more}\r\n"
     )
+    return head.encode() + body
 
 
 def response_to(request: web.BaseRequest, answer: Answer, request_id: str) -> web.StreamResponse:

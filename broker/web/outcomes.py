@@ -39,7 +39,7 @@ class Outcomes:
             ctx.face, call, seconds, wait_ms=wait_ms, request_id=request_id
         )
         # The fast lane carries no requests that belong to traces.
-        trace_id = trace_id_of(ctx.headers) if isinstance(ctx, HttpContext) else None
+        trace_id = trace_id_of(ctx.headers) if type(ctx) is HttpContext else None
         if trace_id is not None:
             timings.note_trace(counted, trace_id, seconds, self._node.clock.now_ms())
 

@@ -243,7 +243,16 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
 
     docs/HTTP.md, "Bulk bodies", describes the format.
     """
-    fields = unpack_map(wire)
+    return _batch(unpack_map(wire), wire, rows_max)
+
+
+def batch_with(columns: Mapping[str, Any]) -> MessageBatch:
+    """The batch that `decode_send` makes of the bulk body of these columns (`encode_send`)."""
+    fields = _fields(columns)
+    return _batch(fields, bytes(msgpack.packb(fields)), fields["n"])
+
+
+def _batch(fields: Mapping[str, Any], wire: Block, rows_max: int) -> MessageBatch:
     if not fields.keys() <= _KNOWN:
         name = next(name for name in fields if name not in _KNOWN)
         raise BatchError(f"unknown column {name[:64]!r}", field=name[:64])
@@ -294,7 +303,7 @@ def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
         if not columns[0].empty:
             fields[f"{name}_size"] = _joined([column.size for column in columns], rows)
             fields[block_name] = b"".join([column.block for column in columns])
-    return decode_send(encode_send(fields), rows_max=fields["n"])
+    return batch_with(fields)
 
 
 def with_wire(batch: MessageBatch) -> MessageBatch:
@@ -309,7 +318,7 @@ def with_wire(batch: MessageBatch) -> MessageBatch:
         column: TextColumn = getattr(batch, name)
         if not column.empty:
             fields[f"{name}_size"], fields[block_name] = column.size, column.block
-    return decode_send(encode_send(fields), rows_max=batch.n)
+    return batch_with(fields)
 
 
 def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
@@ -322,10 +331,14 @@ def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
 
 def encode_send(columns: Mapping[str, Any]) -> bytes:
     """Encode columns (ints, numpy arrays, bytes, text) as a bulk send body."""
+    return bytes(msgpack.packb(_fields(columns)))
+
+
+def _fields(columns: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {"v": BATCH_VERSION}
     for name, value in columns.items():
         if isinstance(value, np.ndarray):
             dtype = _NUMERIC.get(name) or _TEXT[name.removesuffix("_size")][1]
             value = np.ascontiguousarray(value, dtype).tobytes()
         fields[name] = value
-    return bytes(msgpack.packb(fields))
+    return fields

@@ -30,6 +30,7 @@ class Shape:
         self._hints = hints or {}
         """Members that people expect, and what to do instead."""
         self._absent = {each.name: each.take({}) for each in members}
+        self._takes = {each.name: each.take for each in members}
         self.required: Sequence[str] = self._rules.get("required", ())
 
     def check(self, members: Any, item: int | None = None) -> dict[str, Any]:
@@ -50,10 +51,15 @@ class Shape:
         for name in self.required:
             if given.get(name) is None:
                 raise MemberError(f"{name} is missing", field=name, item=item)
-        values = dict(self._absent)
-        for each in self.members:
-            if each.name in given:
-                values[each.name] = each.take(given, limits, item)
+        values, takes = dict(self._absent), self._takes
+        try:
+            for name in given:
+                values[name] = takes[name](given, limits, item)
+        except MemberError:
+            # Which of several faults is told does not depend on their order in the request.
+            for each in self.members:
+                each.take(given, limits, item)
+            raise
         return values
 
     def schema(self, limits: object) -> Schema:

@@ -60,10 +60,15 @@ def requested_times(singles: Sequence[Single], now_ms: int) -> list[int]:
     return [single.due_ms + now_ms if single.relative else single.due_ms for single in singles]
 
 
-def encode_singles(
-    singles: Sequence[Single], due_ms: list[int], merge: str | None, **scalars: object
-) -> bytes:
+def encode_singles(singles: Sequence[Single], due_ms: list[int], merge: str | None) -> bytes:
     """A bulk body of single messages with these due times."""
+    return bytes(_PACKER.pack(columns_of(singles, due_ms, merge)))
+
+
+def columns_of(
+    singles: Sequence[Single], due_ms: list[int], merge: str | None
+) -> dict[str, object]:
+    """The members of that bulk body."""
     bodies = [single.body for single in singles]
     columns: dict[str, object] = {
         "v": BATCH_VERSION,
@@ -71,11 +76,10 @@ def encode_singles(
         "deliver_at_ms": array("q", due_ms).tobytes(),
         "body_size": array("I", map(len, bodies)).tobytes(),
         "bodies": b"".join(bodies),
-        **scalars,
     }
     if merge is not None:
         columns["merge"] = merge
     rows = [single.fields for single in singles]
     if any(rows):
         put_columns(columns, rows)
-    return bytes(_PACKER.pack(columns))
+    return columns

@@ -60,10 +60,11 @@ class TimeMs(Int):
     def check(self, value: Any, limits: object = None, item: int | None = None) -> int:
         """The number."""
         found = value if type(value) is int else self.whole(value, item)
-        fault = time_fault(found, self.first_ms)
-        if fault is not None:
-            raise self.wrong(fault, item)
-        if found > bound(self.high, limits):
+        if not self.first_ms <= found <= TIME_MS_MAX:
+            fault = time_fault(found, self.first_ms)
+            if fault is not None:
+                raise self.wrong(fault, item)
+        if self.high != TIME_MS_MAX and found > bound(self.high, limits):
             return Int.check(self, found, limits, item)
         return found
 

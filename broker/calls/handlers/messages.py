@@ -37,18 +37,18 @@ from delaylog.broker.calls.shapes import (
 )
 from delaylog.broker.calls.trace_context import TRACEPARENT, keep_trace
 from delaylog.broker.calls.turn.long_poll import long_poll
-from delaylog.broker.calls.turn.single_sends import build_wire
+from delaylog.broker.calls.turn.single_sends import batch_of
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.receiving import peek
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.lookup.find_messages import find_ids
-from delaylog.broker.engine.model import Delivery, SendResult, Topic
+from delaylog.broker.engine.model import Delivery, SendResult, Topic, integers
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.calls.shapes import ACKS, RECEIVE
 from delaylog.storage.layout import MessageState, ref_to_id
-from delaylog.storage.messages.batch import BATCH_VERSION, decode_send, unpack_map
+from delaylog.storage.messages.batch import BATCH_VERSION, unpack_map
 from delaylog.storage.messages.singles import Single
 
 # --------------------------------------------------------------------------- send
@@ -65,19 +65,11 @@ async def send_messages(ctx: Context) -> Answer:
     if TRACEPARENT in ctx.headers:
         keep_trace(members, ctx.headers)
     if isinstance(members, list):
-        if not 1 <= len(members) <= limits.json_rows_max:
-            raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
-        singles = [
-            parse_message(item, limits=limits, now_ms=now_ms, item=at)
-            for at, item in enumerate(members)
-        ]
-        ctx.count = len(singles)
-        ctx.caller.take_messages(ctx.count, now_ms)
-        return await _send_many(ctx, singles, acks)
+        singles = parsed_singles(ctx, members, now_ms)
+        return sent_many_answer(ctx, singles, await _send_whole(ctx, singles, acks), 0)
     single = parsed_single(ctx, members, now_ms)
-    key = ctx.headers.get("Idempotency-Key")
-    if key is not None:
-        result, row = await _send_keyed(ctx, [single], key, single.merge, acks), 0
+    if "Idempotency-Key" in ctx.headers:
+        result, row = await _send_whole(ctx, [single], acks), 0
     else:
         result, row = await ctx.node.turn.sends.send(ctx.topic_key, single, acks)
     return sent_answer(ctx, single, result, row)
@@ -91,6 +83,26 @@ def parsed_single(ctx: Context, members: Any, now_ms: int) -> Single:
     return single
 
 
+def parsed_singles(ctx: Context, members: list[Any], now_ms: int) -> list[Single]:
+    """The messages of an array, which the caller's limit allows."""
+    limits = ctx.node.engine.limits
+    if not 1 <= len(members) <= limits.json_rows_max:
+        raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
+    singles = [
+        parse_message(item, limits=limits, now_ms=now_ms, item=at)
+        for at, item in enumerate(members)
+    ]
+    if len({single.merge for single in singles}) > 1:
+        raise Problem(
+            "bad_request",
+            "all messages of an array must have the same merge, or none",
+            field="merge",
+        )
+    ctx.count = len(singles)
+    ctx.caller.take_messages(ctx.count, now_ms)
+    return singles
+
+
 def sent_answer(ctx: Context, single: Single, result: SendResult, row: int) -> Answer:
     """The answer to a send of one message. Raises a Problem if its id was rejected."""
     code = result.code(row)
@@ -101,7 +113,8 @@ def sent_answer(ctx: Context, single: Single, result: SendResult, row: int) -> A
             id=single.id.decode(),
             deliver_at_ms=int(result.deliver_at_ms[row]),
         )
-    return ctx.answer(_sent(result, row, single, code))
+    ref, deliver_at_ms = int(result.refs[row]), int(result.deliver_at_ms[row])
+    return ctx.answer(_sent(single, ref, deliver_at_ms, code))
 
 
 def take_acks(values: dict[str, Any]) -> Acks | None:
@@ -110,38 +123,33 @@ def take_acks(values: dict[str, Any]) -> Acks | None:
     return None if said is None else Acks(said)
 
 
-def _sent(result: SendResult, row: int, single: Single, code: int) -> dict[str, Any]:
+def sent_many_answer(
+    ctx: Context, singles: Sequence[Single], merged: SendResult, first: int
+) -> Answer:
+    """The answer to a send of an array, whose rows begin at `first` in a merged send."""
+    n = len(singles)
+    result = merged.part(first, n)
+    codes = [result.results] * n if isinstance(result.results, int) else integers(result.results)
+    columns = integers(result.refs), integers(result.deliver_at_ms), codes
+    messages = [_sent(*row) for row in zip(singles, *columns, strict=True)]
+    return ctx.answer({"messages": messages})
+
+
+def _sent(single: Single, ref: int, deliver_at_ms: int, code: int) -> dict[str, Any]:
     return {
-        "id": single.id.decode() if single.id else ref_to_id(int(result.refs[row])),
-        "deliver_at_ms": int(result.deliver_at_ms[row]),
+        "id": single.id.decode() if single.id else ref_to_id(ref),
+        "deliver_at_ms": deliver_at_ms,
         "result": RESULT_NAMES[code],
     }
 
 
-async def _send_many(ctx: Context, singles: list[Single], acks: Acks | None) -> Answer:
-    merges = {single.merge for single in singles}
-    if len(merges) > 1:
-        raise Problem(
-            "bad_request",
-            "all messages of an array must have the same merge, or none",
-            field="merge",
-        )
-    key = ctx.headers.get("Idempotency-Key")
-    result = await _send_keyed(ctx, singles, key, merges.pop(), acks)
-    messages = [_sent(result, row, single, result.code(row)) for row, single in enumerate(singles)]
-    return ctx.answer({"messages": messages})
-
-
-async def _send_keyed(
-    ctx: Context, singles: list[Single], key: str | None, merge: str | None, acks: Acks | None
-) -> SendResult:
+async def _send_whole(ctx: Context, singles: list[Single], acks: Acks | None) -> SendResult:
     """Send as one batch; an Idempotency-Key is a producer with one sequence."""
-    node = ctx.node
-    scalars: dict[str, object] = {}
+    batch = batch_of(singles, ctx.node.clock.now_ms())
+    key = ctx.headers.get("Idempotency-Key")
     if key is not None:
-        scalars = {"producer": key_producer(ctx, key), "sequence": 0}
-    wire = build_wire(singles, node.clock.now_ms(), merge, **scalars)
-    return await send_whole(node, ctx.topic_key, decode_send(wire, rows_max=len(singles)), acks)
+        batch.producer, batch.sequence = key_producer(ctx, key), 0
+    return await send_whole(ctx.node, ctx.topic_key, batch, acks)
 
 
 # --------------------------------------------------------------------------- receive

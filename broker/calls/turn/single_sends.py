@@ -10,11 +10,11 @@ import numpy as np
 from delaylog.storage.messages.batch import (
     Column,
     MessageBatch,
-    decode_send,
+    batch_with,
     encode_send,
     join_batches,
 )
-from delaylog.storage.messages.singles import Single, encode_singles, requested_times
+from delaylog.storage.messages.singles import Single, columns_of, requested_times
 
 Item = TypeVar("Item")
 
@@ -28,7 +28,7 @@ def batch_of(parts: Sequence[Part], now_ms: int) -> MessageBatch:
     first = parts[0]
     if isinstance(first, Single):
         singles = cast("Sequence[Single]", parts)
-        batch = decode_send(build_wire(singles, now_ms, first.merge), rows_max=len(parts))
+        batch = batch_with(columns_of(singles, requested_times(singles, now_ms), first.merge))
         batch.texts_checked = True
         return batch
     return join_batches(cast("Sequence[MessageBatch]", parts))
@@ -50,13 +50,6 @@ def plain_wire(bodies: Sequence[bytes], deliver_at_ms: Column) -> bytes:
             "bodies": b"".join(bodies),
         }
     )
-
-
-def build_wire(
-    singles: Sequence[Single], now_ms: int, merge: str | None, **scalars: object
-) -> bytes:
-    """A bulk body of single messages."""
-    return encode_singles(singles, requested_times(singles, now_ms), merge, **scalars)
 
 
 def frames(

@@ -28,7 +28,7 @@ from delaylog.broker.engine.deliver.backoffs import retry_delays
 from delaylog.broker.engine.deliver.leases import Lease
 from delaylog.broker.engine.deliver.ready_again import make_ready_again
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs
+from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs, integers
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import alike, among, distinct, every, some
 from delaylog.storage.columns.whole_rows import take_rows
@@ -169,7 +169,7 @@ def _ack_few(
     for number, named, except_ in wanted:
         lease = state.leases.get(number)
         if lease is None or lease.topic != topic.number:
-            outcomes.append((0, () if named is None else _integers(named)))
+            outcomes.append((0, () if named is None else integers(named)))
             continue
         few = lease.few
         if few is None or except_ is not None:
@@ -209,10 +209,6 @@ def _ack_few(
     ]
 
 
-def _integers(origins: Int64Array | Sequence[int]) -> Sequence[int]:
-    return origins.tolist() if isinstance(origins, np.ndarray) else origins
-
-
 def _named_few(
     few: Mapping[int, object], named: Int64Array | Sequence[int] | None
 ) -> tuple[Sequence[int], Sequence[int]]:
@@ -222,7 +218,7 @@ def _named_few(
     """
     if named is None:
         return list(few), ()
-    origins = _integers(named)
+    origins = integers(named)
     if len(origins) == 1:
         return (origins, ()) if origins[0] in few else ((), origins)
     there = set(origins)
