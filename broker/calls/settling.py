@@ -17,7 +17,7 @@ from delaylog.broker.calls.shapes import check_columns, check_count
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.engine.model import Settlement
+from delaylog.broker.engine.model import Settlement, integers
 from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS, REASON
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import take_int as take_batch_int
@@ -50,29 +50,34 @@ class Settler(Protocol):
 class NamedSettling:
     """Messages that are settled by their receipts: what is asked for, and what came of it."""
 
-    __slots__ = ("_by_lease", "_results", "receipts")
+    __slots__ = ("_named", "receipts")
 
     def __init__(self, by: Settler, named: Sequence[Named]) -> None:
-        self._results = ["unknown" if each is None else "gone" for each in named]
-        by_lease: dict[int, dict[int, int]] = {}
-        for at, each in enumerate(named):
+        self._named = named
+        by_lease: dict[int, list[int]] = {}
+        for each in named:
             if each is not None:
-                by_lease.setdefault(each[0], {})[at] = each[1]
-        for lease in [lease for lease in by_lease if not _may_settle(by, lease)]:
-            del by_lease[lease]
-        self._by_lease = list(by_lease.values())
+                by_lease.setdefault(each[0], []).append(each[1])
         self.receipts = [
-            Receipts(lease, list(origins.values())) for lease, origins in by_lease.items()
+            Receipts(lease, origins)
+            for lease, origins in by_lease.items()
+            if _may_settle(by, lease)
         ]
 
     def results(self, outcomes: Sequence[Settlement]) -> list[str]:
         """The result of each message: done, gone or unknown."""
-        for origins, settlement in zip(self._by_lease, outcomes, strict=True):
-            gone = {0, *settlement.gone.tolist()}
-            for at, origin in origins.items():
-                if origin not in gone:
-                    self._results[at] = "done"
-        return self._results
+        gone = {
+            asked.lease: {0, *integers(settlement.gone)}
+            for asked, settlement in zip(self.receipts, outcomes, strict=True)
+        }
+        return [_result(each, gone) for each in self._named]
+
+
+def _result(named: Named, gone: Mapping[int, set[int]]) -> str:
+    if named is None:
+        return "unknown"
+    lease, origin = named
+    return "gone" if lease not in gone or origin in gone[lease] else "done"
 
 
 async def settle_named(by: Settler, wanted: Settling, named: Sequence[Named]) -> list[str]:

@@ -185,5 +185,7 @@ def receipt_texts(lease: int, origins: Sequence[int]) -> list[str]:
 
     The digits of all refs are made at once: one by one they cost as much as packing the messages.
     """
+    if len(origins) == 1:
+        return [f"{lease:016x}{origins[0]:016x}"]
     head, digits = f"{lease:016x}", pack(f">{len(origins)}q", *origins).hex()
     return [head + digits[at : at + 16] for at in range(0, len(digits), 16)]

@@ -7,7 +7,6 @@ engine). The caller's columns are passed on to the engine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -149,7 +148,7 @@ async def settle(
     """Settle messages; return a result for each, in their order. Raises Problem."""
     limits, lease_ms = node.engine.limits, wanted.lease_ms
     members = {"delay_ms": wanted.delay_ms, "lease_ms": lease_ms}
-    wanted = replace(wanted, delay_ms=BACK_MS.take(members, limits))
+    wanted = wanted._replace(delay_ms=BACK_MS.take(members, limits))
     EXTEND_MS.take(members, limits)
     REASON.take({"reason": wanted.reason}, limits)
     if wanted.verb == "extend" and lease_ms is None:
@@ -158,7 +157,7 @@ async def settle(
     for part in parts:
         batch = part.batch
         meant = Receipts(batch.columns.lease, np.asarray(part.refs, np.int64))
-        gone = outcomes(node, (namespace, batch.topic), wanted, [meant])[0].gone
+        gone = outcomes(node, (namespace, batch.topic), wanted, [meant])[0].gone_column
         results = part.results(gone)
         settled.append((part, results))
         if wanted.verb != "begin" and not lease_ms:

@@ -332,13 +332,15 @@ class Engine:
             return 0
         state = self.state
         expiry = state.expiries.next()
-        out_ms = _earlier(None if expiry is None else expiry[0], state.leases.next_expiry_ms())
-        out_ms = _earlier(out_ms, state.claims.next_expiry_ms())
-        out_ms = _earlier(out_ms, state.keyspace.next_expiry_ms())
-        out_ms = _earlier(out_ms, self.schedules.next_wake_ms())
-        if state.marks.rate_limited:
-            out_ms = _earlier(out_ms, min(state.marks.rate_limited.values()))
-        return out_ms
+        times_ms = (
+            None if expiry is None else expiry[0],
+            state.leases.next_expiry_ms(),
+            state.claims.next_expiry_ms(),
+            state.keyspace.next_expiry_ms(),
+            self.schedules.next_wake_ms(),
+            min(state.marks.rate_limited.values()) if state.marks.rate_limited else None,
+        )
+        return min([time_ms for time_ms in times_ms if time_ms is not None], default=None)
 
     def has_due(self, now_ms: int) -> bool:
         """Whether messages due by `now_ms` are still to be released, or to be loaded first."""

@@ -372,8 +372,13 @@ class Settlement:
     """Outcome of ack, nack or extend: how many were settled, and which origins were gone."""
 
     done: int
-    gone: Int64Array
+    gone: Int64Array | Sequence[int]
     position: int
+
+    @property
+    def gone_column(self) -> Int64Array:
+        """`gone` as an array."""
+        return np.asarray(self.gone, "<i8")
 
 
 @dataclass(frozen=True, slots=True)

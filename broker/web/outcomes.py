@@ -34,10 +34,8 @@ class Outcomes:
         timings = self._node.timings
         if ctx.refused:
             self.count(ctx.face, ctx.refused)
-        call, wait_ms, request_id = ctx.name or UNNAMED, ctx.wait_ms, ctx.request_id
-        counted = timings.note_request(
-            ctx.face, call, seconds, wait_ms=wait_ms, request_id=request_id
-        )
+        call = ctx.name or UNNAMED
+        counted = timings.note_request(ctx.face, call, seconds, ctx.wait_ms, ctx.request_id)
         # The fast lane carries no requests that belong to traces.
         trace_id = trace_id_of(ctx.headers) if type(ctx) is HttpContext else None
         if trace_id is not None:

@@ -257,8 +257,8 @@ async def settle_messages(ctx: Context) -> Answer:
 
 def settling_of(action: str, values: dict[str, Any]) -> Settling:
     """How the checked members of a call settle."""
-    reason = (values["reason"] or b"").decode()
-    return Settling(action, values["delay_ms"], values["lease_ms"], reason)
+    delay_ms, lease_ms, reason = values["delay_ms"], values["lease_ms"], values["reason"]
+    return Settling(action, delay_ms, lease_ms, (reason or b"").decode())
 
 
 async def ack_and_receive(ctx: Context) -> Answer:
@@ -297,7 +297,7 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
         "v": BATCH_VERSION,
         "n": (0 if meant.origins is None else len(meant.origins)) or settled.done,
         "done": settled.done,
-        "gone": settled.gone.astype("<i8").tobytes(),
+        "gone": settled.gone_column.tobytes(),
         "unknown": b"",
     }
     return ctx.bulk_answer(msgpack.packb(answer))

@@ -190,13 +190,13 @@ class Session:
     async def _carry_out(self, number: int, asked: Settle) -> dict[str, Any] | None:
         flow = self._flow
         if asked.columns is not None:
-            gone = (await settle_bulk(flow, asked.wanted, asked.columns)).gone
+            gone = (await settle_bulk(flow, asked.wanted, asked.columns)).gone_column
             if not len(gone):
                 return None
             return {
                 "frame": number,
                 "lease": asked.columns.lease,
-                "gone": gone.astype("<i8").tobytes() if flow.form != "json" else gone.tolist(),
+                "gone": gone.tolist() if flow.form == "json" else gone.tobytes(),
             }
         results = await settle_named(flow, asked.wanted, asked.named)
         lost = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.engine.control import changes
@@ -87,8 +87,7 @@ def send_parts(host: Host, key: TopicKey, parts: Sequence[Part]) -> SendResult:
 # --------------------------------------------------------------------------- settle
 
 
-@dataclass(frozen=True, slots=True)
-class Settling:
+class Settling(NamedTuple):
     """How messages under lease are settled."""
 
     verb: str

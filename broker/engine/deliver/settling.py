@@ -203,10 +203,7 @@ def _ack_few(
         _, end = state.append(FrameKind.SETTLE, payload, now_ms)
         apply_ack_few(state, topic, group, acked, end, now_ms)
     position = state.log.end_position
-    return [
-        Settlement(done, np.array(gone, np.int64) if gone else empty_refs(), position)
-        for done, gone in outcomes
-    ]
+    return [Settlement(done, gone, position) for done, gone in outcomes]
 
 
 def _named_few(
@@ -440,7 +437,7 @@ def _extend_few(
     )
     _, end = state.append(FrameKind.LEASE, payload, now_ms)
     apply_extend_few(state, lease, few, now_ms + lease_ms, end)
-    return Settlement(n, np.array(gone, np.int64), end)
+    return Settlement(n, gone, end)
 
 
 def begin(

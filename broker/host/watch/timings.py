@@ -66,7 +66,6 @@ class Timings:
         face: str,
         call: str,
         seconds: float,
-        *,
         wait_ms: int = 0,
         request_id: str | None = None,
     ) -> Histogram:
