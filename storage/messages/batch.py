@@ -318,7 +318,7 @@ def with_wire(batch: MessageBatch) -> MessageBatch:
         column: TextColumn = getattr(batch, name)
         if not column.empty:
             fields[f"{name}_size"], fields[block_name] = column.size, column.block
-    return batch_with(fields)
+    return decode_send(encode_send(fields), rows_max=batch.n)
 
 
 def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:
