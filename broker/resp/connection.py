@@ -160,7 +160,10 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ commands
 
     def go_on(self) -> None:
-        """Run commands soon: what they waited for has ended."""
+        """Run commands soon, if there are any: what they waited for has ended."""
+        parser = self._parser
+        if not (self._rest or parser.unread_bytes or parser.error is not None):
+            return
         if not self._scheduled and self._transport is not None:
             self._scheduled = True
             self._face.loop.call_soon(self._run_scheduled)

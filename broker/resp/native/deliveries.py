@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import Poll, long_poll
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.model import Delivery
+from delaylog.broker.engine.model import Delivery, FewDelivery, integers
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.command import Args
@@ -36,14 +37,14 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
 )
 from delaylog.storage.calls.shapes import CONSUMER, REASON
-from delaylog.storage.layout import Int64Array, head_sizes
+from delaylog.storage.layout import head_sizes
 from delaylog.storage.messages.members import Text
-from delaylog.storage.messages.records import split_records
+from delaylog.storage.messages.records import cut_record, split_records
 from delaylog.storage.messages.rows import bodies_only
 
 _FLAGS: Final = "write noscript no_multi @dlreceive"
-_Receipts: TypeAlias = tuple[Int64Array, Int64Array]
-"""Leases and origin refs."""
+_Named: TypeAlias = Sequence[tuple[int, int]]
+"""Lease and origin ref of each message."""
 
 
 @command("dl.receive", -3, "module", _FLAGS + " blocking")
@@ -137,8 +138,8 @@ class _Poll(Poll[Wire]):
         return Wire(b"*0\r\n" if found is None else self._write(found))
 
     def reply(self, made: Wire) -> None:
-        """Reply to the command."""
-        self._delayed.reply(made)
+        """Reply to the command: the lease is in the log's file."""
+        self._delayed.reply(made, at_once=True)
 
     def fail(self, error: BaseException) -> None:
         """Reply with an error."""
@@ -166,46 +167,29 @@ async def _receive(
 async def _ack_and_receive(
     host: NativeHost,
     key: TopicKey,
-    done: _Receipts,
+    done: _Named,
     by_lease: list[Receipts],
     call: ReceiveCall,
     write: Callable[[Delivery], bytes],
 ) -> Reply | Wire:
     """Reply [1 or 0 for each receipt, the messages]. The acks are durable before it blocks."""
     settled = await host.node.turn.settles.settle(key, Settling("ack"), by_lease)
-    leases, origins = done
-    good = np.ones(len(origins), np.int64)
     # Of receipts that the client may not settle, `by_lease` has not the lease.
-    for receipts, each in zip(_by_lease(done), settled, strict=True):
-        good[(leases == receipts.lease) & np.isin(origins, each.gone)] = 0
+    gone = {
+        (receipts.lease, origin)
+        for receipts, each in zip(_by_lease(done), settled, strict=True)
+        for origin in integers(each.gone)
+    }
     delivery = await long_poll(host.node, key, call) or NOTHING
-    results = b"".join(b":%d\r\n" % each for each in good.tolist())
-    return Wire(b"*2\r\n*%d\r\n%b%b" % (len(good), results, write(delivery)))
+    results = b"".join([b":%d\r\n" % (named not in gone) for named in done])
+    return Wire(b"*2\r\n*%d\r\n%b%b" % (len(done), results, write(delivery)))
 
 
 def _written(delivery: Delivery, *, meta: bool, resp: int) -> bytes:
     """Encode the messages, with one formatting operation each."""
-    rows, records, lease = delivery.rows, delivery.records, delivery.lease
-    size = rows["size"].astype(np.int64)
-    ends = np.cumsum(size)
-    starts, ids = ends - size, [b""] * len(rows)
-    if not bodies_only(rows):
-        id_ends = starts + rows["id_size"]
-        ids = [records[a:b] for a, b in zip(starts.tolist(), id_ends.tolist(), strict=True)]
-        starts = starts + head_sizes(rows)
-    columns = zip(
-        delivery.origins.tolist(),
-        ids,
-        starts.tolist(),
-        ends.tolist(),
-        rows["deliver_at"].tolist(),
-        delivery.attempts.tolist(),
-        _meta(delivery, resp) if meta else [b""] * len(rows),
-        strict=True,
-    )
-    length = 9 if meta else 5
-    out = [b"*%d\r\n" % len(rows)]
-    for origin, own, start, end, due_ms, attempts, rest in columns:
+    lease, length, out = delivery.lease, 9 if meta else 5, [b"*%d\r\n" % delivery.count]
+    rests = _meta(delivery, resp) if meta else repeat(b"")
+    for (origin, own, body, due_ms, attempts), rest in zip(_rows(delivery), rests, strict=False):
         text = own or b"~%016x" % origin
         out.append(
             b"*%d\r\n$%d\r\n%b\r\n$32\r\n%016x%016x\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n%b"
@@ -215,14 +199,36 @@ def _written(delivery: Delivery, *, meta: bool, resp: int) -> bytes:
                 text,
                 lease,
                 origin,
-                end - start,
-                records[start:end],
+                len(body),
+                body,
                 due_ms,
                 attempts,
                 rest,
             )
         )
     return b"".join(out)
+
+
+def _rows(delivery: Delivery) -> Iterator[tuple[int, bytes, bytes, int, int]]:
+    """(origin, id or nothing, body, due time, attempts) of each message."""
+    if isinstance(delivery, FewDelivery):
+        for one, tries in zip(delivery.few, delivery.tries, strict=True):
+            row, parts = one.row, cut_record(one.record, one.row)
+            yield row.origin, parts[0], parts[-1], row.deliver_at, tries
+        return
+    rows, records = delivery.rows, delivery.records
+    size = rows["size"].astype(np.int64)
+    ends = np.cumsum(size)
+    starts, ids = ends - size, [b""] * len(rows)
+    if not bodies_only(rows):
+        id_ends = starts + rows["id_size"]
+        ids = [records[a:b] for a, b in zip(starts.tolist(), id_ends.tolist(), strict=True)]
+        starts = starts + head_sizes(rows)
+    bodies = [records[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    due_ms = rows["deliver_at"].tolist()
+    yield from zip(
+        delivery.origins.tolist(), ids, bodies, due_ms, delivery.attempts.tolist(), strict=True
+    )
 
 
 def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
@@ -296,9 +302,9 @@ def _settle(run: Run, name: bytes, texts: list[bytes], wanted: Settling) -> int:
     return sum(each.done for each in host.settle(receipts, key, wanted))
 
 
-def _by_lease(named: _Receipts) -> list[Receipts]:
+def _by_lease(named: _Named) -> list[Receipts]:
     """Group receipts by lease."""
-    leases, origins = named
-    if len(origins) == 1:
-        return [Receipts(int(leases[0]), origins)]
-    return [Receipts(lease, origins[leases == lease]) for lease in np.unique(leases).tolist()]
+    by_lease: dict[int, list[int]] = {}
+    for lease, origin in named:
+        by_lease.setdefault(lease, []).append(origin)
+    return [Receipts(lease, origins) for lease, origins in by_lease.items()]

@@ -175,7 +175,8 @@ class NativeHost:
         settled = outcomes(node, key, wanted, receipts)
         node.appended()
         node.wake_ready()
-        node.kick_dispatch()
+        if wanted.verb != "ack":
+            node.kick_dispatch()
         return settled
 
     def _send_plain(self, plain: _PlainSends, key: TopicKey) -> None:
@@ -299,15 +300,22 @@ class Delayed:
         self._wait_ms = wait_ms
         self._began_s = host.node.machine.steady_s()
 
-    def reply(self, reply: Reply | Wire) -> None:
-        """Reply, and let the client's next command run."""
+    def reply(self, reply: Reply | Wire, *, at_once: bool = False) -> None:
+        """Reply, and let the client's next command run.
+
+        `at_once`: the reply waits for nothing but the client's earlier replies.
+        """
         node, connection = self._host.node, self.connection
         seconds = node.machine.steady_s() - self._began_s
-        node.timings.note_request("resp", self._verb, seconds, wait_ms=self._wait_ms)
+        node.timings.note_request("resp", self._verb, seconds, self._wait_ms)
         connection.task = None
         if isinstance(reply, Wire):
+            at_once = at_once and not self._host.owes(self.session)
             self.session.out.append(reply.data)
-            self._host.touch(connection)
+            if at_once:
+                connection.write(connection.take())
+            else:
+                self._host.touch(connection)
         else:
             self.session.deliver(reply)
         connection.finished()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from struct import iter_unpack
 from typing import Final
 
 import numpy as np
@@ -138,13 +139,12 @@ def take_list(argv: list[bytes], at: int) -> tuple[list[bytes], int]:
     return argv[at + 1 : at + 1 + count], at + 1 + count
 
 
-def take_receipts(texts: list[bytes]) -> tuple[Int64Array, Int64Array]:
-    """Parse receipts to (leases, origin refs). Raises CommandError."""
+def take_receipts(texts: list[bytes]) -> list[tuple[int, int]]:
+    """Parse receipts to pairs of lease and origin ref. Raises CommandError."""
     joined = b"".join(texts)
     if any(len(text) != _RECEIPT_SIZE for text in texts) or not _RECEIPTS(joined):
         raise CommandError(b"ERR a receipt is 32 hex digits, as DL.RECEIVE returned it")
-    pairs = np.frombuffer(bytes.fromhex(joined.decode()), ">u8").astype(np.int64).reshape(-1, 2)
-    return pairs[:, 0].copy(), pairs[:, 1].copy()
+    return list(iter_unpack(">Qq", bytes.fromhex(joined.decode())))
 
 
 def written_ids(refs: Numbers) -> bytes:
