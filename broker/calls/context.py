@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
 import msgpack
@@ -35,11 +35,30 @@ JSON: Final = "application/json"
 _NO_FACTS: Final[dict[str, Fact]] = {}
 
 
+class Form(NamedTuple):
+    """What the headers of a request say of its body and of its answer."""
+
+    kind: str
+    """Media type of the body; JSON when absent."""
+    packed: bool
+    """Whether the client asks for the answer as msgpack."""
+    accepts_bulk: bool
+    """Whether it asks for it as a bulk body."""
+
+
+def form_of(headers: Mapping[str, str]) -> Form:
+    """The form of a request with these headers."""
+    kind = headers.get("Content-Type", JSON).partition(";")[0].strip().lower() or JSON
+    accept = headers.get("Accept", "*/*")
+    packed = kind == MSGPACK if accept == "*/*" else MSGPACK in accept
+    return Form(kind, packed, BULK in accept)
+
+
 class Context(ABC):
     """One call in progress."""
 
     __slots__ = (
-        "_kind",
+        "_form",
         "call",
         "caller",
         "changes",
@@ -70,7 +89,7 @@ class Context(ABC):
         """Name of the call, also of one that is not in the table; empty while it is not known."""
         self.params: dict[str, str] = {}
         self.topic_key: TopicKey = ("default", "")
-        self._kind: str | None = None
+        self._form: Form | None = None
         self.origin: Any = None
         """The carrier's connection, if it has one."""
         self.count: int | None = None
@@ -108,27 +127,27 @@ class Context(ABC):
         self.name = call.name
 
     @property
+    def form(self) -> Form:
+        """What the headers say of the body and of the answer."""
+        found = self._form
+        if found is None:
+            found = self._form = form_of(self.headers)
+        return found
+
+    @property
     def content_type(self) -> str:
         """Media type of the body; JSON when absent."""
-        kind = self._kind
-        if kind is None:
-            raw = self.headers.get("Content-Type", JSON)
-            kind = raw if raw == JSON else raw.partition(";")[0].strip().lower()
-            self._kind = kind = kind or JSON
-        return kind
+        return self.form.kind
 
     @property
     def accepts_bulk(self) -> bool:
         """Whether the client asks for the answer as a bulk body."""
-        return BULK in self.headers.get("Accept", "")
+        return self.form.accepts_bulk
 
     @property
     def packed(self) -> bool:
         """Whether the client asks for the answer as msgpack."""
-        accept = self.headers.get("Accept")
-        if accept is None or accept == "*/*":
-            return self.content_type == MSGPACK
-        return MSGPACK in accept
+        return self.form.packed
 
     async def body(self, bytes_max: int | None = None) -> bytes:
         """The whole body. A call that changes something is refused if the node has lost its
@@ -147,12 +166,14 @@ class Context(ABC):
         """The body, decoded from JSON or msgpack; {} when empty. A call that carries no messages,
         ids or receipts gives no `values_max`; its body has at most `PLAIN_BYTES_MAX` bytes.
         """
-        kind = self.content_type
-        limits = self.node.engine.limits
         if values_max is None:
-            raw = await self.body(min(PLAIN_BYTES_MAX, limits.request_bytes_max))
-        else:
-            raw = await self.body()
+            bytes_max = min(PLAIN_BYTES_MAX, self.node.engine.limits.request_bytes_max)
+            return self.decoded(await self.body(bytes_max), None)
+        return self.decoded(await self.body(), values_max)
+
+    def decoded(self, raw: bytes, values_max: int | None) -> Any:
+        """The members in a body that was read; see `members`."""
+        kind, limits = self.content_type, self.node.engine.limits
         if not raw:
             return {}
         if kind == JSON:

@@ -89,11 +89,14 @@ async def settle_named(by: Settler, wanted: Settling, named: Sequence[Named]) ->
 
 async def settle_bulk(by: Settler, wanted: Settling, meant: Receipts) -> Settlement:
     """Settle messages of one lease, once the log is durable."""
-    if not _may_settle(by, meant.lease):
-        # As if the lease had ended.
-        meant = meant._replace(lease=0)
-    (settled,) = await by.node.turn.settles.settle(by.topic_key, wanted, [meant])
+    asked = [permitted(by, meant)]
+    (settled,) = await by.node.turn.settles.settle(by.topic_key, wanted, asked)
     return settled
+
+
+def permitted(by: Settler, meant: Receipts) -> Receipts:
+    """The messages; as if their lease had ended if the caller may not settle it."""
+    return meant if _may_settle(by, meant.lease) else meant._replace(lease=0)
 
 
 def _may_settle(by: Settler, lease: int) -> bool:

@@ -10,36 +10,47 @@ ways use the same functions for members and answers. A receive that finds no mes
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from delaylog.broker.calls.answer import Answer
-from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext
-from delaylog.broker.calls.forms.reading import read_json
-from delaylog.broker.calls.handlers.batch_sends import SHARED_ROWS_MIN
+from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext, Form
+from delaylog.broker.calls.forms.bulk_bodies import decoded_bulk
+from delaylog.broker.calls.handlers.batch_sends import (
+    SHARED_ROWS_MIN,
+    counted,
+    sent_batch_answer,
+)
 from delaylog.broker.calls.handlers.messages import (
+    bulk_members,
     parsed_single,
     parsed_singles,
     received_answer,
     sent_answer,
     sent_many_answer,
+    settled_bulk_answer,
     settling_of,
 )
 from delaylog.broker.calls.places import permit_group
-from delaylog.broker.calls.settling import NamedSettling
+from delaylog.broker.calls.settling import NamedSettling, bulk_settling, permitted
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
 from delaylog.broker.calls.turn.long_poll import Poll
 from delaylog.broker.calls.turn.send_merger import SentRows
 from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.calls.turn.writes import Settling
+from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
+from delaylog.storage.messages.batch import unpack_map
 
 KNOWN_BYTES_MAX: Final = 256
 KNOWN_MAX: Final = 1_024
 """Bodies of receives that are kept, each with what it asks for."""
+
+
+_OPENINGS: Final = (b"{", b"[")
 
 
 class ShortCall(BufferedContext):
@@ -69,35 +80,24 @@ class ShortCall(BufferedContext):
     def when_gone(self, call: Callable[[], None]) -> None:
         """Call back if the client leaves before the call is answered."""
 
-    @property
-    def packed(self) -> bool:
-        """Return False: calls in msgpack take the general way."""
-        return False
-
-    @property
-    def accepts_bulk(self) -> bool:
-        """Return False: calls that accept a bulk answer take the general way."""
-        return False
-
-    def read(self, opens: bytes = b"{") -> Any:
-        """The JSON in the body; None if it does not begin with one of the characters `opens`, or
-        is larger than a request may be.
+    def read(self, kind: type | tuple[type, ...] = dict) -> Any:
+        """The members in the body; None if they are not of that kind, or if the body is larger than
+        a request may be.
         """
         raw, limits = self.raw, self.node.engine.limits
-        if not raw or raw[0] not in opens or len(raw) > limits.request_bytes_max:
+        plain = self.form.kind == JSON
+        if (plain and raw[:1] not in _OPENINGS) or len(raw) > limits.request_bytes_max:
             return None
-        return read_json(raw, limits.json_values_max)
+        members = self.decoded(raw, limits.json_values_max)
+        return members if isinstance(members, kind) else None
 
 
 Begin: TypeAlias = Callable[[ShortCall], bool]
 
 
-def begin_of(call: ApiCall, headers: Mapping[str, str]) -> Begin | None:
-    """What begins a call with these headers; None = it takes the general way."""
-    kind = headers.get("Content-Type", JSON).partition(";")[0].strip().lower()
-    accept = headers.get("Accept", "")
-    plain = kind in (JSON, "") and MSGPACK not in accept and BULK not in accept
-    return SHORT.get(call.name) if plain else None
+def begin_of(call: ApiCall, form: Form) -> Begin | None:
+    """What begins a call of this form; None = it takes the general way."""
+    return _BY_KIND.get(form.kind, _NO_CALLS).get(call.name)
 
 
 # --------------------------------------------------------------------------- send
@@ -105,7 +105,7 @@ def begin_of(call: ApiCall, headers: Mapping[str, str]) -> Begin | None:
 
 def _send(call: ShortCall) -> bool:
     node = call.node
-    members = None if node.crowded else call.read(b"{[")
+    members = None if node.crowded else call.read((dict, list))
     if members is None:
         return False
     now_ms = node.clock.now_ms()
@@ -119,6 +119,20 @@ def _send(call: ShortCall) -> bool:
     else:
         return False
     node.turn.sends.add(call.topic_key, part, None, _Sender(call, answer))
+    return True
+
+
+def _send_bulk(call: ShortCall) -> bool:
+    node = call.node
+    limits = node.engine.limits
+    if node.crowded or len(call.raw) > limits.request_bytes_max:
+        return False
+    batch = decoded_bulk(call.raw, limits)
+    if batch.n >= SHARED_ROWS_MIN or batch.producer is not None:
+        return False
+    counted(call, batch)
+    answer = partial(sent_batch_answer, call, batch)
+    node.turn.sends.add(call.topic_key, batch, None, _Sender(call, answer))
     return True
 
 
@@ -174,6 +188,35 @@ def _settle(call: ShortCall) -> bool:
     return True
 
 
+def _settle_bulk(call: ShortCall) -> bool:
+    limits = call.node.engine.limits
+    crowded = call.node.engine.housekeeping.crowded_by_changes(rows=False)
+    if crowded or len(call.raw) > limits.request_bytes_max:
+        return False
+    wanted, meant = bulk_settling(unpack_map(call.raw), call.params["action"], limits)
+    asked = [permitted(call, meant)]
+    call.node.turn.settles.add(call.topic_key, wanted, asked, _BulkSettler(call, meant))
+    return True
+
+
+class _BulkSettler(_Asker):
+    __slots__ = ("_meant",)
+
+    def __init__(self, call: ShortCall, meant: Receipts) -> None:
+        super().__init__(call)
+        self._meant = meant
+
+    def tell(self, outcomes: list[Settlement]) -> None:
+        """The messages are settled, and that is safe."""
+        call = self._call
+        try:
+            answer = settled_bulk_answer(call, self._meant, outcomes[0])
+        except Exception as error:
+            call.fail(error)
+        else:
+            call.reply(answer)
+
+
 def _begin_settling(
     call: ShortCall, wanted: Settling, receipts: list[Any], asker: type[_Settler], *more: Any
 ) -> None:
@@ -220,13 +263,19 @@ def _asked(call: ShortCall) -> ReceiveCall | None:
 
     Consumers repeat their requests, so each is parsed once.
     """
-    said, known = (call.raw, call.address), call.node.turn.receives.known
+    said, known = (call.form.kind, call.raw, call.address), call.node.turn.receives.known
     asked = known.get(said)
     if asked is None:
-        members = call.read()
+        limits = call.node.engine.limits
+        if call.form.kind != BULK:
+            members = call.read()
+        elif len(call.raw) <= limits.request_bytes_max:
+            members = bulk_members(call.raw)
+        else:
+            members = None
         if members is None:
             return None
-        asked = parse_receive(members, call.node.engine.limits, call.address)
+        asked = parse_receive(members, limits, call.address)
         if len(call.raw) <= KNOWN_BYTES_MAX:
             if len(known) >= KNOWN_MAX:
                 del known[next(iter(known))]
@@ -290,10 +339,19 @@ class _AckedReceiver(_Settler):
             _Receiver(call, self._receive, {"results": results}).look()
 
 
+_SETTLES: Final = ("ack", "nack", "reject", "extend", "beginAttempts")
 SHORT: Final[dict[str, Begin]] = {
     "send": _send,
     "receive": _receive,
-    **dict.fromkeys(("ack", "nack", "reject", "extend", "beginAttempts"), _settle),
+    **dict.fromkeys(_SETTLES, _settle),
     "ackAndReceive": _ack_and_receive,
 }
-"""What begins each hot call, by the call's name."""
+"""What begins each hot call in JSON or msgpack, by the call's name."""
+SHORT_BULK: Final[dict[str, Begin]] = {
+    "send": _send_bulk,
+    "receive": _receive,
+    **dict.fromkeys(_SETTLES, _settle_bulk),
+}
+"""The same with a bulk body."""
+_NO_CALLS: Final[dict[str, Begin]] = {}
+_BY_KIND: Final = {JSON: SHORT, MSGPACK: SHORT, BULK: SHORT_BULK}

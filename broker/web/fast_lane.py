@@ -18,6 +18,7 @@ from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Form, form_of
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import Route
 from delaylog.broker.calls.short_calls import Begin
@@ -52,6 +53,7 @@ class Head:
     """The route of the call; None if aiohttp must handle the request."""
     begin: Begin | None = None
     """Begins the call without a task; None if it cannot be."""
+    form: Form | None = None
 
 
 class FastLane:
@@ -120,5 +122,6 @@ class FastLane:
             return Head(end, size)
         if route is None or not route.common:
             return Head(end, size)
-        begin = self.short.begin_of(route.call, headers)
-        return Head(end, size, message.path, headers, route, begin)
+        form = form_of(headers)
+        begin = self.short.begin_of(route.call, form)
+        return Head(end, size, message.path, headers, route, begin, form)

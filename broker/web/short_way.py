@@ -7,12 +7,13 @@ does not begin is left to the general way, `FastLane.carry` in a task.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.context import Form
 from delaylog.broker.calls.problems import problem_answer
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.short_calls import Begin, ShortCall, begin_of
@@ -50,11 +51,11 @@ class ShortWay:
         self.outcomes = outcomes
         self._metrics = metrics
 
-    def begin_of(self, call: ApiCall, headers: Mapping[str, str]) -> Begin | None:
-        """What begins a call with these headers; None = it takes the general way, as do calls that
+    def begin_of(self, call: ApiCall, form: Form) -> Begin | None:
+        """What begins a call of this form; None = it takes the general way, as do calls that
         the audit log records whatever their outcome.
         """
-        return None if self.audit.records(call.right) else begin_of(call, headers)
+        return None if self.audit.records(call.right) else begin_of(call, form)
 
     def begin(self, head: Head, body: bytes, connection: Connection) -> None:
         """Begin a request of the fast lane: without a task, or else by the general way."""
@@ -105,7 +106,7 @@ class ShortRequest(ShortCall):
     ) -> None:
         super().__init__(node, head.headers or {}, "", body)
         self._way = way
-        self._path = head.path
+        self._path, self._form = head.path, head.form
         self.origin = connection
         self.gone = False
         self._on_gone: Callable[[], None] | None = None

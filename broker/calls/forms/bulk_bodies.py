@@ -12,6 +12,7 @@ from delaylog.broker.calls.context import BULK, Context
 from delaylog.broker.calls.forms.arrow_bodies import decode_arrow, decode_topics
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.problems import Problem, no_memory
+from delaylog.broker.engine.limits import Limits
 from delaylog.storage.messages.batch import MessageBatch, decode_send
 
 FORMS: Final = (BULK, ARROW)
@@ -52,10 +53,18 @@ async def read_topics(ctx: Context) -> tuple[MessageBatch, list[tuple[str, int]]
     return found
 
 
+def decoded_bulk(wire: bytes, limits: Limits) -> MessageBatch:
+    """The rows of a bulk body. Raises a Problem or BatchError."""
+    try:
+        return decode_send(wire, rows_max=limits.bulk_rows_max)
+    except MemoryError:
+        raise no_memory() from None
+
+
 async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:
     limits = ctx.node.engine.limits
     if kind == BULK:
-        return decode_send(wire, rows_max=limits.bulk_rows_max)
+        return decoded_bulk(wire, limits)
     if len(wire) <= ARROW_INLINE_BYTES_MAX:
         return decode_arrow(wire, limits)
     batch = await asyncio.to_thread(decode_arrow, wire, limits)

@@ -32,8 +32,7 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
     """A send of a bulk or Arrow body."""
     node = ctx.node
     batch = await read_batch(ctx)
-    ctx.count = batch.n
-    ctx.caller.take_messages(batch.n, node.clock.now_ms())
+    counted(ctx, batch)
     key = ctx.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:
@@ -44,8 +43,20 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
     elif batch.producer is not None:
         batch.producer = _of_caller(ctx, batch.producer)
     result = await send_whole(node, ctx.topic_key, batch, acks)
+    return sent_batch_answer(ctx, batch, result, 0)
+
+
+def counted(ctx: Context, batch: MessageBatch) -> None:
+    """Count the messages. Raises a Problem if they exceed the caller's limit."""
+    ctx.count = batch.n
+    ctx.caller.take_messages(batch.n, ctx.node.clock.now_ms())
+
+
+def sent_batch_answer(ctx: Context, batch: MessageBatch, merged: SendResult, first: int) -> Answer:
+    """The answer to a send of columns, whose rows begin at `first` in a merged send."""
+    result = merged.part(first, batch.n)
     if ctx.content_type == ARROW and not ctx.accepts_bulk:
-        return ctx.answer(_counted(batch.n, result))
+        return ctx.answer(_totals(batch.n, result))
     results = result.results
     fields = {
         "v": BATCH_VERSION,
@@ -73,7 +84,7 @@ async def send_whole(
     return result
 
 
-def _counted(n: int, result: SendResult) -> dict[str, Any]:
+def _totals(n: int, result: SendResult) -> dict[str, Any]:
     """The number of rows for each result; also each row's result if they differ."""
     results = result.results
     codes = np.full(1, results) if isinstance(results, int) else results

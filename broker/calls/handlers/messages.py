@@ -41,8 +41,9 @@ from delaylog.broker.calls.turn.single_sends import batch_of
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.receiving import peek
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.lookup.find_messages import find_ids
-from delaylog.broker.engine.model import Delivery, SendResult, Topic, integers
+from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic, integers
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.replication.leading.leader import Acks
@@ -189,10 +190,14 @@ async def _receive_members(ctx: Context) -> Any:
     """Members of a receive: JSON, msgpack, or a bulk body without rows."""
     if ctx.content_type != BULK:
         return await ctx.members(ctx.node.engine.limits.json_values_max)
-    fields = unpack_map(await ctx.body())
+    return bulk_members(await ctx.body())
+
+
+def bulk_members(raw: bytes) -> dict[str, Any]:
+    """Members of a receive in a bulk body, which has no rows."""
+    fields = unpack_map(raw)
     if "v" in fields:
         check_columns(fields, RECEIVE.names | {"v", "n"})
-    # The body has only members, no rows.
     check_count(fields, 0)
     return {name: value for name, value in fields.items() if name not in ("v", "n")}
 
@@ -292,7 +297,11 @@ async def _settle_bulk(ctx: Context, action: str) -> Answer:
     fields = unpack_map(await ctx.body())
     wanted, meant = bulk_settling(fields, action, ctx.node.engine.limits)
     await ctx.node.room_for_changes(rows=False)
-    settled = await settle_bulk(ctx, wanted, meant)
+    return settled_bulk_answer(ctx, meant, await settle_bulk(ctx, wanted, meant))
+
+
+def settled_bulk_answer(ctx: Context, meant: Receipts, settled: Settlement) -> Answer:
+    """The answer to a bulk body that settles."""
     answer = {
         "v": BATCH_VERSION,
         "n": (0 if meant.origins is None else len(meant.origins)) or settled.done,

@@ -10,8 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import pytest
 
+from delaylog.broker.calls.context import BULK as BATCH
+from delaylog.broker.calls.context import JSON, MSGPACK, form_of
+from delaylog.broker.calls.short_calls import SHORT, begin_of
+from delaylog.storage.calls.call import ApiCall
+from delaylog.storage.calls.table import ALL
 from tests.broker.web.test_fast_lane import answers, fast, request
 
 WAYS = {
@@ -269,3 +275,127 @@ def test_long_polls_wait_and_are_woken(served: Any, topic: str) -> None:
     for thread in threads:
         thread.join(40)
     assert sorted(seen, key=int) == [str(n) for n in range(200)]
+
+
+FORMS = {"msgpack": (MSGPACK, "*/*"), "bulk": (BATCH, BATCH), "json to bulk": (JSON, BATCH)}
+"""Media types of the body, and of the answer that is asked for."""
+BULK_SEND = {"v": 1, "n": 2, "delay_ms": 0, "body_size": 1, "bodies": b"ab"}
+FORM_CALLS: dict[str, list[tuple[str, Any]]] = {
+    "msgpack": [
+        ("messages", {"body": b"\xff", "delay_ms": 0}),
+        ("messages", [{"body": "x"}, {"body": b"y", "id": "y"}]),
+        ("messages", {"body": 1}),
+        ("messages", {"bodies": b"x"}),
+        ("messages", b"\xc1"),
+        ("messages", [1] * 300),
+        ("receive", {"max": 2, "lease_ms": 60_000}),
+        ("receive", {"max": "2"}),
+        ("receive", b""),
+        ("extend", {"receipts": ["{0}"], "lease_ms": 60_000}),
+        ("ack", {"receipts": ["{0}", "{1}", "{1}"]}),
+        ("ack", {"receipts": [1]}),
+        ("ack_and_receive", {"receipts": ["{2}"], "max": 3}),
+    ],
+    "bulk": [
+        ("messages", BULK_SEND),
+        ("messages", BULK_SEND | {"id_size": 1, "id": b"ij"}),
+        ("messages", BULK_SEND | {"id_size": 1, "id": b"ik", "merge": "keep"}),
+        ("messages", BULK_SEND | {"producer": "p", "sequence": 1}),
+        ("messages", BULK_SEND | {"n": 300, "body_size": 0, "bodies": b""}),
+        ("messages", BULK_SEND | {"n": 3}),
+        ("messages", BULK_SEND | {"body_size": 2_000, "bodies": bytes(4_000)}),
+        ("messages", BULK_SEND | {"more": 1}),
+        ("messages", b"\xc1"),
+        ("messages", b""),
+        ("receive", {"max": 2, "columns": ["tags", "key"]}),
+        ("receive", {"max": 40}),
+        ("receive", {"v": 2, "max": 1}),
+        ("receive", {"max": 0}),
+        ("receive", b""),
+        ("extend", {"v": 1, "lease": "{0}", "all": True, "lease_ms": 60_000}),
+        ("nack", {"v": 1, "lease": "{0}", "all": True, "delay_ms": 90_000, "reason": "why"}),
+        ("ack", {"v": 1, "lease": "{1}", "refs": "{1}"}),
+        ("ack", {"v": 1, "lease": "{1}", "all": True}),
+        ("ack", {"v": 1, "lease": 77, "refs": bytes(8)}),
+        ("ack", {"v": 1, "lease": 77}),
+        ("ack", {"v": 1, "lease": 77, "refs": bytes(9)}),
+        ("ack_and_receive", {"v": 1}),
+    ],
+    "json to bulk": [
+        ("messages", {"body": "x"}),
+        ("messages", [{"body": "x"}, {"body": "y"}]),
+        ("receive", {"max": 2, "columns": ["headers"]}),
+        ("receive", {"max": 2}),
+        ("receive", {"max": -2}),
+        ("ack_and_receive", {"receipts": ["{0}"], "max": 3}),
+    ],
+}
+
+
+def steady(value: Any, name: str = "") -> Any:
+    """A part of an answer without what differs from topic to topic."""
+    if isinstance(value, dict):
+        return {key: steady(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [steady(each, name) for each in value]
+    if name in ("refs", "deliver_at_ms") and isinstance(value, bytes):
+        return len(value)
+    if name in ("id", "receipt", "detail", "lease") and value:
+        return re.sub(r"~?[0-9a-f]{16,32}|\d+", "<id>", str(value))
+    return "<ms>" if isinstance(value, int) and value > 1_500_000_000_000 else value
+
+
+def told_in(broker: Any, topic: str, form: str, more: str) -> list[Any]:
+    """The answers to all calls of a form, one after the other."""
+    receipts: list[str] = []
+    leases: list[tuple[int, bytes]] = []
+    kind, accept = FORMS[form]
+    headers = f"Content-Type: {kind}\r\nAccept: {accept}\r\n{more}"
+
+    def filled(name: str, value: Any) -> Any:
+        if name == "receipts":
+            return [receipts[int(each[1])] if isinstance(each, str) else each for each in value]
+        if name in ("lease", "refs") and isinstance(value, str):
+            return leases[int(value[1])][name == "refs"]
+        return value
+
+    out = []
+    with broker.connect() as sock:
+        for call, template in FORM_CALLS[form]:
+            asked = template
+            if isinstance(asked, dict):
+                asked = {name: filled(name, value) for name, value in asked.items()}
+            if not isinstance(asked, bytes):
+                asked = json.dumps(asked).encode() if kind == JSON else msgpack.packb(asked)
+            sock.sendall(request(f"/v1/topics/{topic}/{call}", asked, headers))
+            ((status, answer),) = answers(sock, 1)
+            packed = answer[:1] not in b"{["
+            found = msgpack.unpackb(answer) if packed else json.loads(answer)
+            for each in found.get("messages", ()):
+                receipts += [each["receipt"]] if "receipt" in each else []
+            if "refs" in found and found.get("lease"):
+                leases.append((found["lease"], found["refs"]))
+                origins = memoryview(found["refs"]).cast("q")
+                receipts += [f"{found['lease']:016x}{origin:016x}" for origin in origins]
+            out.append((call, template, status, packed, steady(found)))
+    return out
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_answered_alike(served: Any, topic: str, form: str) -> None:
+    found = []
+    for more in ("", "X-Request-Id: mine\r\n"):
+        name = f"{topic}-{len(found)}"
+        served.call("PUT", f"/v1/topics/{name}", {"backoff": {"first_ms": 60_000}})
+        found.append(told_in(served, name, form, more))
+    for short, general in zip(*found, strict=True):
+        assert short == general
+    assert sum(status == 200 for _, _, status, _, _ in found[0]) >= 3
+
+
+@pytest.mark.parametrize("call", [each for each in ALL if each.name in SHORT])
+def test_hot_calls_need_no_task_in_any_form(call: ApiCall) -> None:
+    for kind, accept in [("", ""), (JSON, "*/*"), (JSON, BATCH), (MSGPACK, "*/*"), (BATCH, BATCH)]:
+        form = form_of({"Content-Type": kind, "Accept": accept})
+        bulk_only_receives = call.name == "ackAndReceive" and kind == BATCH
+        assert (begin_of(call, form) is None) is bulk_only_receives
