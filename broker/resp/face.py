@@ -312,7 +312,7 @@ class RespFace:
         state = node.engine.state
         if node.suspended or state.retired or state.keyspace.condemned:
             return False
-        if node.crowded and not self.turns.begun:
+        if not self.turns.begun and node.crowded:
             return False
         if node.role.settled:
             self._unsettled_from = None
