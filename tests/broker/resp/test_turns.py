@@ -131,3 +131,55 @@ async def test_replies_that_cannot_be_made_take_no_others_along(
     await face.stop()
     await node.stop()
     assert not fatal
+
+
+def words(*args: bytes) -> bytes:
+    return b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%b\r\n" % (len(a), a) for a in args)
+
+
+async def test_a_receive_does_not_wait_for_a_sync(tmp_path: Path) -> None:
+    """Its lease is written. Behind a reply that waits for the sync it waits too."""
+    clock = BrokerClock()
+    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
+    fatal: list[BaseException] = []
+    node = ServingNode(engine, clock, fatal.append, machine=REAL)
+    face = RespFace(node, ServerState())
+    node.start()
+    clients = []
+    for _ in range(3):
+        connection, transport = Connection(face), Transport()
+        connection.connection_made(cast(Any, transport))
+        clients.append((connection, transport))
+    (sender, sent), (asker, received), (both, answered) = clients
+    receive = words(b"DL.RECEIVE", b"t", b"1", b"WAIT", b"9000")
+
+    async def told(transport: Transport) -> None:
+        async with asyncio.timeout(10):
+            while not transport.told:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    for body in (b"one", b"two"):
+        sender.data_received(words(b"DL.SEND", b"t", b"0", body))
+        await told(sent)
+        sent.told = b""
+    log = engine.state.log
+    sync, may_sync = log.sync, Event()
+
+    def late_sync() -> int:
+        may_sync.wait(10)
+        return sync()
+
+    log.sync = late_sync  # type: ignore[method-assign]
+    both.data_received(SEND + receive)
+    await asyncio.sleep(0.05)
+    asker.data_received(receive)
+    await told(received)
+    assert b"\r\n$3\r\none\r\n" in received.told or b"\r\n$3\r\ntwo\r\n" in received.told
+    await asyncio.sleep(0.05)
+    assert not answered.told
+    may_sync.set()
+    await told(answered)
+    assert answered.told.startswith(b"$17\r\n")
+    await face.stop()
+    await node.stop()
+    assert not fatal
