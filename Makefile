@@ -38,7 +38,7 @@ CORE_TESTS = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 APART := --ignore=tests/redis --ignore=tests/frameworks --ignore=tests/languages --ignore=tests/spark --ignore=tests/ui
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui pictures nightly drills drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
+.PHONY: help venv lint audit format twins check test durations test-core test-redis test-frameworks test-languages test-spark test-ui pictures nightly drills planted drills-core drills-spark demo demo-spark bench bench-full bench-spark bench-eta clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\)[ a-z]*:.*## \(.*\)/  make \1  \t\2/p' Makefile | expand -t 22
@@ -200,6 +200,9 @@ drills-core: venv  ## the drills that need no Java
 drills-spark: venv $(SPARK_READY) $(OTHERS_READY)  ## those of Spark, also with PySpark 3.5, 4.1 and 4.2
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m drill tests/client/spark tests/spark
+
+planted: venv  ## which test finds each planted fault of tests/planted, an hour (FAULT=NAME: one)
+	$(BIN)/python tests/planted/run.py $(FAULT)
 
 demo: $(DEMO_READY)  ## a year of flights on one day's clock, and a broker killed at noon
 	$(BIN)/python bench/demo/run.py

@@ -1,0 +1,21 @@
+"""Every planted fault still has its place in the product, and is an edit that can be imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.planted.faults import FAULTS, Fault
+from tests.planted.run import ROOT
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[each.name for each in FAULTS])
+def test_it_can_be_planted(fault: Fault) -> None:
+    text = fault.planted((ROOT / fault.path).read_text())
+    compile(text, fault.path, "exec")
+    assert all(Path(ROOT, tests).exists() for tests in fault.tests)
+
+
+def test_names_are_unique() -> None:
+    assert len({each.name for each in FAULTS}) == len(FAULTS) >= 60
