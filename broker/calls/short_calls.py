@@ -1,16 +1,16 @@
 """The hot calls without a task: each begins at once, and the callback of its commit answers it.
 
-A function of SHORT begins a call whose body has arrived. If the call has to wait, for room or for
-deliveries to be permitted, or if it needs what is rare, the function returns False and has done
-nothing: then the call takes the general way, the handlers of `handlers/messages`, as a task. Both
-ways use the same functions for members and answers. A receive that finds no messages waits as a
-`Poll`, which becomes a task only where it has to wait for something else than messages.
+A function of SHORT or SHORT_BULK begins a call whose body has arrived. If the call has to wait, for
+room or for deliveries to be permitted, or if it needs what is rare, the function returns False and
+has done nothing: then the call takes the general way, the handlers of `handlers/messages`, as a
+task. Both ways use the same functions for members and answers. A receive that finds no messages
+waits as a `Poll`, which becomes a task only where it has to wait for something else than messages.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -36,11 +36,10 @@ from delaylog.broker.calls.places import permit_group
 from delaylog.broker.calls.settling import NamedSettling, bulk_settling, permitted
 from delaylog.broker.calls.shapes import ReceiveCall, parse_receipts, parse_receive, receive_call
 from delaylog.broker.calls.turn.long_poll import Poll
-from delaylog.broker.calls.turn.send_merger import SentRows
+from delaylog.broker.calls.turn.send_merger import PART_BYTES_MAX
 from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.calls.turn.writes import Settling
-from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.model import Delivery, SendResult, Settlement
+from delaylog.broker.engine.model import Delivery, Settlement
 from delaylog.storage.calls.call import ApiCall
 from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
 from delaylog.storage.messages.batch import unpack_map
@@ -51,6 +50,7 @@ KNOWN_MAX: Final = 1_024
 
 
 _OPENINGS: Final = (b"{", b"[")
+"""How JSON begins that is read here; any other is left to the general way, which refuses most."""
 
 
 class ShortCall(BufferedContext):
@@ -80,15 +80,19 @@ class ShortCall(BufferedContext):
     def when_gone(self, call: Callable[[], None]) -> None:
         """Call back if the client leaves before the call is answered."""
 
+    @property
+    def fits(self) -> bool:
+        """Whether the body is not larger than a request may be."""
+        return len(self.raw) <= self.node.engine.limits.request_bytes_max
+
     def read(self, kind: type | tuple[type, ...] = dict) -> Any:
         """The members in the body; None if they are not of that kind, or if the body is larger than
         a request may be.
         """
-        raw, limits = self.raw, self.node.engine.limits
-        plain = self.form.kind == JSON
-        if (plain and raw[:1] not in _OPENINGS) or len(raw) > limits.request_bytes_max:
+        raw = self.raw
+        if not self.fits or (self.form.kind == JSON and raw[:1] not in _OPENINGS):
             return None
-        members = self.decoded(raw, limits.json_values_max)
+        members = self.decoded(raw, self.node.engine.limits.json_values_max)
         return members if isinstance(members, kind) else None
 
 
@@ -105,7 +109,10 @@ def begin_of(call: ApiCall, form: Form) -> Begin | None:
 
 def _send(call: ShortCall) -> bool:
     node = call.node
-    members = None if node.crowded else call.read((dict, list))
+    many = call.raw[:1] != b"{"
+    if node.crowded or (many and len(call.raw) > PART_BYTES_MAX):
+        return False
+    members = call.read((dict, list))
     if members is None:
         return False
     now_ms = node.clock.now_ms()
@@ -118,21 +125,21 @@ def _send(call: ShortCall) -> bool:
         part, answer = batch_of(singles, now_ms), partial(sent_many_answer, call, singles)
     else:
         return False
-    node.turn.sends.add(call.topic_key, part, None, _Sender(call, answer))
+    node.turn.sends.add(call.topic_key, part, None, _Answerer(call, answer))
     return True
 
 
 def _send_bulk(call: ShortCall) -> bool:
     node = call.node
     limits = node.engine.limits
-    if node.crowded or len(call.raw) > limits.request_bytes_max:
+    if node.crowded or not call.fits or len(call.raw) > PART_BYTES_MAX:
         return False
     batch = decoded_bulk(call.raw, limits)
     if batch.n >= SHARED_ROWS_MIN or batch.producer is not None:
         return False
     counted(call, batch)
     answer = partial(sent_batch_answer, call, batch)
-    node.turn.sends.add(call.topic_key, batch, None, _Sender(call, answer))
+    node.turn.sends.add(call.topic_key, batch, None, _Answerer(call, answer))
     return True
 
 
@@ -154,15 +161,17 @@ class _Asker:
         self._call.fail(error)
 
 
-class _Sender(_Asker):
+class _Answerer(_Asker):
+    """Answers with what a function makes of the result."""
+
     __slots__ = ("_answer",)
 
-    def __init__(self, call: ShortCall, answer: Callable[[SendResult, int], Answer]) -> None:
+    def __init__(self, call: ShortCall, answer: Callable[..., Answer]) -> None:
         super().__init__(call)
         self._answer = answer
 
-    def tell(self, result: SentRows) -> None:
-        """The messages are safe."""
+    def tell(self, result: Iterable[object]) -> None:
+        """What was asked for is done, and that is safe."""
         call = self._call
         try:
             answer = self._answer(*result)
@@ -191,30 +200,13 @@ def _settle(call: ShortCall) -> bool:
 def _settle_bulk(call: ShortCall) -> bool:
     limits = call.node.engine.limits
     crowded = call.node.engine.housekeeping.crowded_by_changes(rows=False)
-    if crowded or len(call.raw) > limits.request_bytes_max:
+    if crowded or not call.fits:
         return False
     wanted, meant = bulk_settling(unpack_map(call.raw), call.params["action"], limits)
     asked = [permitted(call, meant)]
-    call.node.turn.settles.add(call.topic_key, wanted, asked, _BulkSettler(call, meant))
+    answer = partial(settled_bulk_answer, call, meant)
+    call.node.turn.settles.add(call.topic_key, wanted, asked, _Answerer(call, answer))
     return True
-
-
-class _BulkSettler(_Asker):
-    __slots__ = ("_meant",)
-
-    def __init__(self, call: ShortCall, meant: Receipts) -> None:
-        super().__init__(call)
-        self._meant = meant
-
-    def tell(self, outcomes: list[Settlement]) -> None:
-        """The messages are settled, and that is safe."""
-        call = self._call
-        try:
-            answer = settled_bulk_answer(call, self._meant, outcomes[0])
-        except Exception as error:
-            call.fail(error)
-        else:
-            call.reply(answer)
 
 
 def _begin_settling(
@@ -263,20 +255,18 @@ def _asked(call: ShortCall) -> ReceiveCall | None:
 
     Consumers repeat their requests, so each is parsed once.
     """
-    said, known = (call.form.kind, call.raw, call.address), call.node.turn.receives.known
+    said, known = (call.form.kind, call.raw, call.address), call.node.turn.known_receives
     asked = known.get(said)
     if asked is None:
-        limits = call.node.engine.limits
         if call.form.kind != BULK:
             members = call.read()
-        elif len(call.raw) <= limits.request_bytes_max:
-            members = bulk_members(call.raw)
         else:
-            members = None
+            members = bulk_members(call.raw) if call.fits else None
         if members is None:
             return None
-        asked = parse_receive(members, limits, call.address)
-        if len(call.raw) <= KNOWN_BYTES_MAX:
+        asked = parse_receive(members, call.node.engine.limits, call.address)
+        # A receive of certain messages is hardly repeated.
+        if len(call.raw) <= KNOWN_BYTES_MAX and asked.ids is None:
             if len(known) >= KNOWN_MAX:
                 del known[next(iter(known))]
             known[said] = asked

@@ -107,7 +107,7 @@ class RespFace:
             note_lost=self.note_lost,
             broken=self.restoring.broken,
         )
-        self.native = self.executor.host = NativeHost(node, self.turns.touch)
+        self.native = self.executor.host = NativeHost(node, self.turns)
         self.connections: dict[int, Client] = {}
         self._clients_max = descriptors.served().clients
         if self._clients_max < int(value_of(server, b"maxclients")):

@@ -67,7 +67,8 @@ class ReplyCount:
 
     def note_taken(self) -> int:
         """Note that `session.out` is taken, to wait for the log; returns its bytes."""
-        size = self.owed_bytes() - self.waiting_bytes
+        # Counted anew: the place of a reply may have been empty when it was counted before.
+        size = sum(map(len, self.session.out))
         self.waiting_bytes += size
         self._out_bytes = self._out_count = 0
         return size

@@ -82,6 +82,14 @@ class Turns:
         self._touched[connection] = None
         self._schedule()
 
+    def reply_at_once(self, connection: Client) -> None:
+        """Send the replies of a client that need nothing of the log."""
+        try:
+            connection.write(connection.take())
+        except Exception as error:
+            self._note_lost(connection, error)
+            connection.abort()
+
     def drop(self, connection: Client) -> None:
         """Forget a connection that has gone."""
         self._touched.pop(connection, None)

@@ -318,6 +318,7 @@ def with_wire(batch: MessageBatch) -> MessageBatch:
         column: TextColumn = getattr(batch, name)
         if not column.empty:
             fields[f"{name}_size"], fields[block_name] = column.size, column.block
+    # Decoded anew, so that no view of the other batch's bytes is kept.
     return decode_send(encode_send(fields), rows_max=batch.n)
 
 

@@ -86,8 +86,6 @@ class ReceiveMerger:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Hashable, list[_Item]] = {}
-        self.known: dict[tuple[str, bytes, str], ReceiveCall] = {}
-        """Receives that were parsed before, by media type, body and address."""
         self._until_ms = 0
         """Until when answers may hand out messages, as far as the role has been asked."""
 

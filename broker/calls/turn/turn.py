@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.receives import ReceiveMerger
 from delaylog.broker.calls.turn.send_merger import SendMerger
 from delaylog.broker.calls.turn.settles import SettleMerger
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """The mergers of a node's sends, receives and settles."""
+    """The mergers of a node's sends, receives and settles, and what they have parsed."""
 
     def __init__(self, node: Node) -> None:
         self.sends = SendMerger(node)
         self.receives = ReceiveMerger(node)
         self.settles = SettleMerger(node)
+        self.known_receives: dict[tuple[str, bytes, str], ReceiveCall] = {}
+        """What receives ask for that came before, by media type, body and address."""

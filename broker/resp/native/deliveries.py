@@ -138,7 +138,7 @@ class _Poll(Poll[Wire]):
         return Wire(b"*0\r\n" if found is None else self._write(found))
 
     def reply(self, made: Wire) -> None:
-        """Reply to the command: the lease is in the log's file."""
+        """Reply to the command. A lease is in the log's file."""
         self._delayed.reply(made, at_once=True)
 
     def fail(self, error: BaseException) -> None:

@@ -26,6 +26,7 @@ from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, written_ids
+from delaylog.broker.resp.turns import Turns
 from delaylog.storage.errors import BatchError
 from delaylog.storage.messages.batch import decode_send
 from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
@@ -78,10 +79,9 @@ class _PlainSends:
 class NativeHost:
     """Shared by all connections."""
 
-    def __init__(self, node: ServingNode, touch: Callable[[Client], None]) -> None:
-        """`touch` is called for connections that have something to write."""
+    def __init__(self, node: ServingNode, turns: Turns) -> None:
         self.node = node
-        self.touch = touch
+        self.turns = turns
         self._loop = asyncio.get_running_loop()
         self._sends: dict[tuple[TopicKey, str | None], list[PendingSend]] = {}
         self._plain: dict[TopicKey, _PlainSends] = {}
@@ -313,9 +313,9 @@ class Delayed:
             at_once = at_once and not self._host.owes(self.session)
             self.session.out.append(reply.data)
             if at_once:
-                connection.write(connection.take())
+                self._host.turns.reply_at_once(connection)
             else:
-                self._host.touch(connection)
+                connection.has_output()
         else:
             self.session.deliver(reply)
         connection.finished()

@@ -6,6 +6,7 @@ A node and its endpoint in this process; clients have transports that only note 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -26,6 +27,10 @@ from delaylog.storage.files.os_file_system import OsFileSystem
 SEND = b"*4\r\n$7\r\nDL.SEND\r\n$1\r\nt\r\n$7\r\n3600000\r\n$4\r\nbody\r\n"
 
 
+def words(*args: bytes) -> bytes:
+    return b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%b\r\n" % (len(a), a) for a in args)
+
+
 class Transport:
     """What a client reads."""
 
@@ -38,6 +43,12 @@ class Transport:
 
     def set_write_buffer_limits(self, high: int) -> None:
         """It is never full."""
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def close(self) -> None:
         """It has been told all."""
@@ -101,8 +112,9 @@ async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write:
 
 
 @pytest.mark.parametrize("broken", ["take", "write"])
+@pytest.mark.parametrize("asked", ["SET k v", "DL.RECEIVE t 1"])
 async def test_replies_that_cannot_be_made_take_no_others_along(
-    tmp_path: Path, broken: str
+    tmp_path: Path, broken: str, asked: str
 ) -> None:
     """No memory for those of one client: it is closed, the rest of the turn is answered."""
     clock = BrokerClock()
@@ -122,19 +134,16 @@ async def test_replies_that_cannot_be_made_take_no_others_along(
 
     setattr(clients[1][0], broken, no_memory)
     for connection, _ in clients:
-        connection.data_received(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n")
+        connection.data_received(words(*asked.encode().split()))
     async with asyncio.timeout(5):
         while not (clients[0][1].told and clients[2][1].told):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-    assert [transport.told for _, transport in clients] == [b"+OK\r\n", b"", b"+OK\r\n"]
+    told = b"+OK\r\n" if asked.startswith("SET") else b"*0\r\n"
+    assert [transport.told for _, transport in clients] == [told, b"", told]
     assert [transport.aborted for _, transport in clients] == [False, True, False]
     await face.stop()
     await node.stop()
     assert not fatal
-
-
-def words(*args: bytes) -> bytes:
-    return b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%b\r\n" % (len(a), a) for a in args)
 
 
 async def test_a_receive_does_not_wait_for_a_sync(tmp_path: Path) -> None:
@@ -180,6 +189,55 @@ async def test_a_receive_does_not_wait_for_a_sync(tmp_path: Path) -> None:
     may_sync.set()
     await told(answered)
     assert answered.told.startswith(b"$17\r\n")
+    await face.stop()
+    await node.stop()
+    assert not fatal
+
+
+async def test_replies_that_wait_for_the_log_are_counted(tmp_path: Path) -> None:
+    """Those of a command that took more than one turn, too: they hold memory."""
+    clock = BrokerClock()
+    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
+    fatal: list[BaseException] = []
+    node = ServingNode(engine, clock, fatal.append, machine=REAL)
+    face = RespFace(node, ServerState())
+    node.start()
+    connection, transport = Connection(face), Transport()
+    connection.connection_made(cast(Any, transport))
+
+    async def until(met: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not met():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    for _ in range(2):
+        transport.told = b""
+        connection.data_received(words(b"DL.SEND", b"t", b"0", b"x" * 100_000))
+        await until(lambda: transport.told)
+    transport.told = b""
+    connection.data_received(words(b"DL.RECEIVE", b"t", b"1", b"WAIT", b"9000"))
+    await until(lambda: transport.told)
+    topic = engine.state.topics["default", "t"]
+    receipt = transport.told.split(b"\r\n")[5]
+    log = engine.state.log
+    sync, may_sync = log.sync, Event()
+
+    def late_sync() -> int:
+        # The sync of the ack ends, that of the lease behind it does not.
+        if engine.state.leases.leased(topic.number, topic.default.number):
+            may_sync.wait(10)
+        return sync()
+
+    await until(lambda: log.durable_position == log.end_position)
+    assert connection._replies.waiting_bytes == 0, "all were written"
+    log.sync = late_sync  # type: ignore[method-assign]
+    transport.told = b""
+    connection.data_received(words(b"DL.ACKRECEIVE", b"t", b"1", b"RECEIPTS", receipt))
+    await until(lambda: connection._replies.waiting_bytes)
+    assert not transport.told
+    assert connection._replies.counted_bytes > 100_000
+    may_sync.set()
+    await until(lambda: transport.told)
     await face.stop()
     await node.stop()
     assert not fatal

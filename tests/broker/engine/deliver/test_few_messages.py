@@ -193,7 +193,7 @@ class Side:
         else:
             done = [calls[verb](each) for each in wanted]
         host.turn()
-        return [(each.done, each.gone.tolist(), each.position) for each in done]
+        return [(each.done, each.gone_column.tolist(), each.position) for each in done]
 
     def advance(self, ms: int) -> None:
         self.host.advance(ms)

@@ -52,7 +52,7 @@ def settle(host: Any, *receipts: settling.Receipts) -> list[tuple[int, list[int]
     """(done, gone) of each."""
     settled = settling.ack_each(host.engine.state, host.topic, receipts, host.now_ms)
     host.turn()
-    return [(each.done, each.gone.tolist()) for each in settled]
+    return [(each.done, each.gone_column.tolist()) for each in settled]
 
 
 def test_each_consumer_has_a_lease_of_its_own(host: Any) -> None:
