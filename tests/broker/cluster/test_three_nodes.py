@@ -368,11 +368,14 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
 
     worker = threading.Thread(target=lambda: asyncio.run(load()))
     three.call(three.leader(), "PUT", "/v1/topics/load", {})
+    epochs = -three.status(three.leader())["epoch"]["counter"]
     worker.start()
     pauses = []
     try:
         for _ in range(4):
+            before = len(sent)
             time.sleep(0.3)
+            three.until(lambda before=before: len(sent) > before, "nothing was sent")
             answer = three.call(three.leader(), "POST", "/v1/cluster/handover", {})
             assert answer.status == 200, answer
             pauses.append(answer.json["pause_ms"])
@@ -383,7 +386,11 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
     assert max(pauses) < 1_000
     assert set(sent.values()) == {1}
     assert len(got) == len(set(got))
-    assert set(got) == sent.keys()
+    leader = three.leader()
+    epochs += three.status(leader)["epoch"]["counter"]
+    counts = three.call(leader, "GET", "/v1/topics/load/stats").json["counts"]
+    assert counts["leased"] == len(sent)
+    assert set(got) == sent.keys(), f"{epochs} epochs began; none of the leases is lost"
 
 
 def test_handing_over_while_a_job_runs(three: ThreeNodes) -> None:
