@@ -6,11 +6,12 @@ A node and its endpoint in this process; clients have transports that only note 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import pytest
 
@@ -23,6 +24,8 @@ from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.log.physical_log import PhysicalLog
+from tests.waiting import until
 
 SEND = b"*4\r\n$7\r\nDL.SEND\r\n$1\r\nt\r\n$7\r\n3600000\r\n$4\r\nbody\r\n"
 
@@ -66,49 +69,61 @@ class Transport:
         """Nothing is known of it."""
 
 
-@pytest.mark.parametrize("after_write", [False, True])
-async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool) -> None:
+Served: TypeAlias = tuple[Engine, list[tuple[Connection, Transport]]]
+
+
+@asynccontextmanager
+async def serving(folder: Path, count: int, *, after_write: bool = False) -> AsyncIterator[Served]:
+    """The engine of a node, and its Redis clients. The node must not fail meanwhile."""
     clock = BrokerClock()
-    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
+    engine = Engine(OsFileSystem(), str(folder), Setup(random=Random(1)), now_ms=clock.now_ms())
     fatal: list[BaseException] = []
     node = ServingNode(engine, clock, fatal.append, machine=REAL)
     face = RespFace(node, ServerState(), after_write=after_write)
     node.start()
-    clients = []
-    for _ in range(4):
-        connection = Connection(face)
-        transport = Transport()
+    clients = [(Connection(face), Transport()) for _ in range(count)]
+    for connection, transport in clients:
         connection.connection_made(cast(Any, transport))
-        clients.append((connection, transport))
-    log = engine.state.log
-    sync, may_sync = log.sync, Event()
-
-    def late_sync() -> int:
-        may_sync.wait(10)
-        return sync()
-
-    log.sync = late_sync  # type: ignore[method-assign]
-    ends = []
-    for connection, _ in clients:
-        connection.data_received(SEND)
-        await asyncio.sleep(0.01)
-        ends.append(log.end_position)
-    if after_write:
-        assert all(transport.told for _, transport in clients)
-        assert len(set(ends)) == 4
-    else:
-        assert not any(transport.told for _, transport in clients)
-        assert len(set(ends)) == 1, "the first has made a frame, the others wait for its sync"
-    may_sync.set()
-    async with asyncio.timeout(10):
-        while not all(transport.told for _, transport in clients):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-    assert len({transport.told for _, transport in clients}) == 4
-    assert log.durable_position == log.end_position or after_write
-    assert engine.state.topics["default", "t"].sent == 4
+    yield engine, clients
     await face.stop()
     await node.stop()
     assert not fatal
+
+
+def hold_syncs(log: PhysicalLog, while_: Callable[[], object] = lambda: True) -> Event:
+    """Let syncs of a log wait for the event that is returned, where `while_` holds."""
+    sync, may_sync = log.sync, Event()
+
+    def late_sync() -> int:
+        if while_():
+            may_sync.wait(10)
+        return sync()
+
+    log.sync = late_sync  # type: ignore[method-assign]
+    return may_sync
+
+
+@pytest.mark.parametrize("after_write", [False, True])
+async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write: bool) -> None:
+    async with serving(tmp_path, 4, after_write=after_write) as (engine, clients):
+        log = engine.state.log
+        may_sync = hold_syncs(log)
+        ends = []
+        for connection, _ in clients:
+            connection.data_received(SEND)
+            await asyncio.sleep(0.01)
+            ends.append(log.end_position)
+        if after_write:
+            assert all(transport.told for _, transport in clients)
+            assert len(set(ends)) == 4
+        else:
+            assert not any(transport.told for _, transport in clients)
+            assert len(set(ends)) == 1, "the first has made a frame, the others wait for its sync"
+        may_sync.set()
+        await until(lambda: all(transport.told for _, transport in clients), seconds=10)
+        assert len({transport.told for _, transport in clients}) == 4
+        assert log.durable_position == log.end_position or after_write
+        assert engine.state.topics["default", "t"].sent == 4
 
 
 @pytest.mark.parametrize("broken", ["take", "write"])
@@ -117,127 +132,65 @@ async def test_replies_that_cannot_be_made_take_no_others_along(
     tmp_path: Path, broken: str, asked: str
 ) -> None:
     """No memory for those of one client: it is closed, the rest of the turn is answered."""
-    clock = BrokerClock()
-    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
-    fatal: list[BaseException] = []
-    node = ServingNode(engine, clock, fatal.append, machine=REAL)
-    face = RespFace(node, ServerState())
-    node.start()
-    clients = []
-    for _ in range(3):
-        connection, transport = Connection(face), Transport()
-        connection.connection_made(cast(Any, transport))
-        clients.append((connection, transport))
 
     def no_memory(*_: object) -> bytes:
         raise MemoryError
 
-    setattr(clients[1][0], broken, no_memory)
-    for connection, _ in clients:
-        connection.data_received(words(*asked.encode().split()))
-    async with asyncio.timeout(5):
-        while not (clients[0][1].told and clients[2][1].told):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-    told = b"+OK\r\n" if asked.startswith("SET") else b"*0\r\n"
-    assert [transport.told for _, transport in clients] == [told, b"", told]
-    assert [transport.aborted for _, transport in clients] == [False, True, False]
-    await face.stop()
-    await node.stop()
-    assert not fatal
+    async with serving(tmp_path, 3) as (_, clients):
+        setattr(clients[1][0], broken, no_memory)
+        for connection, _ in clients:
+            connection.data_received(words(*asked.encode().split()))
+        await until(lambda: clients[0][1].told and clients[2][1].told, seconds=5)
+        told = b"+OK\r\n" if asked.startswith("SET") else b"*0\r\n"
+        assert [transport.told for _, transport in clients] == [told, b"", told]
+        assert [transport.aborted for _, transport in clients] == [False, True, False]
 
 
 async def test_a_receive_does_not_wait_for_a_sync(tmp_path: Path) -> None:
     """Its lease is written. Behind a reply that waits for the sync it waits too."""
-    clock = BrokerClock()
-    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
-    fatal: list[BaseException] = []
-    node = ServingNode(engine, clock, fatal.append, machine=REAL)
-    face = RespFace(node, ServerState())
-    node.start()
-    clients = []
-    for _ in range(3):
-        connection, transport = Connection(face), Transport()
-        connection.connection_made(cast(Any, transport))
-        clients.append((connection, transport))
-    (sender, sent), (asker, received), (both, answered) = clients
-    receive = words(b"DL.RECEIVE", b"t", b"1", b"WAIT", b"9000")
-
-    async def told(transport: Transport) -> None:
-        async with asyncio.timeout(10):
-            while not transport.told:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-
-    for body in (b"one", b"two"):
-        sender.data_received(words(b"DL.SEND", b"t", b"0", body))
-        await told(sent)
-        sent.told = b""
-    log = engine.state.log
-    sync, may_sync = log.sync, Event()
-
-    def late_sync() -> int:
-        may_sync.wait(10)
-        return sync()
-
-    log.sync = late_sync  # type: ignore[method-assign]
-    both.data_received(SEND + receive)
-    await asyncio.sleep(0.05)
-    asker.data_received(receive)
-    await told(received)
-    assert b"\r\n$3\r\none\r\n" in received.told or b"\r\n$3\r\ntwo\r\n" in received.told
-    await asyncio.sleep(0.05)
-    assert not answered.told
-    may_sync.set()
-    await told(answered)
-    assert answered.told.startswith(b"$17\r\n")
-    await face.stop()
-    await node.stop()
-    assert not fatal
+    async with serving(tmp_path, 3) as (engine, clients):
+        (sender, sent), (asker, received), (both, answered) = clients
+        receive = words(b"DL.RECEIVE", b"t", b"1", b"WAIT", b"9000")
+        for body in (b"one", b"two"):
+            sent.told = b""
+            sender.data_received(words(b"DL.SEND", b"t", b"0", body))
+            await until(lambda: sent.told)
+        may_sync = hold_syncs(engine.state.log)
+        both.data_received(SEND + receive)
+        await asyncio.sleep(0.05)
+        asker.data_received(receive)
+        await until(lambda: received.told, seconds=9)
+        assert b"\r\n$3\r\none\r\n" in received.told or b"\r\n$3\r\ntwo\r\n" in received.told
+        await asyncio.sleep(0.05)
+        assert not answered.told
+        may_sync.set()
+        await until(lambda: answered.told)
+        assert answered.told.startswith(b"$17\r\n")
 
 
 async def test_replies_that_wait_for_the_log_are_counted(tmp_path: Path) -> None:
     """Those of a command that took more than one turn, too: they hold memory."""
-    clock = BrokerClock()
-    engine = Engine(OsFileSystem(), str(tmp_path), Setup(random=Random(1)), now_ms=clock.now_ms())
-    fatal: list[BaseException] = []
-    node = ServingNode(engine, clock, fatal.append, machine=REAL)
-    face = RespFace(node, ServerState())
-    node.start()
-    connection, transport = Connection(face), Transport()
-    connection.connection_made(cast(Any, transport))
+    async with serving(tmp_path, 1) as (engine, [(connection, transport)]):
 
-    async def until(met: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not met():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        async def told(*command: bytes) -> bytes:
+            transport.told = b""
+            connection.data_received(words(*command))
+            await until(lambda: transport.told)
+            return transport.told
 
-    for _ in range(2):
-        transport.told = b""
-        connection.data_received(words(b"DL.SEND", b"t", b"0", b"x" * 100_000))
-        await until(lambda: transport.told)
-    transport.told = b""
-    connection.data_received(words(b"DL.RECEIVE", b"t", b"1", b"WAIT", b"9000"))
-    await until(lambda: transport.told)
-    topic = engine.state.topics["default", "t"]
-    receipt = transport.told.split(b"\r\n")[5]
-    log = engine.state.log
-    sync, may_sync = log.sync, Event()
-
-    def late_sync() -> int:
+        for _ in range(2):
+            await told(b"DL.SEND", b"t", b"0", b"x" * 100_000)
+        receipt = (await told(b"DL.RECEIVE", b"t", b"1", b"WAIT", b"9000")).split(b"\r\n")[5]
+        topic, log = engine.state.topics["default", "t"], engine.state.log
+        await until(lambda: log.durable_position == log.end_position)
+        assert connection._replies.waiting_bytes == 0, "all were written"
         # The sync of the ack ends, that of the lease behind it does not.
-        if engine.state.leases.leased(topic.number, topic.default.number):
-            may_sync.wait(10)
-        return sync()
-
-    await until(lambda: log.durable_position == log.end_position)
-    assert connection._replies.waiting_bytes == 0, "all were written"
-    log.sync = late_sync  # type: ignore[method-assign]
-    transport.told = b""
-    connection.data_received(words(b"DL.ACKRECEIVE", b"t", b"1", b"RECEIPTS", receipt))
-    await until(lambda: connection._replies.waiting_bytes)
-    assert not transport.told
-    assert connection._replies.counted_bytes > 100_000
-    may_sync.set()
-    await until(lambda: transport.told)
-    await face.stop()
-    await node.stop()
-    assert not fatal
+        leases = engine.state.leases
+        may_sync = hold_syncs(log, lambda: leases.leased(topic.number, topic.default.number))
+        transport.told = b""
+        connection.data_received(words(b"DL.ACKRECEIVE", b"t", b"1", b"RECEIPTS", receipt))
+        await until(lambda: connection._replies.waiting_bytes)
+        assert not transport.told
+        assert connection._replies.counted_bytes > 100_000
+        may_sync.set()
+        await until(lambda: transport.told)

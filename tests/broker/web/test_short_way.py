@@ -397,5 +397,5 @@ def test_every_form_is_answered_alike(served: Any, topic: str, form: str) -> Non
 def test_hot_calls_need_no_task_in_any_form(call: ApiCall) -> None:
     for kind, accept in [("", ""), (JSON, "*/*"), (JSON, BATCH), (MSGPACK, "*/*"), (BATCH, BATCH)]:
         form = form_of({"Content-Type": kind, "Accept": accept})
-        bulk_only_receives = call.name == "ackAndReceive" and kind == BATCH
-        assert (begin_of(call, form) is None) is bulk_only_receives
+        has_no_bulk_body = call.name == "ackAndReceive" and kind == BATCH
+        assert (begin_of(call, form) is None) is has_no_bulk_body
