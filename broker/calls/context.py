@@ -134,6 +134,11 @@ class Context(ABC):
             found = self._form = form_of(self.headers)
         return found
 
+    def take_messages(self, count: int, now_ms: int) -> None:
+        """Count the messages of a send. Raises a Problem if they exceed the caller's limit."""
+        self.count = count
+        self.caller.take_messages(count, now_ms)
+
     @property
     def content_type(self) -> str:
         """Media type of the body; JSON when absent."""

@@ -6,7 +6,7 @@ the caller may not settle is answered as if its lease had ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -54,15 +54,8 @@ class NamedSettling:
 
     def __init__(self, by: Settler, named: Sequence[Named]) -> None:
         self._named = named
-        by_lease: dict[int, list[int]] = {}
-        for each in named:
-            if each is not None:
-                by_lease.setdefault(each[0], []).append(each[1])
-        self.receipts = [
-            Receipts(lease, origins)
-            for lease, origins in by_lease.items()
-            if _may_settle(by, lease)
-        ]
+        known = [each for each in named if each is not None]
+        self.receipts = [each for each in by_lease(known) if _may_settle(by, each.lease)]
 
     def results(self, outcomes: Sequence[Settlement]) -> list[str]:
         """The result of each message: done, gone or unknown."""
@@ -71,6 +64,14 @@ class NamedSettling:
             for asked, settlement in zip(self.receipts, outcomes, strict=True)
         }
         return [_result(each, gone) for each in self._named]
+
+
+def by_lease(named: Iterable[tuple[int, int]]) -> list[Receipts]:
+    """Pairs of lease and origin, grouped by lease."""
+    origins: dict[int, list[int]] = {}
+    for lease, origin in named:
+        origins.setdefault(lease, []).append(origin)
+    return [Receipts(lease, mine) for lease, mine in origins.items()]
 
 
 def _result(named: Named, gone: Mapping[int, set[int]]) -> str:

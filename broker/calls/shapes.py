@@ -32,8 +32,7 @@ from delaylog.storage.messages.message_fields import (
 )
 from delaylog.storage.messages.singles import Single
 
-_DUE, _DELAY = DELIVER_AT_MS.name, DELAY_MS.name
-_APART: Final = frozenset({BODY.name, BODY_BASE64.name, _DUE, _DELAY})
+_APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})
 """Members of a message that are not in the table of fields."""
 
 
@@ -64,11 +63,8 @@ def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None
             field="body",
             item=item,
         )
-    due, delay = values.get(_DUE), values.get(_DELAY)
-    if due is not None:
-        due = DELIVER_AT_MS.check(due, limits, item)
-    if delay is not None:
-        delay = DELAY_MS.check(delay, limits, item)
+    due = DELIVER_AT_MS.take(values, limits, item)
+    delay = DELAY_MS.take(values, limits, item)
     if due is not None and delay is not None:
         raise Problem(
             "bad_request", "give deliver_at_ms or delay_ms, not both", field="delay_ms", item=item

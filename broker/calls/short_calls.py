@@ -17,11 +17,7 @@ from typing import Any, Final, TypeAlias
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext, Form
 from delaylog.broker.calls.forms.bulk_bodies import decoded_bulk
-from delaylog.broker.calls.handlers.batch_sends import (
-    SHARED_ROWS_MIN,
-    counted,
-    sent_batch_answer,
-)
+from delaylog.broker.calls.handlers.batch_sends import SHARED_ROWS_MIN, sent_batch_answer
 from delaylog.broker.calls.handlers.messages import (
     bulk_members,
     parsed_single,
@@ -45,12 +41,11 @@ from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
 from delaylog.storage.messages.batch import unpack_map
 
 KNOWN_BYTES_MAX: Final = 256
+"""A larger body of a receive is parsed each time."""
 KNOWN_MAX: Final = 1_024
-"""Bodies of receives that are kept, each with what it asks for."""
-
-
+"""Number of receives that are kept parsed."""
 _OPENINGS: Final = (b"{", b"[")
-"""How JSON begins that is read here; any other is left to the general way, which refuses most."""
+"""The first characters of JSON that is read here; any other takes the general way."""
 
 
 class ShortCall(BufferedContext):
@@ -131,13 +126,12 @@ def _send(call: ShortCall) -> bool:
 
 def _send_bulk(call: ShortCall) -> bool:
     node = call.node
-    limits = node.engine.limits
     if node.crowded or not call.fits or len(call.raw) > PART_BYTES_MAX:
         return False
-    batch = decoded_bulk(call.raw, limits)
+    batch = decoded_bulk(call.raw, node.engine.limits)
     if batch.n >= SHARED_ROWS_MIN or batch.producer is not None:
         return False
-    counted(call, batch)
+    call.take_messages(batch.n, node.clock.now_ms())
     answer = partial(sent_batch_answer, call, batch)
     node.turn.sends.add(call.topic_key, batch, None, _Answerer(call, answer))
     return True
@@ -185,57 +179,41 @@ class _Answerer(_Asker):
 
 
 def _settle(call: ShortCall) -> bool:
-    if call.node.engine.housekeeping.crowded_by_changes(rows=False):
+    engine = call.node.engine
+    if engine.housekeeping.crowded_by_changes(rows=False):
         return False
     members = call.read()
     if members is None or "receipts" not in members or "ids" in members or "group" in members:
         return False
-    values = SETTLE.take(members, call.node.engine.limits)
+    values = SETTLE.take(members, engine.limits)
     if values["receipts"] is None:
         return False
-    _begin_settling(call, settling_of(call.params["action"], values), values["receipts"], _Settler)
+    asked = _named(call, values["receipts"])
+    answer = partial(_settled_answer, call, asked)
+    wanted = settling_of(call.params["action"], values)
+    call.node.turn.settles.add(call.topic_key, wanted, asked.receipts, _Answerer(call, answer))
     return True
 
 
 def _settle_bulk(call: ShortCall) -> bool:
-    limits = call.node.engine.limits
-    crowded = call.node.engine.housekeeping.crowded_by_changes(rows=False)
-    if crowded or not call.fits:
+    engine = call.node.engine
+    if engine.housekeeping.crowded_by_changes(rows=False) or not call.fits:
         return False
-    wanted, meant = bulk_settling(unpack_map(call.raw), call.params["action"], limits)
-    asked = [permitted(call, meant)]
+    wanted, meant = bulk_settling(unpack_map(call.raw), call.params["action"], engine.limits)
     answer = partial(settled_bulk_answer, call, meant)
+    asked = [permitted(call, meant)]
     call.node.turn.settles.add(call.topic_key, wanted, asked, _Answerer(call, answer))
     return True
 
 
-def _begin_settling(
-    call: ShortCall, wanted: Settling, receipts: list[Any], asker: type[_Settler], *more: Any
-) -> None:
+def _named(call: ShortCall, receipts: list[Any]) -> NamedSettling:
     named = parse_receipts(receipts)
     call.count = len(named)
-    asked = NamedSettling(call, named)
-    settles = call.node.turn.settles
-    settles.add(call.topic_key, wanted, asked.receipts, asker(call, asked, *more))
+    return NamedSettling(call, named)
 
 
-class _Settler(_Asker):
-    __slots__ = ("_asked",)
-
-    def __init__(self, call: ShortCall, asked: NamedSettling) -> None:
-        super().__init__(call)
-        self._asked = asked
-
-    def tell(self, outcomes: list[Settlement]) -> None:
-        """The messages are settled, and that is safe."""
-        call = self._call
-        try:
-            self._settled(call, self._asked.results(outcomes))
-        except Exception as error:
-            call.fail(error)
-
-    def _settled(self, call: ShortCall, results: list[str]) -> None:
-        call.reply(call.answer({"results": results}))
+def _settled_answer(call: ShortCall, asked: NamedSettling, *outcomes: Settlement) -> Answer:
+    return call.answer({"results": asked.results(outcomes)})
 
 
 # --------------------------------------------------------------------------- receive
@@ -313,20 +291,30 @@ def _ack_and_receive(call: ShortCall) -> bool:
     asked = receive_call(values, call.address)
     permit_group(call, asked.group)
     node.engine.state.holding.check()
-    _begin_settling(call, Settling("ack"), values["receipts"], _AckedReceiver, asked)
+    acked = _named(call, values["receipts"])
+    receiver = _AckedReceiver(call, acked, asked)
+    node.turn.settles.add(call.topic_key, Settling("ack"), acked.receipts, receiver)
     return True
 
 
-class _AckedReceiver(_Settler):
-    __slots__ = ("_receive",)
+class _AckedReceiver(_Asker):
+    """Receives once the acks are safe."""
 
-    def __init__(self, call: ShortCall, asked: NamedSettling, receive: ReceiveCall) -> None:
-        super().__init__(call, asked)
-        self._receive = receive
+    __slots__ = ("_acked", "_receive")
 
-    def _settled(self, call: ShortCall, results: list[str]) -> None:
-        if not call.gone:
-            _Receiver(call, self._receive, {"results": results}).look()
+    def __init__(self, call: ShortCall, acked: NamedSettling, receive: ReceiveCall) -> None:
+        super().__init__(call)
+        self._acked, self._receive = acked, receive
+
+    def tell(self, outcomes: list[Settlement]) -> None:
+        """The messages are acked, and that is safe."""
+        call = self._call
+        try:
+            results = self._acked.results(outcomes)
+            if not call.gone:
+                _Receiver(call, self._receive, {"results": results}).look()
+        except Exception as error:
+            call.fail(error)
 
 
 _SETTLES: Final = ("ack", "nack", "reject", "extend", "beginAttempts")

@@ -54,6 +54,7 @@ class Head:
     begin: Begin | None = None
     """Begins the call without a task; None if it cannot be."""
     form: Form | None = None
+    """The form of the body and of the answer; None without a route."""
 
 
 class FastLane:

@@ -246,7 +246,7 @@ def decode_send(wire: Block, *, rows_max: int) -> MessageBatch:
     return _batch(unpack_map(wire), wire, rows_max)
 
 
-def batch_with(columns: Mapping[str, Any]) -> MessageBatch:
+def batch_of_columns(columns: Mapping[str, Any]) -> MessageBatch:
     """The batch that `decode_send` makes of the bulk body of these columns (`encode_send`)."""
     fields = _fields(columns)
     return _batch(fields, bytes(msgpack.packb(fields)), fields["n"])
@@ -303,7 +303,7 @@ def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
         if not columns[0].empty:
             fields[f"{name}_size"] = _joined([column.size for column in columns], rows)
             fields[block_name] = b"".join([column.block for column in columns])
-    return batch_with(fields)
+    return batch_of_columns(fields)
 
 
 def with_wire(batch: MessageBatch) -> MessageBatch:

@@ -32,7 +32,7 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
     """A send of a bulk or Arrow body."""
     node = ctx.node
     batch = await read_batch(ctx)
-    counted(ctx, batch)
+    ctx.take_messages(batch.n, node.clock.now_ms())
     key = ctx.headers.get("Idempotency-Key")
     if key is not None:
         if batch.producer is not None:
@@ -44,12 +44,6 @@ async def send_body(ctx: Context, acks: Acks | None) -> Answer:
         batch.producer = _of_caller(ctx, batch.producer)
     result = await send_whole(node, ctx.topic_key, batch, acks)
     return sent_batch_answer(ctx, batch, result, 0)
-
-
-def counted(ctx: Context, batch: MessageBatch) -> None:
-    """Count the messages. Raises a Problem if they exceed the caller's limit."""
-    ctx.count = batch.n
-    ctx.caller.take_messages(batch.n, ctx.node.clock.now_ms())
 
 
 def sent_batch_answer(ctx: Context, batch: MessageBatch, merged: SendResult, first: int) -> Answer:

@@ -67,10 +67,10 @@ async def send_messages(ctx: Context) -> Answer:
         keep_trace(members, ctx.headers)
     if isinstance(members, list):
         singles = parsed_singles(ctx, members, now_ms)
-        return sent_many_answer(ctx, singles, await _send_whole(ctx, singles, acks), 0)
+        return sent_many_answer(ctx, singles, await _send_singles(ctx, singles, acks), 0)
     single = parsed_single(ctx, members, now_ms)
     if "Idempotency-Key" in ctx.headers:
-        result, row = await _send_whole(ctx, [single], acks), 0
+        result, row = await _send_singles(ctx, [single], acks), 0
     else:
         result, row = await ctx.node.turn.sends.send(ctx.topic_key, single, acks)
     return sent_answer(ctx, single, result, row)
@@ -79,8 +79,7 @@ async def send_messages(ctx: Context) -> Answer:
 def parsed_single(ctx: Context, members: Any, now_ms: int) -> Single:
     """The one message of a send, which the caller's limit allows."""
     single = parse_message(members, limits=ctx.node.engine.limits, now_ms=now_ms)
-    ctx.count = 1
-    ctx.caller.take_messages(1, now_ms)
+    ctx.take_messages(1, now_ms)
     return single
 
 
@@ -99,8 +98,7 @@ def parsed_singles(ctx: Context, members: list[Any], now_ms: int) -> list[Single
             "all messages of an array must have the same merge, or none",
             field="merge",
         )
-    ctx.count = len(singles)
-    ctx.caller.take_messages(ctx.count, now_ms)
+    ctx.take_messages(len(singles), now_ms)
     return singles
 
 
@@ -144,7 +142,7 @@ def _sent(single: Single, ref: int, deliver_at_ms: int, code: int) -> dict[str, 
     }
 
 
-async def _send_whole(ctx: Context, singles: list[Single], acks: Acks | None) -> SendResult:
+async def _send_singles(ctx: Context, singles: list[Single], acks: Acks | None) -> SendResult:
     """Send as one batch; an Idempotency-Key is a producer with one sequence."""
     batch = batch_of(singles, ctx.node.clock.now_ms())
     key = ctx.headers.get("Idempotency-Key")

@@ -130,8 +130,7 @@ async def stage_part(ctx: Context) -> Answer:
     content = commands.Content(key, batch)
     state = node.engine.state
     now_ms = node.clock.now_ms()
-    ctx.count = batch.n
-    ctx.caller.take_messages(batch.n, now_ms)
+    ctx.take_messages(batch.n, now_ms)
     free_bytes = node.free_bytes()
     async with _safe_refusals(ctx, acks):
         staged = commands.stage(state, name, part, content, now_ms, free_bytes=free_bytes)
@@ -151,8 +150,7 @@ async def _stage_topics(ctx: Context, namespace: str, part: PartName, acks: Acks
         ctx.caller.check("send", (namespace, topic))
     state, now_ms = node.engine.state, node.clock.now_ms()
     check_batch(state, batch, now_ms)
-    ctx.count = batch.n
-    ctx.caller.take_messages(batch.n, now_ms)
+    ctx.take_messages(batch.n, now_ms)
     free_bytes = node.free_bytes()
     ranges, first, staged = BatchRanges(batch), 0, False
     async with _safe_refusals(ctx, acks):

@@ -10,7 +10,7 @@ import numpy as np
 from delaylog.storage.messages.batch import (
     Column,
     MessageBatch,
-    batch_with,
+    batch_of_columns,
     encode_send,
     join_batches,
 )
@@ -28,7 +28,7 @@ def batch_of(parts: Sequence[Part], now_ms: int) -> MessageBatch:
     first = parts[0]
     if isinstance(first, Single):
         singles = cast("Sequence[Single]", parts)
-        batch = batch_with(columns_of(singles, requested_times(singles, now_ms), first.merge))
+        batch = batch_of_columns(columns_of(singles, requested_times(singles, now_ms), first.merge))
         batch.texts_checked = True
         return batch
     return join_batches(cast("Sequence[MessageBatch]", parts))

@@ -16,7 +16,7 @@ import numpy as np
 
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
-from delaylog.storage.messages.batch import MessageBatch, batch_with
+from delaylog.storage.messages.batch import MessageBatch, batch_of_columns
 from delaylog.storage.messages.message_fields import HEADERS, pack_fields, put_columns
 
 NAMES: Final = ("schedule", "due", "n")
@@ -81,7 +81,7 @@ def batch_of(firings: Sequence[Firing]) -> MessageBatch:
         "bodies": b"".join(bodies),
     }
     put_columns(columns, rows)
-    return batch_with(columns)
+    return batch_of_columns(columns)
 
 
 def _template(packed: bytes) -> _Template:

@@ -11,6 +11,7 @@ import numpy as np
 
 from delaylog.broker.calls.forms.deliveries import NOTHING
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.calls.settling import by_lease
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import Poll, long_poll
 from delaylog.broker.calls.turn.writes import Settling
@@ -101,11 +102,11 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
     call = ReceiveCall(**options, address=host_in(run.session.address))
     permit(run, "receive", key, call.group)
     host.node.engine.state.holding.check()
-    by_lease = None if done is None else permit_settle(run, host, key, _by_lease(done))
+    acks = None if done is None else permit_settle(run, host, key, by_lease(done))
     owed = host.flush() or host.owes(run.session)
     write = partial(_written, meta=meta, resp=run.session.resp)
-    if done is not None and by_lease is not None:
-        work = _ack_and_receive(host, key, done, by_lease, call, write)
+    if done is not None and acks is not None:
+        work = _ack_and_receive(host, key, done, acks, call, write)
     elif owed or not host.node.role.may_deliver():
         work = _receive(host, key, call, write, owed=owed)
     else:
@@ -168,16 +169,16 @@ async def _ack_and_receive(
     host: NativeHost,
     key: TopicKey,
     done: _Named,
-    by_lease: list[Receipts],
+    acks: list[Receipts],
     call: ReceiveCall,
     write: Callable[[Delivery], bytes],
 ) -> Reply | Wire:
     """Reply [1 or 0 for each receipt, the messages]. The acks are durable before it blocks."""
-    settled = await host.node.turn.settles.settle(key, Settling("ack"), by_lease)
-    # Of receipts that the client may not settle, `by_lease` has not the lease.
+    settled = await host.node.turn.settles.settle(key, Settling("ack"), acks)
+    # Where the client may not settle, `acks` names lease 0, so the leases are taken from `done`.
     gone = {
         (receipts.lease, origin)
-        for receipts, each in zip(_by_lease(done), settled, strict=True)
+        for receipts, each in zip(by_lease(done), settled, strict=True)
         for origin in integers(each.gone)
     }
     delivery = await long_poll(host.node, key, call) or NOTHING
@@ -255,7 +256,7 @@ def _meta(delivery: Delivery, resp: int) -> Iterator[bytes]:
 def dl_ack(run: Run, argv: Args) -> Reply:
     """Ack messages."""
     host, key = host_of(run), topic_key(argv[1])
-    receipts = permit_settle(run, host, key, _by_lease(take_receipts(argv[2:])))
+    receipts = permit_settle(run, host, key, by_lease(take_receipts(argv[2:])))
     host.add_ack(key, receipts, run.session)
     return WRITTEN
 
@@ -296,15 +297,7 @@ def dl_extend(run: Run, argv: Args) -> Reply:
 def _settle(run: Run, name: bytes, texts: list[bytes], wanted: Settling) -> int:
     """Settle messages by receipts; returns the number of receipts that were still valid."""
     host, key = host_of(run), topic_key(name)
-    receipts = permit_settle(run, host, key, _by_lease(take_receipts(texts)))
+    receipts = permit_settle(run, host, key, by_lease(take_receipts(texts)))
     # Apply earlier sends and acks of this turn first.
     host.flush()
     return sum(each.done for each in host.settle(receipts, key, wanted))
-
-
-def _by_lease(named: _Named) -> list[Receipts]:
-    """Group receipts by lease."""
-    by_lease: dict[int, list[int]] = {}
-    for lease, origin in named:
-        by_lease.setdefault(lease, []).append(origin)
-    return [Receipts(lease, origins) for lease, origins in by_lease.items()]
