@@ -248,16 +248,21 @@ class ThreeNodes:
         return found
 
     def followers(self) -> list[int]:
-        """The nodes that follow, each of which knows who leads."""
-        leader = self.leader()
-        others = [node for node in self.running if node != leader]
+        """The nodes that follow, each of which knows who leads.
 
-        def known() -> bool:
+        Who leads is asked for anew with each look: a node that was stopped and goes on takes over
+        again, a moment after it was seen to follow.
+        """
+
+        def known() -> list[int] | None:
+            if (leader := self._leader()) is None:
+                return None
+            others = [node for node in self.running if node != leader]
             seen = [self.status(node).get("leader") for node in others]
-            return all(each and each["node"] == leader for each in seen)
+            return others if all(each and each["node"] == leader for each in seen) else None
 
-        self.until(known, "the followers do not know the leader")
-        return others
+        found: list[int] = self.until(known, "the followers do not know the leader")
+        return found
 
     def until(self, look: Callable[[], Any], text: str = "it never came") -> Any:
         """What `look` finds, once it finds something."""
@@ -265,10 +270,13 @@ class ThreeNodes:
 
     def caught_up(self) -> None:
         """Wait until every node has applied what the leader has."""
-        leader = self.leader()
-        end = self.status(leader)["log_end"]
-        for node in self.running:
-            self.until(lambda node=node: self.status(node).get("applied", 0) >= end, "it lags")
+
+        def all_applied() -> bool:
+            seen = [self.status(node) for node in self.running]
+            ends = [each["log_end"] for each in seen if each.get("role") == "leader"]
+            return len(ends) == 1 and all(each.get("applied", 0) >= ends[0] for each in seen)
+
+        self.until(all_applied, "a node lags")
 
     def tails(self) -> str:
         """The ends of the logs, for a failure's message."""
