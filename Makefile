@@ -19,7 +19,7 @@ LANGUAGES := .venv-languages
 LANGUAGES_READY := $(LANGUAGES)/ready
 UI := .venv-ui
 UI_READY := $(UI)/ready
-CHECKED := $(addprefix tests/,wheel storage replication broker/engine broker/backup broker/verify \
+CHECKED := $(addprefix tests/,contract wheel storage replication broker/engine broker/backup broker/verify \
   broker/keyspace broker/history)
 # Of bench-spark.
 SIZE := --small

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
-from delaylog.storage.messages.message_fields import MergeMode, SendFields
+from delaylog.contract.message_fields import MergeMode, SendFields
 
 TagsMode: TypeAlias = Literal["any", "all"]
 

@@ -17,7 +17,7 @@ from delaylog.client.keywords import QueuedSendKeywords, SettingsKeywords, Setti
 from delaylog.client.wire.durations import duration_ms
 from delaylog.client.wire.json_bodies import body_of
 from delaylog.client.wire.json_members import read_members
-from delaylog.storage.messages.message_fields import MergeMode
+from delaylog.contract.message_fields import MergeMode
 
 SentResult: TypeAlias = Literal["created", "kept", "replaced", "rejected"]
 ChangeResult: TypeAlias = Literal["done", "too_late", "unknown"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from delaylog.client.wire.durations import delay_of
-from delaylog.storage.calls.shapes import REASON_BYTES_MAX
+from delaylog.contract.calls.shapes import REASON_BYTES_MAX
 
 
 class Retry(Exception):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-PRODUCT: Final = ("broker", "storage", "wheel", "replication", "client")
+PRODUCT: Final = ("contract", "broker", "storage", "wheel", "replication", "client")
 OTHERS: Final = ("tests", "bench", "tools")
 LEAVES: Final = (
     "broker/keyspace",

@@ -1,7 +1,7 @@
 """Generate the Spark connector's table of a message's fields: `make twins`.
 
 `pyspark_delaylog` runs without `delaylog`, so it cannot read
-`storage/messages/message_fields.py` itself. The generated module has the name and the type in Spark
+`contract/message_fields.py` itself. The generated module has the name and the type in Spark
 SQL of each field, and the limits of texts. A field of a new kind fails here until `_type_of`
 names its type.
 """
@@ -12,15 +12,15 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from delaylog.storage.messages.members import Choice, Int, Number, Text, TextList, TextMap
-from delaylog.storage.messages.message_fields import FIELDS
-from delaylog.storage.messages.shape import Nested
-from delaylog.storage.messages.times import UNIX_MS_MIN
+from delaylog.contract.members import Choice, Int, Number, Text, TextList, TextMap
+from delaylog.contract.message_fields import FIELDS
+from delaylog.contract.shape import Nested
+from delaylog.contract.times import UNIX_MS_MIN
 
 MADE: Final = Path(__file__).resolve().parents[1] / "client" / "spark" / "fields" / "table.py"
 HEAD: Final = '''"""The fields of a message, except body and due time, as columns of a DataFrame.
 
-Made from storage/messages/message_fields.py by `make twins`: change that one.
+Made from contract/message_fields.py by `make twins`: change that one.
 """
 
 from __future__ import annotations

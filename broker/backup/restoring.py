@@ -27,7 +27,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.host.process.folder_lock import LOCK, lock_folder
 from delaylog.broker.host.settings.options import ConfigError
-from delaylog.storage.calls.shapes import NOTE_MAX
+from delaylog.contract.calls.shapes import NOTE_MAX
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind

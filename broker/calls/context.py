@@ -22,9 +22,9 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.host.audit.lines import Fact
 from delaylog.broker.host.audit.settings import CHANGING
 from delaylog.broker.host.waiters import TopicKey
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.shapes import READ
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.shapes import READ
+from delaylog.contract.shape import Shape
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode

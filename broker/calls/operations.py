@@ -1,4 +1,4 @@
-"""The handler of each call in the table (`storage/calls`)."""
+"""The handler of each call in the table (`contract/calls`)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from delaylog.broker.calls.shapes import named_group
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.storage.calls.shapes import GROUP
+from delaylog.contract.calls.shapes import GROUP
 
 
 def the_topic(ctx: Context) -> Topic:

@@ -8,7 +8,8 @@ import orjson
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.engine.errors import DiskFullRefusal, EngineError
-from delaylog.storage.errors import BatchError, DiskFullError, NoDescriptorError
+from delaylog.contract.errors import BatchError
+from delaylog.storage.errors import DiskFullError, NoDescriptorError
 
 PROBLEM: Final = "application/problem+json"
 UPGRADE_REQUIRED: Final = 426

@@ -16,9 +16,9 @@ from delaylog.broker.calls.operations import HANDLERS, Handler
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.access.principals import NAME as PRINCIPAL_NAME
 from delaylog.broker.host.waiters import TopicKey
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.of_topics import IN_NAMESPACES
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.table import ALL
+from delaylog.contract.calls.topics import IN_NAMESPACES
 
 T = TypeVar("T")
 _BASE: Final = "/v1/"

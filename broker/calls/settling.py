@@ -18,7 +18,7 @@ from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Settlement, integers
-from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS, REASON
+from delaylog.contract.calls.shapes import BACK_MS, EXTEND_MS, REASON
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import take_int as take_batch_int
 

@@ -20,16 +20,16 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.due_times import too_far
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
-from delaylog.storage.calls.shapes import MESSAGE, RECEIVE
-from delaylog.storage.messages.batch import BATCH_VERSION
-from delaylog.storage.messages.members import INT64_MAX, limit_note
-from delaylog.storage.messages.message_fields import (
+from delaylog.contract.calls.shapes import MESSAGE, RECEIVE
+from delaylog.contract.members import INT64_MAX, limit_note
+from delaylog.contract.message_fields import (
     BODY,
     BODY_BASE64,
     DELAY_MS,
     DELIVER_AT_MS,
     pack_fields,
 )
+from delaylog.storage.messages.batch import BATCH_VERSION
 from delaylog.storage.messages.singles import Single
 
 _APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})

@@ -36,8 +36,8 @@ from delaylog.broker.calls.turn.send_merger import PART_BYTES_MAX
 from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, Settlement
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.shapes import ACK_AND_RECEIVE, SETTLE
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.shapes import ACK_AND_RECEIVE, SETTLE
 from delaylog.storage.messages.batch import unpack_map
 
 KNOWN_BYTES_MAX: Final = 256

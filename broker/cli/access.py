@@ -29,7 +29,7 @@ from delaylog.broker.cli.parser import add_actions, add_json
 from delaylog.broker.cli.values import time_text
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from delaylog.broker.host.settings.options import default_of
-from delaylog.storage.calls.of_access import (
+from delaylog.contract.calls.access import (
     CALLS_PER_S,
     EXPIRES_AT_MS,
     FINISH,

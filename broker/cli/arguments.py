@@ -23,7 +23,7 @@ from delaylog.broker.cli.parser import (
 )
 from delaylog.broker.cli.values import is_time, parse_lifetime, parse_span, parse_time, value_text
 from delaylog.broker.host.settings.options import Option
-from delaylog.storage.messages.members import (
+from delaylog.contract.members import (
     Choice,
     Flag,
     Int,
@@ -33,7 +33,7 @@ from delaylog.storage.messages.members import (
     TextList,
     TextMap,
 )
-from delaylog.storage.messages.shape import Nested
+from delaylog.contract.shape import Nested
 
 __all__ = [
     "add_action",

@@ -30,11 +30,11 @@ from delaylog.broker.cli.output import emit, print_members, print_table, say
 from delaylog.broker.cli.parser import add_action, add_actions
 from delaylog.broker.cli.values import is_time, plain_name, time_text, value_text
 from delaylog.client.errors import BadRequest
-from delaylog.storage.calls import shapes
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.table import BY_NAME
-from delaylog.storage.messages.members import Flag, Member
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls import shapes
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.table import BY_NAME
+from delaylog.contract.members import Flag, Member
+from delaylog.contract.shape import Shape
 
 COUNTS: Final = shapes.STATE.words
 _PURGED_GROUP: Final = "only in this group (default: in every group)"

@@ -28,7 +28,7 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import span_text, time_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import Conflict
-from delaylog.storage.calls.of_broker import MEMBERS_CONTACT, MEMBERS_FORCE, TO
+from delaylog.contract.calls.broker import MEMBERS_CONTACT, MEMBERS_FORCE, TO
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from delaylog.client.options import (
 from delaylog.client.shards.sharding import Shard
 from delaylog.client.wire.endpoints import URL, default_endpoints
 from delaylog.client.wire.leader_route import LeaderRoute
-from delaylog.storage.calls.of_topics import TOPICS
-from delaylog.storage.calls.table import BY_NAME
-from delaylog.storage.messages.members import Member
+from delaylog.contract.calls.table import BY_NAME
+from delaylog.contract.calls.topics import TOPICS
+from delaylog.contract.members import Member
 
 TIMEOUT_S: Final = 60.0
 """Time limit of a call: a person waits for it, and can end it by Ctrl-C."""

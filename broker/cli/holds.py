@@ -11,7 +11,7 @@ from delaylog.broker.cli.connection import call, given
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import say
 from delaylog.broker.cli.values import time_text
-from delaylog.storage.calls import shapes
+from delaylog.contract.calls import shapes
 
 
 def hold_arguments(parser: argparse.ArgumentParser) -> None:

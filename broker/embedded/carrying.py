@@ -15,8 +15,8 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import resolve
 from delaylog.broker.embedded.node import EmbeddedNode, as_host
 from delaylog.client.calls.call import Call
-from delaylog.storage.calls.of_access import OF_ACCESS
-from delaylog.storage.calls.of_targets import OF_TARGETS
+from delaylog.contract.calls.access import OF_ACCESS
+from delaylog.contract.calls.targets import OF_TARGETS
 
 OF_SERVERS: Final = frozenset(
     {*(call.name for call in (*OF_ACCESS, *OF_TARGETS)), "listAllTargets", "reload", "stream"}

@@ -31,12 +31,12 @@ from delaylog.client.shards.settling import Share, joined
 from delaylog.client.wire.bulk_answers import ReceivedBatch, SendAnswer, received
 from delaylog.client.wire.checks import check_topic
 from delaylog.client.wire.columns import all_of, column_of
-from delaylog.storage.calls.shapes import BACK_MS, EXTEND_MS, REASON
+from delaylog.contract.calls.shapes import BACK_MS, EXTEND_MS, REASON
+from delaylog.contract.message_fields import DELAY_MS
+from delaylog.contract.times import delay_fault
 from delaylog.storage.layout import ref_to_id
 from delaylog.storage.messages.batch import decode_send
-from delaylog.storage.messages.message_fields import DELAY_MS
 from delaylog.storage.messages.singles import Single
-from delaylog.storage.messages.times import delay_fault
 
 
 def checked_key(namespace: str, topic: str) -> TopicKey:

@@ -18,7 +18,7 @@ from enum import IntEnum
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from delaylog.storage.calls.shapes import REASON_BYTES_MAX
+from delaylog.contract.calls.shapes import REASON_BYTES_MAX
 
 REFUSAL_HEADER: Final = "webhook-delivery"
 REFUSAL: Final = "abort-message"

@@ -26,7 +26,7 @@ from multidict import istr
 
 from delaylog.broker.calls.trace_context import TRACEPARENT, TRACESTATE
 from delaylog.broker.engine.schedules.messages import is_firing
-from delaylog.storage.calls.of_targets import STRUCTURED
+from delaylog.contract.calls.targets import STRUCTURED
 
 HEADER_PREFIX: Final = "delaylog-header-"
 EVENT_TYPE: Final = "delaylog.message"

@@ -13,7 +13,7 @@ from typing import Final
 
 from yarl import URL
 
-from delaylog.storage.calls.of_targets import UNAUTHENTICATED, URL_BYTES_MAX
+from delaylog.contract.calls.targets import UNAUTHENTICATED, URL_BYTES_MAX
 
 HOST_CHARS_MAX: Final = 253
 PORTS: Final = frozenset((80, 443))

@@ -13,7 +13,7 @@ from typing import Final
 from delaylog.broker.schedules.instants import next_instant, times_a_day, walls_between
 from delaylog.broker.schedules.timing import Timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 _DAY_MS: Final = 86_400_000
 WINDOW_MS: Final = 86_400_000

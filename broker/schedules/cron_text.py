@@ -13,7 +13,7 @@ from typing import Final
 from delaylog.broker.schedules.dialects.fields import DAY, MONTH, OUR_WEEKDAY, TIMES, Field
 from delaylog.broker.schedules.dialects.table import readings
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 _FIELDS: Final = (*TIMES, DAY, MONTH, OUR_WEEKDAY)
 _ALSO: Final = {

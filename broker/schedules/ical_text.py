@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from delaylog.broker.schedules.wall_clock import EPOCH, WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 _NAMES: Final = "BEGIN|END|DTSTART|DTEND|RRULE|EXDATE|EXRULE|RDATE|RECURRENCE-ID|DURATION|UID"
 _FOLD: Final = re.compile(rf"\r?\n[ \t](?!\s*(?:{_NAMES})[;:])", re.IGNORECASE)

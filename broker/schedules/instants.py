@@ -18,7 +18,7 @@ from delaylog.broker.schedules.rrule_text import parsed_rrule
 from delaylog.broker.schedules.timing import Timing, check_timing
 from delaylog.broker.schedules.wall_clock import EPOCH, SECOND, WallClock
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
+from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX
 
 _S: Final = 1_000
 

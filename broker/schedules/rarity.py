@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 DAYS_MAX: Final = 500
 """Days of one search: about a millisecond. The 29 February takes at most 312 of them, a Friday the

@@ -14,8 +14,8 @@ from delaylog.broker.schedules.cron import parsed_cron
 from delaylog.broker.schedules.cron_text import check_cron
 from delaylog.broker.schedules.rrule_text import parsed_rrule
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.calls.schedule_members import TIMING
-from delaylog.storage.errors import MemberError
+from delaylog.contract.calls.schedule_members import TIMING
+from delaylog.contract.errors import MemberError
 
 FORMS: Final = ("cron", "interval_ms", "rrule")
 

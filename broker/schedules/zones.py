@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import tzdata
 
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 
 class Zones:

@@ -19,7 +19,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.host.audit.request_ids import HEADER
-from delaylog.storage.calls.streams import HEARTBEAT_SECONDS
+from delaylog.contract.calls.streams import HEARTBEAT_SECONDS
 
 LEAN_BODY_MAX: Final = 32_768
 """A larger answer uses aiohttp's Response, which has flow control."""

@@ -48,7 +48,7 @@ from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.broker.web.request_line import LIMITS, METHODS, check_line, origin_form
 from delaylog.broker.web.short_way import ShortWay
 from delaylog.broker.web.websocket import carry_stream
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.table import ALL
 
 SETTLE_SECONDS: Final = 1.0
 """How long a call waits while a cluster changes its leader."""

@@ -16,7 +16,7 @@ from delaylog.broker.calls.problems import Problem, problem_of
 from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
 from delaylog.broker.host.audit.lines import DONE, FAILED, LEFT, AuditLine
 from delaylog.broker.host.audit.settings import ADMINISTRATIVE
-from delaylog.storage.calls.call import Right
+from delaylog.contract.calls.call import Right
 
 REFUSED = frozenset({"unauthorized", "forbidden"})
 

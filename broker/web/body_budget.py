@@ -7,7 +7,7 @@ others. A body that arrives together with its head does not count, because it is
 from __future__ import annotations
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.storage.messages.members import limit_note
+from delaylog.contract.members import limit_note
 
 
 class BodyBudget:

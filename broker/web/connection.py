@@ -21,8 +21,8 @@ from delaylog.broker.calls.problems import Problem, problem_answer
 from delaylog.broker.host.tls.wrong_port import ALERT, opens_with_tls
 from delaylog.broker.web.answering import UNREAD_BYTES_MAX, LeanResponse, wire_of
 from delaylog.broker.web.request_line import LINE_BYTES_MAX, refusal_of
-from delaylog.storage.calls.streams import CLIENT_FRAME_BYTES_MAX
-from delaylog.storage.messages.members import limit_note
+from delaylog.contract.calls.streams import CLIENT_FRAME_BYTES_MAX
+from delaylog.contract.members import limit_note
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller

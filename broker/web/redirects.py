@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON, Context
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.storage.calls.shapes import READ
+from delaylog.contract.calls.shapes import READ
 
 
 def reads_locally(query: str) -> bool:

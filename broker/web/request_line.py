@@ -15,7 +15,7 @@ from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.table import ALL
 
 TARGET_BYTES_MAX: Final = 8_192
 """Largest target of a request. The longest path of the API has some 3,000 bytes."""

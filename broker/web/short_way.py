@@ -23,7 +23,7 @@ from delaylog.broker.web.answering import wire_of
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.callers import Callers
 from delaylog.broker.web.outcomes import Outcomes
-from delaylog.storage.calls.call import ApiCall
+from delaylog.contract.calls.call import ApiCall
 
 if TYPE_CHECKING:
     from delaylog.broker.web.connection import Connection

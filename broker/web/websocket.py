@@ -22,7 +22,7 @@ from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.host.audit.request_ids import HEADER
 from delaylog.broker.host.open_streams import StopsError
 from delaylog.broker.web.answering import NAMED
-from delaylog.storage.calls.streams import (
+from delaylog.contract.calls.streams import (
     CLIENT_FRAME_BYTES_MAX,
     CLOSE_BASE,
     CLOSED_OK,

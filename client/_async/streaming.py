@@ -34,8 +34,8 @@ from delaylog.client.wire.http_answer import ANSWER_BYTES_MAX
 from delaylog.client.wire.leader_watch import LeftNode
 from delaylog.client.wire.process_name import process_name
 from delaylog.client.wire.stream_frames import STOP, StreamState
-from delaylog.storage.calls.streams import CLOSED_OK, HEARTBEAT_SECONDS, KEEP_LEASES
-from delaylog.storage.messages.joined_texts import join_texts
+from delaylog.contract.calls.streams import CLOSED_OK, HEARTBEAT_SECONDS, KEEP_LEASES
+from delaylog.contract.joined_texts import join_texts
 
 log = logging.getLogger("delaylog.client")
 AGAIN_WAIT_MS: Final = 1_000

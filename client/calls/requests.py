@@ -1,4 +1,4 @@
-"""Builds requests from the table of calls (`storage/calls`).
+"""Builds requests from the table of calls (`contract/calls`).
 
 The names in the path are positional arguments, in the order of the path. All other values are
 keyword arguments; the table says whether each goes into the query or the body.
@@ -13,9 +13,9 @@ from typing import Any, Final
 from delaylog.client.calls.call import Call, json_call, segment, with_query
 from delaylog.client.calls.places import Places
 from delaylog.client.wire.durations import split_limit
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.of_topics import TOPIC, TOPICS
-from delaylog.storage.calls.table import ALL, BY_NAME
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.table import ALL, BY_NAME
+from delaylog.contract.calls.topics import TOPIC, TOPICS
 
 
 def _tail(call: ApiCall) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from delaylog.client.wire.checks import check_keywords
 from delaylog.client.wire.due import unix_ms
 from delaylog.client.wire.durations import in_numbers, limit_of, split_limit
 from delaylog.client.wire.json_bodies import with_body
-from delaylog.storage.messages.times import ANCHOR_MS_MIN, UNIX_MS_MIN
+from delaylog.contract.times import ANCHOR_MS_MIN, UNIX_MS_MIN
 
 Gap: TypeAlias = Literal["next", "shift", "skip"]
 Fold: TypeAlias = Literal["first", "second", "both"]

@@ -38,7 +38,7 @@ from delaylog.client.keywords import SendKeywords
 from delaylog.client.models import Changed
 from delaylog.client.surface import QueueClient
 from delaylog.client.wire.patience import CERTAIN
-from delaylog.storage.messages.message_fields import ID_BYTES_MAX, ID_PATTERN, TAG_BYTES_MAX
+from delaylog.contract.message_fields import ID_BYTES_MAX, ID_PATTERN, TAG_BYTES_MAX
 
 log = logging.getLogger("delaylog.job_systems")
 REFUSED_HEADER: Final = "delaylog-refused-retry"

@@ -18,7 +18,7 @@ from delaylog.client.models import Sent, SentResult
 from delaylog.client.sending.row import Kind, Packed, is_relative, merge_of
 from delaylog.client.wire.bulk import REJECTED, pack_body, ref_to_id
 from delaylog.client.wire.bulk_answers import SendAnswer
-from delaylog.storage.messages.message_fields import put_columns
+from delaylog.contract.message_fields import put_columns
 
 WHOLE_BATCH: Final = -1
 RESULTS: Final[tuple[SentResult, ...]] = get_args(SentResult)

@@ -21,8 +21,8 @@ from delaylog.client.models import NewMessage
 from delaylog.client.wire.checks import INT64_MAX
 from delaylog.client.wire.due import due_of
 from delaylog.client.wire.durations import in_numbers
-from delaylog.storage.messages.message_fields import MERGE_MODES, pack_fields
-from delaylog.storage.messages.times import UNIX_MS_MIN, UNIX_US_MIN
+from delaylog.contract.message_fields import MERGE_MODES, pack_fields
+from delaylog.contract.times import UNIX_MS_MIN, UNIX_US_MIN
 
 _MERGES: Final = (None, *MERGE_MODES)
 _MERGE_KINDS: Final = {mode: 2 * index for index, mode in enumerate(_MERGES)}

@@ -19,7 +19,7 @@ from delaylog.client.wire.checks import check_list, check_sendable
 from delaylog.client.wire.columns import IntArray, Numbers, column_of, one_for_all
 from delaylog.client.wire.due import due_members
 from delaylog.client.wire.durations import in_numbers
-from delaylog.storage.messages.message_fields import BY_NAME, COLUMNS, MergeMode, pack_fields
+from delaylog.contract.message_fields import BY_NAME, COLUMNS, MergeMode, pack_fields
 
 BULK_TYPE: Final = "application/vnd.delaylog.batch"
 BULK_VERSION: Final = 1

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from delaylog.client.wire.checks import check_list
-from delaylog.storage.messages.message_fields import ARRAY_CODES
+from delaylog.contract.message_fields import ARRAY_CODES
 
 
 class IntArray(Protocol):

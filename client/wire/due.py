@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from delaylog.client.keywords import ListKeywords
 from delaylog.client.wire.durations import delay_of, whole_ms
-from delaylog.storage.messages.times import UNIX_MS_MIN, day_of, time_fault
+from delaylog.contract.times import UNIX_MS_MIN, day_of, time_fault
 
 HORIZON_HINT: Final = "give exactly one of deliver_at_ms, delay_ms, at, delay"
 _BOUNDS: Final = ("due_from", "due_to")

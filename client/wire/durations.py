@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from delaylog.client.keywords import TimeLimit
 from delaylog.client.wire.checks import check_keywords, check_seconds
-from delaylog.storage.messages.members import whole_of
+from delaylog.contract.members import whole_of
 
 LIMIT_S_MAX: Final = 86_400.0
 """Longest time limit of a call: sockets do not accept arbitrarily long ones."""

@@ -29,7 +29,7 @@ from delaylog.client.errors import (
 )
 from delaylog.client.wire.credentials import Headers
 from delaylog.client.wire.leader_route import LeaderRoute
-from delaylog.storage.calls.of_broker import CLUSTER
+from delaylog.contract.calls.broker import CLUSTER
 
 # How long a call may take, its repeats included, in addition to the wait that it requests.
 TIMEOUT_S: Final = 10.0

@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from delaylog.contract.named_fields import NamedFields
 from delaylog.storage.columns.questions import alike, some
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 from delaylog.storage.messages.batch import Block, Column
-from delaylog.storage.messages.named_fields import NamedFields
 
 _HEAD_SIZE: Final = struct.Struct("<I")
 _JOINED_MAX: Final = 1_024

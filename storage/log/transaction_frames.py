@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from delaylog.contract.named_fields import NamedFields
 from delaylog.storage.log.payloads import SendDecision, pack, unpack
 from delaylog.storage.messages.batch import Block
-from delaylog.storage.messages.named_fields import NamedFields
 
 PART: Final = np.dtype(
     [

@@ -11,8 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.own_backoff import (
+from delaylog.contract.own_backoff import (
     ARRAY,
     KINDS,
     NOT_SAID,
@@ -20,6 +19,7 @@ from delaylog.storage.messages.own_backoff import (
     PARTS,
     encode_own_backoff,
 )
+from delaylog.storage.layout import Int64Array
 
 OWN_BACKOFF: Final = np.dtype(
     [

@@ -17,9 +17,9 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.errors import BatchError
+from delaylog.contract.errors import BatchError
+from delaylog.contract.message_fields import COLUMNS, MERGE_MODES, TEXT_COLUMNS
 from delaylog.storage.messages.backoff_columns import have_own_backoff
-from delaylog.storage.messages.message_fields import COLUMNS, MERGE_MODES, TEXT_COLUMNS
 
 Column: TypeAlias = int | npt.NDArray[Any]
 Block: TypeAlias = bytes | memoryview

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delaylog.contract.own_backoff import ARRAY
 from delaylog.storage.layout import (
     HOUR_MS,
     HOUR_SHIFT,
@@ -23,7 +24,6 @@ from delaylog.storage.layout import (
     NEVER_MS,
 )
 from delaylog.storage.log.payloads import SendDecision
-from delaylog.storage.messages.own_backoff import ARRAY
 from delaylog.storage.messages.rows import PlacedRows, hash_u64, tags_mask
 from delaylog.storage.messages.singles import Single
 

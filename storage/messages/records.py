@@ -2,7 +2,7 @@
 
 A record has no separators. Its row holds the sizes of the four texts (id, key, tags, headers), and
 the body is the rest of the record. The headers are msgpack. If a message has its own backoff
-(storage/messages/own_backoff.py), the backoff precedes the headers, and `headers_size` includes it.
+(contract/own_backoff.py), the backoff precedes the headers, and `headers_size` includes it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 import msgpack
 import numpy as np
 
+from delaylog.contract.own_backoff import OWN_BACKOFF_SIZE, split_own_backoff
 from delaylog.storage.columns.gather import gather
 from delaylog.storage.columns.questions import some
 from delaylog.storage.layout import TEXT_SIZES, TEXTS, Int64Array, RowArray
 from delaylog.storage.messages.backoff_columns import have_own_backoff
 from delaylog.storage.messages.batch import Block
-from delaylog.storage.messages.own_backoff import OWN_BACKOFF_SIZE, split_own_backoff
 from delaylog.storage.messages.row_values import RowValues
 from delaylog.storage.messages.rows import bodies_only
 

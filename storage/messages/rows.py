@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from delaylog.contract.message_fields import COLUMNS
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import copy_rows, take_rows
 from delaylog.storage.ids.id_hash import UNKEYED, IdHash
@@ -29,7 +30,6 @@ from delaylog.storage.layout import (
 )
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.messages.batch import Block, Column, MessageBatch, TextColumn, expand
-from delaylog.storage.messages.message_fields import COLUMNS
 
 _TAG_BITS_PER_GROUP: Final = 6
 _TAG_GROUPS: Final = 4

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgpack
 
+from delaylog.contract.message_fields import put_columns
 from delaylog.storage.messages.batch import BATCH_VERSION
-from delaylog.storage.messages.message_fields import put_columns
 
 _PACKER: Final = msgpack.Packer()
 

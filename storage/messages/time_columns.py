@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from delaylog.contract.times import UNIX_MS_MIN, UNIX_US_MIN, time_fault
 from delaylog.storage.messages.batch import Column, column_max, column_min
-from delaylog.storage.messages.times import UNIX_MS_MIN, UNIX_US_MIN, time_fault
 
 
 def wrong_time(times: Column, first_ms: int = UNIX_MS_MIN) -> tuple[int, str] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delaylog.broker.calls.routing import resolve
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.table import ALL
 
 BENCH: Final = Path(__file__).parents[2] / "bench"
 NO_PAGE: Final = {

@@ -26,7 +26,7 @@ from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.client import AsyncPlainClient, PlainClient
 from delaylog.client.errors import ClientError
 from delaylog.client.free_ports import free_port
-from delaylog.storage.messages.members import INT64_MAX
+from delaylog.contract.members import INT64_MAX
 from tests.broker.calls.forms.arrow_streams import one, stream
 from tests.broker.conftest import MSGPACK, Broker
 from tests.broker.resp.resp_client import RespClient

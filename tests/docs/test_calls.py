@@ -14,9 +14,9 @@ from delaylog.broker.engine.late.timeline import CAUSES
 from delaylog.broker.web.camellia.face import CALLS as CAMELLIA
 from delaylog.broker.web.camellia.face import PLAIN
 from delaylog.broker.web.openapi.document import PAGES
-from delaylog.storage.calls.call import ApiCall, Right
-from delaylog.storage.calls.table import ALL, BY_NAME
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls.call import ApiCall, Right
+from delaylog.contract.calls.table import ALL, BY_NAME
+from delaylog.contract.shape import Shape
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "HTTP.md").read_text()
 LETTERS: Final = {

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from delaylog.broker.engine.errors import CODES
 from delaylog.client.errors import CLASSES
+from delaylog.contract.error_codes import CODES
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 

@@ -13,8 +13,8 @@ from delaylog.broker.cli.parser import make_parser
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.openapi import openapi_document
 from delaylog.client.models import NewMessage
-from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.message_fields import FIELDS, MERGE, TAGS, Field
+from delaylog.contract.errors import MemberError
+from delaylog.contract.message_fields import FIELDS, MERGE, TAGS, Field
 from tests.broker.calls.forms.arrow_streams import stream
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"

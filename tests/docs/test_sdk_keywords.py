@@ -9,8 +9,8 @@ from pathlib import Path
 from delaylog.client.calls import schedules, targets
 from delaylog.client.calls.schedules import RangeKeywords, ScheduleKeywords, UpdateScheduleKeywords
 from delaylog.client.calls.targets import TargetKeywords
-from delaylog.storage.calls.of_schedules import BACKFILL, PUT_SCHEDULE
-from delaylog.storage.calls.of_targets import UPDATE_TARGET
+from delaylog.contract.calls.schedules import BACKFILL, PUT_SCHEDULE
+from delaylog.contract.calls.targets import UPDATE_TARGET
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/SDK.md").read_text()
 SECTION = PAGE.partition("#### Keywords of schedules and push targets\n")[2].partition("<!-- run")[

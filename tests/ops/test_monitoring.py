@@ -17,9 +17,9 @@ from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.table import METRICS
 from delaylog.broker.host.watch.loop_lag import BOUNDS as LOOP_BOUNDS
 from delaylog.broker.host.watch.timings import DISK_BOUNDS
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.table import ALL
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.table import ALL
+from delaylog.contract.shape import Shape
 from tests.ops.prometheus import RULES, RULES_FILE, promtool
 
 OPS: Final = Path(__file__).parents[2] / "ops"

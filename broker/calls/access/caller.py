@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.access.grants import ALL, Permissions
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
-from delaylog.storage.calls.call import WATCHING, Right
+from delaylog.contract.calls.call import WATCHING, Right
 from delaylog.storage.layout import NEVER_MS
 
 if TYPE_CHECKING:

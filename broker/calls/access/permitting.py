@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.caller import ANYONE, Caller
 from delaylog.broker.calls.problems import Problem
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.table import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from delaylog.broker.engine.state import EngineState
     from delaylog.broker.host.waiters import TopicKey
-    from delaylog.storage.calls.call import ApiCall, Right
+    from delaylog.contract.calls.call import ApiCall, Right
 
 _OF_SOME_GROUP: Final = {call.name: call.names_group or call.lists_groups for call in ALL}
 """Calls for which the right for one group of the topic is enough here."""

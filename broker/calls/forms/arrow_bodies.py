@@ -36,11 +36,8 @@ from delaylog.broker.calls.forms.arrow_kinds import (
 from delaylog.broker.calls.forms.arrow_stream import pyarrow, read_stream
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.calls.shapes import PART_TOPIC
-from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.backoff_columns import own_backoff_entries
-from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
-from delaylog.storage.messages.members import (
+from delaylog.contract.calls.shapes import PART_TOPIC
+from delaylog.contract.members import (
     Choice,
     Int,
     Number,
@@ -49,15 +46,18 @@ from delaylog.storage.messages.members import (
     TextMap,
     limit_note,
 )
-from delaylog.storage.messages.message_fields import (
+from delaylog.contract.message_fields import (
     BACKOFF,
     COLUMNS,
     FIELDS,
     MERGE,
     MERGE_MODES,
 )
-from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
-from delaylog.storage.messages.shape import Nested
+from delaylog.contract.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
+from delaylog.contract.shape import Nested
+from delaylog.storage.layout import Int64Array
+from delaylog.storage.messages.backoff_columns import own_backoff_entries
+from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 
 TOPIC: Final = PART_TOPIC.name
 _TEXTS: Final = "string or binary"

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from delaylog.broker.calls.problems import Problem
+from delaylog.contract.members import Int, Number
 from delaylog.storage.columns.questions import Mask, alike
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.members import Int, Number
 
 _SIZE_MAX: Final = 2**16 - 1
 """The largest text other than a body: its size is a u16."""

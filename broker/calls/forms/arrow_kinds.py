@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from delaylog.storage.messages.members import Int
-from delaylog.storage.messages.message_fields import BACKOFF
+from delaylog.contract.members import Int
+from delaylog.contract.message_fields import BACKOFF
 
 
 def is_text(types: Any, kind: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.storage.messages.members import limit_note
+from delaylog.contract.members import limit_note
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _MESSAGE_HEADER: Final = 2

@@ -44,7 +44,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.storage.messages.members import limit_note
+from delaylog.contract.members import limit_note
 
 BATCH_BYTES_MAX: Final = 8 << 20
 """Records of one record batch, after its first message."""

@@ -21,8 +21,8 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import FoundMessage, Topic
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
+from delaylog.contract.message_fields import made_id
 from delaylog.storage.layout import MessageState
-from delaylog.storage.messages.message_fields import made_id
 from delaylog.storage.messages.records import split_record
 
 

@@ -33,10 +33,10 @@ from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.send.due_times import check_delays
 from delaylog.broker.engine.send.sending import all_utf8
 from delaylog.broker.engine.topics.groups import Group
+from delaylog.contract.times import TIME_MS_MAX
 from delaylog.storage.columns.questions import every
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array, MessageState
 from delaylog.storage.messages.batch import BATCH_VERSION, TextColumn, take_column, unpack_map
-from delaylog.storage.messages.times import TIME_MS_MAX
 
 CONTROL_NAMES: Final = ("done", "too_late", "unknown")
 _FAR_ROWS_MAX: Final = 2_500

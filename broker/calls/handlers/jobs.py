@@ -10,7 +10,7 @@ from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.jobs.job_table import Job
 from delaylog.broker.engine.jobs.jobs import end_job
-from delaylog.storage.calls.call import Right
+from delaylog.contract.calls.call import Right
 
 _NAME: Final = re.compile(r"j([1-9][0-9]{0,17})\Z")
 

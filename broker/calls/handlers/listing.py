@@ -19,7 +19,7 @@ from delaylog.broker.engine.views.counting import Forecast
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
 from delaylog.broker.engine.views.listing import Listing
-from delaylog.storage.calls.shapes import WITH_TAG
+from delaylog.contract.calls.shapes import WITH_TAG
 from delaylog.storage.layout import MessageState
 
 

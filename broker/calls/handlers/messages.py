@@ -46,8 +46,8 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic, integers
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
+from delaylog.contract.calls.shapes import ACKS, RECEIVE
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.calls.shapes import ACKS, RECEIVE
 from delaylog.storage.layout import MessageState, ref_to_id
 from delaylog.storage.messages.batch import BATCH_VERSION, unpack_map
 from delaylog.storage.messages.singles import Single

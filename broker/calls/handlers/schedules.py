@@ -44,15 +44,15 @@ from delaylog.broker.schedules.dialects.table import with_converted
 from delaylog.broker.schedules.explain import explain
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.zones import PACKAGED
-from delaylog.storage.calls.of_schedules import (
+from delaylog.contract.calls.schedule_members import NAME, TIMING_MEMBERS, check_times
+from delaylog.contract.calls.schedules import (
     MESSAGE_FIELDS,
     PUT_SCHEDULE,
     TRY_SCHEDULE,
     UPDATE_SCHEDULE,
 )
-from delaylog.storage.calls.schedule_members import NAME, TIMING_MEMBERS, check_times
-from delaylog.storage.messages.shape import Shape
-from delaylog.storage.messages.times import UNIX_MS_MIN
+from delaylog.contract.shape import Shape
+from delaylog.contract.times import UNIX_MS_MIN
 
 PAGE_BYTES: Final = 4 << 20
 """A page of a list ends before its messages have more than this size, unless it is one message."""

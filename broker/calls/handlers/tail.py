@@ -7,7 +7,7 @@ from typing import Final
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.places import the_topic
-from delaylog.storage.calls.shapes import TAIL_MAX
+from delaylog.contract.calls.shapes import TAIL_MAX
 
 POLL_SECONDS: Final = 0.1
 """How often a waiting call looks. It wakes nobody who receives."""

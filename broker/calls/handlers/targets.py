@@ -22,9 +22,9 @@ from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
 from delaylog.broker.push.addresses import refused_literal
 from delaylog.broker.push.signing import make_secret, parse_secret, shown
 from delaylog.broker.push.urls import check_url
-from delaylog.storage.calls.of_targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
-from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls.targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
+from delaylog.contract.errors import MemberError
+from delaylog.contract.shape import Shape
 
 SECRET_BYTES: Final = 32
 _STEP: Final = 500

@@ -25,8 +25,8 @@ from delaylog.broker.engine.views.oldest_due import oldest_due_ms
 from delaylog.broker.engine.views.overview import Overview
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
 from delaylog.broker.host.metrics.recent_minutes import recent_lateness
-from delaylog.storage.calls.shapes import TOPIC_SORTS
-from delaylog.storage.calls.topic_settings import SETTINGS
+from delaylog.contract.calls.shapes import TOPIC_SORTS
+from delaylog.contract.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import MessageState
 from delaylog.storage.work import ReadJob, Work
 

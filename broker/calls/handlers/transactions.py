@@ -25,9 +25,9 @@ from delaylog.broker.engine.transactions.commands import Known, PartName, state_
 from delaylog.broker.engine.transactions.open_transaction import OpenTransaction, Unpublished
 from delaylog.broker.engine.transactions.outstanding import by_topic
 from delaylog.broker.engine.transactions.winners import Winner
+from delaylog.contract.calls.call import Right
+from delaylog.contract.calls.shapes import WINNERS
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.calls.call import Right
-from delaylog.storage.calls.shapes import WINNERS
 from delaylog.storage.log.transaction_frames import RESULTS, EndedTransaction
 from delaylog.storage.messages.batch import with_wire
 from delaylog.storage.messages.batch_ranges import BatchRanges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.storage.calls.streams import CREDIT_BYTES_MAX
+from delaylog.contract.calls.streams import CREDIT_BYTES_MAX
 
 
 class Credit:

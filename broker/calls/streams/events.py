@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.problems import problem_of
 from delaylog.broker.calls.streams.frames import end_event, events
-from delaylog.storage.calls.streams import HEARTBEAT_SECONDS
+from delaylog.contract.calls.streams import HEARTBEAT_SECONDS
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.streams.flow import Flow

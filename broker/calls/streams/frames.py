@@ -1,6 +1,6 @@
 """The frames of a stream: what a client sends is decoded here, what it gets is encoded.
 
-The members of a client's frames are declared in `storage/calls/streams`. Frames of deliveries have
+The members of a client's frames are declared in `contract/calls/streams`. Frames of deliveries have
 the members of a receive's answer, and `bytes`, by which the credit was reduced.
 """
 
@@ -23,7 +23,7 @@ from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
-from delaylog.storage.calls.streams import CREDIT, FRAMES, STOP
+from delaylog.contract.calls.streams import CREDIT, FRAMES, STOP
 from delaylog.storage.messages.batch import BATCH_VERSION
 
 _NAMES: Final = ", ".join(FRAMES)

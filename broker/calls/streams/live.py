@@ -25,7 +25,7 @@ from delaylog.broker.calls.streams.events import EVENTS, HEADERS
 from delaylog.broker.calls.streams.frames import end_event
 from delaylog.broker.engine.errors import QuotaRefusal
 from delaylog.broker.host.open_streams import NO_GROUP, OpenStreams
-from delaylog.storage.calls.of_broker import CLOCK, OVERVIEW
+from delaylog.contract.calls.broker import CLOCK, OVERVIEW
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.answer import AnyAnswer

@@ -15,7 +15,7 @@ from delaylog.broker.calls.problems import problem_of
 from delaylog.broker.calls.settling import settle_bulk, settle_named
 from delaylog.broker.calls.streams.frames import Grant, Settle, Stop, decode, delivery_frame, frame
 from delaylog.broker.engine.errors import EngineError
-from delaylog.storage.calls.streams import CLIENT_FRAME_BYTES_MAX, HEARTBEAT_SECONDS
+from delaylog.contract.calls.streams import CLIENT_FRAME_BYTES_MAX, HEARTBEAT_SECONDS
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.streams.flow import Flow

@@ -21,7 +21,7 @@ from delaylog.broker.cli.watching.top import scrape
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.call import json_call
 from delaylog.client.errors import AnswerLost, ApiError, NotReached
-from delaylog.storage.calls.of_broker import CLOCK
+from delaylog.contract.calls.broker import CLOCK
 
 _ADVICE: Final = "see that its process runs and is not stopped; on its machine, use --folder"
 

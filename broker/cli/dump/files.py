@@ -51,8 +51,9 @@ from delaylog.broker.engine.schedules.schedule import PROGRESS, Schedule
 from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
+from delaylog.contract.errors import BatchError
 from delaylog.storage.checkpoint import read_checkpoint
-from delaylog.storage.errors import BatchError, CorruptionError
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
 from delaylog.storage.hours.indexes.second_index import SecondIndex

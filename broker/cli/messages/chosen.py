@@ -28,7 +28,7 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import id_text, is_span, time_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.errors import ApiError
-from delaylog.storage.calls.shapes import CANCEL_FORCE, FILTER, FILTER_STATE, RATE
+from delaylog.contract.calls.shapes import CANCEL_FORCE, FILTER, FILTER_STATE, RATE
 
 POLL_SECONDS: Final = 0.1
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from delaylog.client.errors import ApiError
-from delaylog.storage.messages.message_fields import made_id
+from delaylog.contract.message_fields import made_id
 
 Answer: TypeAlias = dict[str, Any]
 

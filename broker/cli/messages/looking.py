@@ -28,7 +28,7 @@ from delaylog.broker.cli.values import (
 )
 from delaylog.client import AsyncPlainClient
 from delaylog.client.wire.json_bodies import body_of
-from delaylog.storage.calls import shapes
+from delaylog.contract.calls import shapes
 
 _PAGE: Final = 1_000
 LIVING: Final = ("waiting", "ready", "leased")

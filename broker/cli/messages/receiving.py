@@ -17,7 +17,7 @@ from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.values import id_text, plain_text, time_text
 from delaylog.client.wire.json_bodies import body_of, with_body
 from delaylog.client.wire.received import Delivered
-from delaylog.storage.calls import shapes
+from delaylog.contract.calls import shapes
 
 FOLLOW_WAIT_MS: Final = 20_000
 _PEEKED: Final = (shapes.MAX, shapes.GROUP, shapes.WANTED_TAGS, shapes.TAGS_MODE)

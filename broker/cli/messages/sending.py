@@ -23,8 +23,8 @@ from delaylog.broker.cli.failing import DONE, WRONG, UsageError
 from delaylog.broker.cli.output import emit, print_lines
 from delaylog.broker.cli.progress import Progress
 from delaylog.broker.cli.values import id_text, time_text
-from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.message_fields import (
+from delaylog.contract.errors import MemberError
+from delaylog.contract.message_fields import (
     DELAY_MS,
     DELIVER_AT_MS,
     FIELDS,

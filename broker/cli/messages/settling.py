@@ -10,8 +10,8 @@ from delaylog.broker.cli.connection import call, given
 from delaylog.broker.cli.failing import DONE, WRONG
 from delaylog.broker.cli.output import emit, print_lines
 from delaylog.broker.cli.values import id_text
-from delaylog.storage.calls import shapes
-from delaylog.storage.messages.message_fields import made_id
+from delaylog.contract.calls import shapes
+from delaylog.contract.message_fields import made_id
 
 _REASON: Final = "why the attempt failed; `dead` and `show` print it"
 

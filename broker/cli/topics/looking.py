@@ -13,8 +13,8 @@ from delaylog.broker.cli.connection import call, given, say_if_absent
 from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_lines, print_table
 from delaylog.broker.cli.values import bar, plain_name, span_text, time_text, value_text
-from delaylog.storage.calls import shapes
-from delaylog.storage.calls.shapes import HOURS_MAX
+from delaylog.contract.calls import shapes
+from delaylog.contract.calls.shapes import HOURS_MAX
 
 PLOT_WIDTH: Final = 24
 """Columns of the longest bar of a plot: what an eighty-column terminal has beside the table."""

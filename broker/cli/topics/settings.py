@@ -11,9 +11,9 @@ from delaylog.broker.cli.failing import DONE, UsageError
 from delaylog.broker.cli.output import emit, print_members, say
 from delaylog.broker.cli.parser import add_action, add_actions
 from delaylog.client.errors import NotFound
-from delaylog.storage.calls.shapes import DROP_FORCE
-from delaylog.storage.calls.topic_settings import SETTINGS
-from delaylog.storage.messages.members import Flag
+from delaylog.contract.calls.shapes import DROP_FORCE
+from delaylog.contract.calls.topic_settings import SETTINGS
+from delaylog.contract.members import Flag
 
 _LIMITS: Final = ("rate_limit", "quota")
 """Settings that a topic need not have."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, get_args
 
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.storage.calls.call import Right
+from delaylog.contract.calls.call import Right
 
 TopicKey = tuple[str, str]
 """Namespace and topic."""

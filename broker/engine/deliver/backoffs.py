@@ -11,10 +11,10 @@ import numpy as np
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.settings import delays_ms
+from delaylog.contract.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.layout import TEXT_SIZES, Int64Array, RowArray
 from delaylog.storage.messages.backoff_columns import have_own_backoff, own_backoffs
-from delaylog.storage.messages.own_backoff import NOT_SAID, OWN_BACKOFF_SIZE
 from delaylog.storage.messages.rows import heads_of
 
 

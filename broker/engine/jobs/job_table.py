@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
-from delaylog.storage.messages.named_fields import NamedFields
+from delaylog.contract.named_fields import NamedFields
 
 ENDED_KEPT: Final = 256
 """Ended jobs that are remembered: the newest."""

@@ -33,10 +33,10 @@ from delaylog.broker.schedules.jitter import due_ms
 from delaylog.broker.schedules.local_time import LocalTime, local_time
 from delaylog.broker.schedules.timing import FORMS, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
+from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
+from delaylog.contract.members import limit_note
+from delaylog.contract.message_fields import BY_NAME, check_id
 from delaylog.storage.log.levels import SCHEDULES
-from delaylog.storage.messages.members import limit_note
-from delaylog.storage.messages.message_fields import BY_NAME, check_id
 
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
 """Members of a send that a schedule may have; id and merging are its own."""

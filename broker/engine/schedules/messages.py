@@ -15,9 +15,9 @@ import msgpack
 import numpy as np
 
 from delaylog.broker.engine.schedules.schedule import Schedule
-from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
+from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX
+from delaylog.contract.message_fields import HEADERS, pack_fields, put_columns
 from delaylog.storage.messages.batch import MessageBatch, batch_of_columns
-from delaylog.storage.messages.message_fields import HEADERS, pack_fields, put_columns
 
 NAMES: Final = ("schedule", "due", "n")
 """The headers of a firing."""

@@ -15,7 +15,7 @@ import msgpack
 
 from delaylog.broker.schedules.catch_up import WINDOW_MS, CatchUp
 from delaylog.broker.schedules.timing import Timing
-from delaylog.storage.calls.schedule_members import RULES
+from delaylog.contract.calls.schedule_members import RULES
 
 AHEAD_MS: Final = 1_000
 """How long before its due time a firing becomes a message: longer than a commit takes."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from delaylog.broker.engine.errors import BadRequestError
+from delaylog.contract.members import limit_note
+from delaylog.contract.spans import in_words, ms_in_words
+from delaylog.contract.times import UNIX_MS_MIN, delay_fault
 from delaylog.storage.messages.batch import Column, column_max
-from delaylog.storage.messages.members import limit_note
-from delaylog.storage.messages.spans import in_words, ms_in_words
 from delaylog.storage.messages.time_columns import wrong_time
-from delaylog.storage.messages.times import UNIX_MS_MIN, delay_fault
 
 
 def check_delays(delays: Column, horizon_ms: int) -> None:

@@ -16,12 +16,12 @@ from delaylog.broker.engine.send.merging import CREATED, expecting_successors
 from delaylog.broker.engine.send.quotas import check_quota_of_few
 from delaylog.broker.engine.send.sending import note_send
 from delaylog.broker.engine.state import EngineState
+from delaylog.contract.times import TIME_MS_MAX, UNIX_MS_MIN
 from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.singles import Single, encode_singles, requested_times
-from delaylog.storage.messages.times import TIME_MS_MAX, UNIX_MS_MIN
 
 
 def send_few(

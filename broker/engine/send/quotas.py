@@ -16,10 +16,10 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.settings import Quota
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.engine.transactions.outstanding import NOTHING_OUTSTANDING, Outstanding
+from delaylog.contract.spans import ms_in_words
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.batch import MessageBatch, column_max
 from delaylog.storage.messages.singles import Single, record_size
-from delaylog.storage.messages.spans import ms_in_words
 
 RATE_SECONDS: Final = 10
 """A rate is an average over this time, so a burst may be as large as that."""

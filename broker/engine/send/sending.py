@@ -24,6 +24,15 @@ from delaylog.broker.engine.send.producers import FirstAnswer, fill_kept
 from delaylog.broker.engine.send.quotas import check_quota
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.commands import get_or_make_topic
+from delaylog.contract.members import limit_note
+from delaylog.contract.message_fields import (
+    DEFAULT_I64,
+    ID_BYTES_MAX,
+    KEY_BYTES_MAX,
+    TEXT_COLUMNS,
+    TTL_MS,
+    TTL_MS_MAX,
+)
 from delaylog.storage.columns.questions import some
 from delaylog.storage.layout import (
     FrameKind,
@@ -34,15 +43,6 @@ from delaylog.storage.messages.batch import (
     TextColumn,
     column_max,
     expand,
-)
-from delaylog.storage.messages.members import limit_note
-from delaylog.storage.messages.message_fields import (
-    DEFAULT_I64,
-    ID_BYTES_MAX,
-    KEY_BYTES_MAX,
-    TEXT_COLUMNS,
-    TTL_MS,
-    TTL_MS_MAX,
 )
 
 

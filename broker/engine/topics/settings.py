@@ -1,6 +1,6 @@
 """Settings of a topic: types and defaults, and how a request is parsed.
 
-`SETTINGS` of `storage/calls` declares names, bounds and documentation; `TopicSettings` is what the
+`SETTINGS` of `contract/calls` declares names, bounds and documentation; `TopicSettings` is what the
 engine uses.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from delaylog.storage.calls.topic_settings import SETTINGS
-from delaylog.storage.errors import MemberError
+from delaylog.contract.calls.topic_settings import SETTINGS
+from delaylog.contract.errors import MemberError
 from delaylog.storage.layout import Int64Array
 
 

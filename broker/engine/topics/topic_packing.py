@@ -18,8 +18,8 @@ from delaylog.broker.engine.ready.key_gate import NO_KEYS
 from delaylog.broker.engine.topics.groups import SAVED_COUNTS, Group
 from delaylog.broker.engine.topics.series import Series
 from delaylog.broker.engine.topics.settings import TopicSettings
+from delaylog.contract.named_fields import NamedFields
 from delaylog.storage.columns.packing import PackedList
-from delaylog.storage.messages.named_fields import NamedFields
 
 SLICE_TOPICS: Final = 8
 BLOCK_BYTES: Final = 1 << 18

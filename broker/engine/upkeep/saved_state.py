@@ -13,6 +13,7 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group, GroupCounts
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.topics.topic_packing import GROUP, TOPIC
+from delaylog.contract.named_fields import NamedFields
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
 )
@@ -20,7 +21,6 @@ from delaylog.storage.columns.count_columns import CountColumns
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.levels import FIRST_LEVEL
-from delaylog.storage.messages.named_fields import NamedFields
 from delaylog.storage.work import Work
 
 _NUMBERS: Final = NamedFields(

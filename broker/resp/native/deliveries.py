@@ -37,9 +37,9 @@ from delaylog.broker.resp.native.words import (
     topic_key,
     unknown_option,
 )
-from delaylog.storage.calls.shapes import CONSUMER, REASON
+from delaylog.contract.calls.shapes import CONSUMER, REASON
+from delaylog.contract.members import Text
 from delaylog.storage.layout import head_sizes
-from delaylog.storage.messages.members import Text
 from delaylog.storage.messages.records import cut_record, split_records
 from delaylog.storage.messages.rows import bodies_only
 

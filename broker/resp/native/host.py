@@ -16,7 +16,7 @@ from delaylog.broker.calls.turn.settles import outcomes
 from delaylog.broker.calls.turn.single_sends import all_same, plain_wire
 from delaylog.broker.calls.turn.writes import Settling, send_batch, send_parts
 from delaylog.broker.engine.deliver.settling import Receipts
-from delaylog.broker.engine.errors import CODES, EngineError
+from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult, Settlement
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.access.rights import Denied
@@ -27,7 +27,8 @@ from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.native.words import ID_LINE_SIZE, refusal, written_ids
 from delaylog.broker.resp.turns import Turns
-from delaylog.storage.errors import BatchError
+from delaylog.contract.error_codes import CODES
+from delaylog.contract.errors import BatchError
 from delaylog.storage.messages.batch import decode_send
 from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
 from delaylog.storage.messages.singles import Single

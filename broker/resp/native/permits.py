@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from delaylog.broker.host.waiters import TopicKey
     from delaylog.broker.keyspace.command import Args, Command
     from delaylog.broker.keyspace.running.run import Run
-    from delaylog.storage.calls.call import Right
+    from delaylog.contract.calls.call import Right
 
 _RIGHTS: Final[dict[str, Right]] = {
     "dlsend": "send",

@@ -24,8 +24,7 @@ from delaylog.broker.resp.native.words import (
     unknown_option,
     written_ids,
 )
-from delaylog.storage.messages.batch import Column
-from delaylog.storage.messages.message_fields import (
+from delaylog.contract.message_fields import (
     BY_OPTION,
     ID,
     MERGE,
@@ -33,6 +32,7 @@ from delaylog.storage.messages.message_fields import (
     from_text,
     pack_fields,
 )
+from delaylog.storage.messages.batch import Column
 from delaylog.storage.messages.singles import Single
 
 _FLAGS: Final = "write denyoom noscript no_multi quick @dlsend"

@@ -17,12 +17,12 @@ from delaylog.broker.engine.send.due_times import too_far
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.keyspace.errors import READ_ONLY, SYNTAX, CommandError
 from delaylog.broker.keyspace.values.number_texts import to_int
+from delaylog.contract.errors import MemberError
+from delaylog.contract.message_fields import BY_NAME
+from delaylog.contract.spans import ms_in_words
+from delaylog.contract.times import time_fault
 from delaylog.storage.columns.questions import some
-from delaylog.storage.errors import MemberError
 from delaylog.storage.layout import Int64Array
-from delaylog.storage.messages.message_fields import BY_NAME
-from delaylog.storage.messages.spans import ms_in_words
-from delaylog.storage.messages.times import time_fault
 
 _RECEIPTS: Final = re.compile(rb"[0-9a-f]*").fullmatch
 _RECEIPT_SIZE: Final = 32

@@ -9,8 +9,8 @@ from delaylog.broker.schedules.dialects import aws, croniter, ics, quartz, sprin
 from delaylog.broker.schedules.dialects.fields import RefusedError
 from delaylog.broker.schedules.dialects.lines import written
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.calls.schedule_members import DIALECTS
-from delaylog.storage.errors import MemberError
+from delaylog.contract.calls.schedule_members import DIALECTS
+from delaylog.contract.errors import MemberError
 
 
 class Dialect(NamedTuple):

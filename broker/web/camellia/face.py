@@ -30,9 +30,9 @@ from delaylog.broker.web.camellia.queue_calls import QueueCalls, Values
 from delaylog.broker.web.camellia.topic_info import metrics_text, no_info, topic_infos
 from delaylog.broker.web.http_context import HttpContext
 from delaylog.broker.web.leader_proxy import LeaderProxy
-from delaylog.storage.calls.call import Right
+from delaylog.contract.calls.call import Right
+from delaylog.contract.message_fields import BACKOFF
 from delaylog.storage.errors import DISTRUSTED
-from delaylog.storage.messages.message_fields import BACKOFF
 
 BASE: Final = "/camellia/delayQueue/"
 LOCAL: Final = ("/camellia/metrics", "/camellia/health/")

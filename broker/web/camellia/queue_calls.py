@@ -25,15 +25,15 @@ from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
-from delaylog.storage.layout import Int64Array, MessageState
-from delaylog.storage.messages.members import limit_note
-from delaylog.storage.messages.message_fields import (
+from delaylog.contract.members import limit_note
+from delaylog.contract.message_fields import (
     BACKOFF,
     BY_NAME,
     TTL_MS_MAX,
     from_text,
     pack_fields,
 )
+from delaylog.storage.layout import Int64Array, MessageState
 from delaylog.storage.messages.singles import Single
 
 TTL_MS: Final = 3_600_000

@@ -32,10 +32,10 @@ from delaylog.broker.web.openapi.schemas import (
     words,
 )
 from delaylog.broker.web.openapi.target_answer import TARGET
-from delaylog.storage.calls.topic_settings import SETTINGS
+from delaylog.contract.calls.topic_settings import SETTINGS
+from delaylog.contract.members import Schema
 from delaylog.storage.layout import Cause, MessageState
 from delaylog.storage.log.transaction_frames import RESULTS
-from delaylog.storage.messages.members import Schema
 
 _DONE: Final[Schema] = {"const": "done"}
 _REPEATED: Final[Schema] = {"enum": ["done", "already"]}

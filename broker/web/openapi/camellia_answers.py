@@ -5,7 +5,7 @@ from __future__ import annotations
 from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
 from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.broker.web.openapi.schemas import COUNT, INT, TEXT, each, list_of, object_of, ref
-from delaylog.storage.messages.members import Schema
+from delaylog.contract.members import Schema
 
 
 def camellia_schemas() -> dict[str, Schema]:

@@ -12,21 +12,21 @@ from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.bulk_bodies import FORMS
 from delaylog.broker.calls.streams.events import EVENTS
 from delaylog.broker.calls.streams.live import LIVE, READS_MAX
-from delaylog.broker.engine.errors import CODES
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
 from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.broker.web.openapi.schedule_answer import OF_SCHEDULES
 from delaylog.broker.web.request_checks import REFUSALS
-from delaylog.storage.calls.call import ApiCall, Right, Takes
-from delaylog.storage.calls.of_topics import IN_NAMESPACES
-from delaylog.storage.calls.schedule_members import NAME as SCHEDULE_NAME
-from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
-from delaylog.storage.calls.table import ALL
-from delaylog.storage.messages.members import Schema
-from delaylog.storage.messages.message_fields import ID_PATTERN
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls.call import ApiCall, Right, Takes
+from delaylog.contract.calls.schedule_members import NAME as SCHEDULE_NAME
+from delaylog.contract.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
+from delaylog.contract.calls.table import ALL
+from delaylog.contract.calls.topics import IN_NAMESPACES
+from delaylog.contract.error_codes import CODES
+from delaylog.contract.members import Schema
+from delaylog.contract.message_fields import ID_PATTERN
+from delaylog.contract.shape import Shape
 
 _ANY_PROBLEM: Final = (401, *REFUSALS, 408, 413, 414, 429, 431)
 _OF_PAGES: Final = (401, *REFUSALS, 429)

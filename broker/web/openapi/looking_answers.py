@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.web.openapi.schemas import COUNT, FLAG, INT, TEXT, list_of, object_of
-from delaylog.storage.calls.shapes import TAIL_MAX
+from delaylog.contract.calls.shapes import TAIL_MAX
 
 _MESSAGE: Final = object_of(
     id=TEXT,

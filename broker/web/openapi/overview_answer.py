@@ -14,7 +14,7 @@ from delaylog.broker.web.openapi.schemas import (
     list_of,
     object_of,
 )
-from delaylog.storage.messages.members import Schema
+from delaylog.contract.members import Schema
 
 OVERVIEW: Final[Schema] = object_of(
     now_ms=INT,

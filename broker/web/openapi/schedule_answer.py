@@ -6,9 +6,9 @@ from typing import Final
 
 from delaylog.broker.schedules.local_time import MARKS
 from delaylog.broker.web.openapi.schemas import COUNT, TEXT, TEXT_OR_NULL, object_of
-from delaylog.storage.calls.of_schedules import MESSAGE_FIELDS
-from delaylog.storage.calls.schedule_members import CATCH_UPS, FOLDS, GAPS, OVERLAPS
-from delaylog.storage.messages.members import Schema
+from delaylog.contract.calls.schedule_members import CATCH_UPS, FOLDS, GAPS, OVERLAPS
+from delaylog.contract.calls.schedules import MESSAGE_FIELDS
+from delaylog.contract.members import Schema
 
 _COUNT_OR_NULL: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
 _PLACE: Final[dict[str, Schema]] = {"topic": TEXT, "namespace": TEXT, "schedule": TEXT}

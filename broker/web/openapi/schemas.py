@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.messages.members import Schema
+from delaylog.contract.members import Schema
 
 INT: Final[Schema] = {"type": "integer"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}

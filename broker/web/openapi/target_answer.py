@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.web.openapi.schemas import COUNT, TEXT, TEXT_OR_NULL, list_of, object_of
-from delaylog.storage.calls.of_targets import MODES
-from delaylog.storage.messages.members import Schema
+from delaylog.contract.calls.targets import MODES
+from delaylog.contract.members import Schema
 
 _PROPERTIES: Final[dict[str, Schema]] = {
     "topic": TEXT,

@@ -1,6 +1,6 @@
 """The fields of a message, except body and due time, as columns of a DataFrame.
 
-Made from storage/messages/message_fields.py by `make twins`: change that one.
+Made from contract/message_fields.py by `make twins`: change that one.
 """
 
 from __future__ import annotations

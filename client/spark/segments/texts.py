@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delaylog.contract.own_backoff import split_own_backoff
 from delaylog.storage.layout import TEXT_SIZES, Int64Array, RowArray
-from delaylog.storage.messages.own_backoff import split_own_backoff
 from pyspark_delaylog.columns import HEADERS
 
 _GAP_BYTES: Final = 65_536

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import parse_receipt, parse_receipts, receipt_texts
-from delaylog.storage.messages.members import INT64_MAX
+from delaylog.contract.members import INT64_MAX
 
 LEASES, REFS = st.integers(0, 2**64 - 1), st.integers(0, INT64_MAX)
 

@@ -17,8 +17,8 @@ import pytest
 
 from delaylog.broker.cli.main import main
 from delaylog.broker.cli.verbs import VERBS
+from delaylog.contract.calls.table import BY_NAME
 from delaylog.extras import EXTRAS
-from delaylog.storage.calls.table import BY_NAME
 from tests.programs import run_program
 
 VERBS_OF: Final = {

@@ -12,8 +12,8 @@ from delaylog.broker.embedded.carrying import OF_SERVERS
 from delaylog.client import errors
 from delaylog.client.calls.call import Call, Form, json_call
 from delaylog.client.wire.bulk import BULK_TYPE, encode_send
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.table import ALL, BY_NAME
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.table import ALL, BY_NAME
 
 BODIES: Final[dict[str, Any]] = {
     "ackAndReceive": {"receipts": []},

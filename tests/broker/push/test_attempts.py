@@ -18,7 +18,7 @@ from delaylog.broker.push.attempts import ANSWER_BYTES_MAX, DRAIN_SECONDS, Attem
 from delaylog.broker.push.outcomes import ACKED, Outcome, Verdict
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
 from delaylog.broker.push.signing import make_secret, make_signers, signature_headers
-from delaylog.storage.calls.of_targets import BINARY
+from delaylog.contract.calls.targets import BINARY
 from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority
 

@@ -17,7 +17,7 @@ from delaylog.broker.push.outcomes import (
     judge,
     retry_after_ms,
 )
-from delaylog.storage.calls.shapes import REASON_BYTES_MAX
+from delaylog.contract.calls.shapes import REASON_BYTES_MAX
 
 NOW_MS = 1_790_000_000_000
 

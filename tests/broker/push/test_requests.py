@@ -19,7 +19,7 @@ from delaylog.broker.push.requests import (
     make_request,
     rfc3339,
 )
-from delaylog.storage.calls.of_targets import BINARY, STRUCTURED
+from delaylog.contract.calls.targets import BINARY, STRUCTURED
 
 SOURCE = "/topics/mails"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.push.urls import check_url
-from delaylog.storage.calls.of_targets import URL_BYTES_MAX
+from delaylog.contract.calls.targets import URL_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from delaylog.broker.schedules.catch_up import (
 )
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.timing import Timing
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 from tests.effort import tries
 
 HOUR = 3_600_000

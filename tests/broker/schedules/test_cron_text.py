@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delaylog.broker.schedules.cron_text import check_cron
 from delaylog.broker.schedules.timing import check_timing
 from delaylog.broker.schedules.wall_clock import EPOCH
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 
 @pytest.mark.parametrize(

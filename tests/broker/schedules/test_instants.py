@@ -17,8 +17,8 @@ from delaylog.broker.schedules.instants import (
 )
 from delaylog.broker.schedules.timing import Timing, check_timing
 from delaylog.broker.schedules.zones import PACKAGED, Zones
-from delaylog.storage.calls.schedule_members import INSTANT_MS_MAX
-from delaylog.storage.errors import MemberError
+from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX
+from delaylog.contract.errors import MemberError
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.schedules.overlap import Action, decide_overlap
-from delaylog.storage.calls.schedule_members import OVERLAPS
+from delaylog.contract.calls.schedule_members import OVERLAPS
 
 TABLE = {
     "allow": (Action.FIRE, Action.FIRE, Action.FIRE),

@@ -11,7 +11,7 @@ from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.rarity import DAYS_MAX
 from delaylog.broker.schedules.rrule import Recurrence, recurrence
 from delaylog.broker.schedules.timing import check_timing
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 START = datetime(2026, 11, 26, 9)  # noqa: DTZ001
 POSITIONS = ",".join(map(str, range(1, 110)))

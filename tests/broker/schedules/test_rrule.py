@@ -19,7 +19,7 @@ from delaylog.broker.schedules.rrule_text import parsed_rrule
 from delaylog.broker.schedules.timing import Timing, check_timing
 from delaylog.broker.schedules.wall_clock import WallClock
 from delaylog.broker.schedules.zones import PACKAGED
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 from tests.effort import tries
 
 DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")

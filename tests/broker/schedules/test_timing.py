@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from delaylog.broker.schedules.ical_text import members_of_text
 from delaylog.broker.schedules.timing import Timing, check_timing
-from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.times import ANCHOR_MS_MIN
+from delaylog.contract.errors import MemberError
+from delaylog.contract.times import ANCHOR_MS_MIN
 
 START = {"start_ms": 10**12}
 

@@ -9,7 +9,7 @@ import pytest
 import tzdata
 
 from delaylog.broker.schedules.zones import PACKAGED
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 
 
 def test_the_version_is_the_packages() -> None:

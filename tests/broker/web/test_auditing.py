@@ -12,7 +12,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.lines import AuditLine
 from delaylog.broker.host.audit.settings import AuditSettings
 from delaylog.broker.web.auditing import CallAudit
-from delaylog.storage.calls.table import BY_NAME
+from delaylog.contract.calls.table import BY_NAME
 
 
 class Stub:

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from delaylog.storage.messages.own_backoff import encode_own_backoff
+from delaylog.contract.own_backoff import encode_own_backoff
 
 SEND: dict[str, Any] = {
     "v": 1,

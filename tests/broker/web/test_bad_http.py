@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.table import ALL
 
 OK = b'{"body":"x","delay_ms":3600000}'
 BODY_MAX, REQUEST_MAX = 10_000, 50_000

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from delaylog.storage.calls import shapes
+from delaylog.contract.calls import shapes
 from tests.waiting import await_that
 
 HOUR_MS = 3_600_000

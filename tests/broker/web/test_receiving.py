@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.storage.calls.shapes import STATE
+from delaylog.contract.calls.shapes import STATE
 from tests.waiting import await_that
 
 BULK = "application/vnd.delaylog.batch"

@@ -16,7 +16,7 @@ from delaylog.broker.web.request_line import (
     METHODS,
     TARGET_BYTES_MAX,
 )
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.table import ALL
 
 HOST = b"Host: localhost\r\n"
 CLOSE = b"Connection: close\r\n"

@@ -16,8 +16,8 @@ import pytest
 from delaylog.broker.calls.context import BULK as BATCH
 from delaylog.broker.calls.context import JSON, MSGPACK, form_of
 from delaylog.broker.calls.short_calls import SHORT, begin_of
-from delaylog.storage.calls.call import ApiCall
-from delaylog.storage.calls.table import ALL
+from delaylog.contract.calls.call import ApiCall
+from delaylog.contract.calls.table import ALL
 from tests.broker.web.test_fast_lane import answers, fast, request
 
 WAYS = {

@@ -17,8 +17,8 @@ from delaylog.client.sending.row import (
     row_of,
 )
 from delaylog.client.wire.checks import check_topic
-from delaylog.storage.messages.message_fields import MAX_RETRY, PRIORITY
-from delaylog.storage.messages.own_backoff import encode_own_backoff
+from delaylog.contract.message_fields import MAX_RETRY, PRIORITY
+from delaylog.contract.own_backoff import encode_own_backoff
 
 DAY = timedelta(days=1)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import hiredis
 
-from delaylog.broker.engine.errors import CODES
+from delaylog.contract.error_codes import CODES
 from tests.broker.conftest import Broker
 from tests.broker.resp.resp_client import RespClient
 from tests.scenes.faces.face import Refused, Seen, Sent, Taken

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.storage.errors import BatchError
+from delaylog.contract.errors import BatchError
 from delaylog.storage.messages.batch import (
     MessageBatch,
     TextColumn,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from delaylog.broker.calls.forms.arrow_bodies import decode_arrow
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
+from delaylog.contract.message_fields import COLUMNS
+from delaylog.contract.own_backoff import split_own_backoff
 from delaylog.storage.messages.batch import MessageBatch, expand
-from delaylog.storage.messages.message_fields import COLUMNS
-from delaylog.storage.messages.own_backoff import split_own_backoff
 from tests.broker.calls.forms.arrow_streams import HEADERS, UTC_US, one, stream
 
 LIMITS = Limits()

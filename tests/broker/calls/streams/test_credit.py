@@ -8,7 +8,7 @@ import pytest
 
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.streams.credit import Credit
-from delaylog.storage.calls.streams import CREDIT_BYTES_MAX
+from delaylog.contract.calls.streams import CREDIT_BYTES_MAX
 
 
 async def test_both_numbers_must_be_above_zero() -> None:

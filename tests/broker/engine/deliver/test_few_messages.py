@@ -30,6 +30,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import FewDelivery
 from delaylog.broker.engine.topics.settings import Backoff, RateLimit
 from delaylog.broker.engine.upkeep.saved_state import end_packing, pack, snapshot
+from delaylog.contract.own_backoff import encode_own_backoff
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,
@@ -38,7 +39,6 @@ from delaylog.storage.layout import (
     STATE_VALUES,
     StateValues,
 )
-from delaylog.storage.messages.own_backoff import encode_own_backoff
 from delaylog.storage.messages.row_values import RowValues
 from tests.broker.engine.host import Host
 from tests.effort import tries

@@ -9,8 +9,8 @@ import pytest
 
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.topics.settings import Backoff
+from delaylog.contract.own_backoff import encode_own_backoff
 from delaylog.storage.layout import MessageState as S
-from delaylog.storage.messages.own_backoff import encode_own_backoff
 
 CREATED, KEPT, REPLACED, REJECTED = 0, 1, 2, 3
 HOUR = 3_600_000

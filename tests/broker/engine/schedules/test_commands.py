@@ -14,7 +14,7 @@ from delaylog.broker.engine.errors import (
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.schedules import commands
 from delaylog.broker.engine.topics import idle
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 

@@ -17,7 +17,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.schedules import firing
 from delaylog.broker.engine.send.merging import Merge
 from delaylog.broker.schedules.instants import next_instant
-from delaylog.storage.calls.schedule_members import PERIOD_MS_MAX
+from delaylog.contract.calls.schedule_members import PERIOD_MS_MAX
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.member import Member

@@ -24,9 +24,9 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import SendResult
 from delaylog.broker.engine.state import FewExposure
 from delaylog.broker.engine.topics.settings import TopicSettings
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
+from delaylog.contract.message_fields import pack_fields
 from delaylog.storage.messages.few_rows import FEW_ROWS_MAX
-from delaylog.storage.messages.message_fields import pack_fields
 from delaylog.storage.messages.singles import Single
 from tests.broker.engine.host import HOUR, START_MS, Host
 from tests.broker.engine.test_whole_queue import small_state

@@ -25,7 +25,7 @@ from delaylog.broker.schedules.dialects.table import TABLE, converted, readings,
 from delaylog.broker.schedules.ical_text import members_of_text
 from delaylog.broker.schedules.instants import next_instant
 from delaylog.broker.schedules.timing import check_timing
-from delaylog.storage.errors import MemberError
+from delaylog.contract.errors import MemberError
 from tests.broker.schedules.dialects.oracle import SHOWN, first_instants, read_corpus
 from tests.broker.schedules.dialects.systemd import ask, read_events
 from tests.effort import tries

@@ -19,9 +19,9 @@ import pytest
 from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.engine.topics import commands as topics
+from delaylog.contract.own_backoff import encode_own_backoff
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import MessageState, hour_name
-from delaylog.storage.messages.own_backoff import encode_own_backoff
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
 from pyspark_delaylog.segments.folder import read_folder
 from pyspark_delaylog.segments.options import parse_options

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.calls import shapes
-from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.messages.members import Choice, Flag, Int, Name, TextList
-from delaylog.storage.messages.shape import Shape
-from delaylog.storage.messages.times import TimeMs
+from delaylog.contract.calls import shapes
+from delaylog.contract.calls.call import ApiCall, Takes
+from delaylog.contract.members import Choice, Flag, Int, Name, TextList
+from delaylog.contract.shape import Shape
+from delaylog.contract.times import TimeMs
 
 PRINCIPALS: Final = "/v1/principals"
 PRINCIPAL: Final = "/v1/principals/{principal}"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.messages.members import Choice, Flag, Int, Number, OneOf
-from delaylog.storage.messages.message_fields import BACKOFF, MAX_RETRY, MERGE, TTL_MS
-from delaylog.storage.messages.shape import Nested, Shape
+from delaylog.contract.members import Choice, Flag, Int, Number, OneOf
+from delaylog.contract.message_fields import BACKOFF, MAX_RETRY, MERGE, TTL_MS
+from delaylog.contract.shape import Nested, Shape
 
 ORDERS: Final = ("time", "priority")
 MERGE_LEASED: Final = ("keep", "successor")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.calls import shapes, streams
-from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.calls.of_schedules import OF_SCHEDULES
-from delaylog.storage.calls.of_targets import OF_TARGETS
+from delaylog.contract.calls import shapes, streams
+from delaylog.contract.calls.call import ApiCall, Takes
+from delaylog.contract.calls.schedules import OF_SCHEDULES
+from delaylog.contract.calls.targets import OF_TARGETS
 
 TOPICS: Final = "/v1/topics"
 TOPIC: Final = "/v1/topics/{topic}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from delaylog.storage.messages.members import Flag, Member
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.members import Flag, Member
+from delaylog.contract.shape import Shape
 
 Right: TypeAlias = Literal[
     "send",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.storage.calls import shapes
-from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.messages.members import Choice, Flag, Int, IntOrText, Text, TextList
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls import shapes
+from delaylog.contract.calls.call import ApiCall, Takes
+from delaylog.contract.members import Choice, Flag, Int, IntOrText, Text, TextList
+from delaylog.contract.shape import Shape
 
 OVERVIEW: Final = "/v1/overview"
 CLUSTER: Final = "/v1/cluster"

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 import msgpack
 
-from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.members import (
+from delaylog.contract.errors import MemberError
+from delaylog.contract.members import (
     Base64,
     Choice,
     Int,
@@ -33,9 +33,9 @@ from delaylog.storage.messages.members import (
     TextMap,
     whole_of,
 )
-from delaylog.storage.messages.own_backoff import encode_own_backoff, split_own_backoff
-from delaylog.storage.messages.shape import Nested, Shape
-from delaylog.storage.messages.times import DelayMs, TimeMs
+from delaylog.contract.own_backoff import encode_own_backoff, split_own_backoff
+from delaylog.contract.shape import Nested, Shape
+from delaylog.contract.times import DelayMs, TimeMs
 
 ID_BYTES_MAX: Final = 255
 ID_PATTERN: Final = r"^[^~\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.calls import shapes
-from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.message_fields import DELAY_MS, pack_fields
-from delaylog.storage.messages.spans import in_words, ms_in_words
+from delaylog.contract.calls import shapes
+from delaylog.contract.errors import MemberError
+from delaylog.contract.message_fields import DELAY_MS, pack_fields
+from delaylog.contract.spans import in_words, ms_in_words
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from delaylog.storage.messages.members import INT64_MIN, Int, QueryInt, bound, limit_note
-from delaylog.storage.messages.spans import ms_in_words
+from delaylog.contract.members import INT64_MIN, Int, QueryInt, bound, limit_note
+from delaylog.contract.spans import ms_in_words
 
 UNIX_MS_MIN: Final = 1_000_000_000_000
 """2001-09-09, the first Unix time in ms with 13 digits. What is below it is taken for seconds."""

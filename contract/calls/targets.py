@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.messages.members import Choice, Flag, Int, Member, Number, Text, TextList
-from delaylog.storage.messages.shape import Shape
+from delaylog.contract.calls.call import ApiCall, Takes
+from delaylog.contract.members import Choice, Flag, Int, Member, Number, Text, TextList
+from delaylog.contract.shape import Shape
 
 TARGET: Final = "/v1/topics/{topic}/groups/{group}/target"
 TARGETS: Final = "/v1/topics/{topic}/targets"

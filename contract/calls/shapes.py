@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.storage.messages.members import (
+from delaylog.contract.members import (
     INT64_MAX,
     Choice,
     Flag,
@@ -19,7 +19,7 @@ from delaylog.storage.messages.members import (
     Text,
     TextList,
 )
-from delaylog.storage.messages.message_fields import (
+from delaylog.contract.message_fields import (
     BODY,
     BODY_BASE64,
     DELAY_MS,
@@ -30,8 +30,8 @@ from delaylog.storage.messages.message_fields import (
     TAG_BYTES_MAX,
     TAGS_MAX,
 )
-from delaylog.storage.messages.shape import Nested, ObjectList, Shape
-from delaylog.storage.messages.times import TIME_MS_MAX, DelayMs, QueryTimeMs, TimeMs
+from delaylog.contract.shape import Nested, ObjectList, Shape
+from delaylog.contract.times import TIME_MS_MAX, DelayMs, QueryTimeMs, TimeMs
 
 TAG_MODES: Final = ("any", "all")
 REASON_BYTES_MAX: Final = 1_024

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from delaylog.storage.calls import shapes
-from delaylog.storage.calls.call import ApiCall, Takes
-from delaylog.storage.calls.schedule_members import (
+from delaylog.contract.calls import shapes
+from delaylog.contract.calls.call import ApiCall, Takes
+from delaylog.contract.calls.schedule_members import (
     DIALECTS,
     INSTANT_MS_MAX,
     NOTE,
     RULE_MEMBERS,
     TIMING_MEMBERS,
 )
-from delaylog.storage.messages.members import Choice, Int, Member, QueryInt
-from delaylog.storage.messages.message_fields import BODY, BODY_BASE64, FIELDS
-from delaylog.storage.messages.shape import Shape
-from delaylog.storage.messages.times import ANCHOR_MS_MIN, TimeMs
+from delaylog.contract.members import Choice, Int, Member, QueryInt
+from delaylog.contract.message_fields import BODY, BODY_BASE64, FIELDS
+from delaylog.contract.shape import Shape
+from delaylog.contract.times import ANCHOR_MS_MIN, TimeMs
 
 SCHEDULES: Final = "/v1/topics/{topic}/schedules"
 SCHEDULE: Final = "/v1/topics/{topic}/schedules/{schedule}"

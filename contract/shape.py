@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from delaylog.storage.errors import MemberError, MemberTypeError
-from delaylog.storage.messages.members import Member, Schema, bound, limit_note
+from delaylog.contract.errors import MemberError, MemberTypeError
+from delaylog.contract.members import Member, Schema, bound, limit_note
 
 
 class Shape:

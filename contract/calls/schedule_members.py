@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delaylog.storage.messages.members import Choice, Int, Name, Text
-from delaylog.storage.messages.shape import Shape
-from delaylog.storage.messages.times import ANCHOR_MS_MIN, TimeMs
+from delaylog.contract.members import Choice, Int, Name, Text
+from delaylog.contract.shape import Shape
+from delaylog.contract.times import ANCHOR_MS_MIN, TimeMs
 
 GAPS: Final = ("next", "shift", "skip")
 FOLDS: Final = ("first", "second", "both")

@@ -6,13 +6,13 @@ import msgpack
 import numpy as np
 import pytest
 
-from delaylog.storage.messages.backoff_columns import own_backoff_entries, own_backoffs
-from delaylog.storage.messages.batch import TextColumn, has_own_backoffs
-from delaylog.storage.messages.own_backoff import (
+from delaylog.contract.own_backoff import (
     OWN_BACKOFF_SIZE,
     encode_own_backoff,
     split_own_backoff,
 )
+from delaylog.storage.messages.backoff_columns import own_backoff_entries, own_backoffs
+from delaylog.storage.messages.batch import TextColumn, has_own_backoffs
 
 SAID = {"first_ms": 500, "max_ms": 2**40, "factor": 1.5, "jitter": 0.25}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.engine.limits import Limits
-from delaylog.storage.calls.streams import OPEN
-from delaylog.storage.errors import MemberError
-from delaylog.storage.messages.message_fields import TAGS_MAX
+from delaylog.contract.calls.streams import OPEN
+from delaylog.contract.errors import MemberError
+from delaylog.contract.message_fields import TAGS_MAX
 
 LIMITS = Limits()
 BY_NAME = {member.name: member for member in OPEN}

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from delaylog.storage.errors import MemberError, MemberTypeError
-from delaylog.storage.messages.joined_texts import split_texts
-from delaylog.storage.messages.spans import in_words
+from delaylog.contract.errors import MemberError, MemberTypeError
+from delaylog.contract.joined_texts import split_texts
+from delaylog.contract.spans import in_words
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
