@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from delaylog.broker.schedules import Timing, next_instant
+from delaylog.broker.rules.schedules import Timing, next_instant
 
 START_MS: Final = 1_795_719_600_000
 COUNT: Final = 300

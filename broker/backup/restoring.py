@@ -25,8 +25,8 @@ from delaylog.broker.backup.manifest import BackupError, FileEntry, Manifest, re
 from delaylog.broker.engine.hold import Hold, Order, leave_order
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
-from delaylog.broker.host.process.folder_lock import LOCK, lock_folder
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.system.folder_lock import LOCK, lock_folder
 from delaylog.contract.calls.shapes import NOTE_MAX
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of

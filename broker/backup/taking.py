@@ -22,15 +22,15 @@ from delaylog.broker.backup.copying import Route, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
-from delaylog.broker.cluster.members.folder_owner import cluster_of, node_of
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.upkeep.saved_state import log_needed
-from delaylog.broker.host.process.folder_lock import LOCK, note_backup, suspended_retention
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.system.folder_lock import LOCK, note_backup, suspended_retention
+from delaylog.replication.folder_owner import cluster_of, node_of
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,
     checkpoint_names,

@@ -13,7 +13,7 @@ from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.periodic_checks import PeriodicChecks
 from delaylog.broker.host.watch.reloader import Reloader
-from delaylog.broker.push.addresses import AddressRules
+from delaylog.broker.rules.push.addresses import AddressRules
 
 
 class ServingNode(Node):

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit
 from delaylog.broker.cli.parser import add_action, add_json, complete_files, complete_folders
-from delaylog.broker.host.process.private_files import replace_file
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.system.private_files import replace_file
 from delaylog.extras import command
 
 if TYPE_CHECKING:

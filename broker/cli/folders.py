@@ -26,8 +26,8 @@ from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.cli.values import time_text
 from delaylog.broker.history import RULES, run_check
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.host.process.folder_lock import LOCK, holder_of
-from delaylog.broker.schedules import instants_of
+from delaylog.broker.host.system.folder_lock import LOCK, holder_of
+from delaylog.broker.rules.schedules import instants_of
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.file_system import FILE_MODE
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem

@@ -109,8 +109,8 @@ def add_setting(parser: argparse.ArgumentParser, option: Option) -> None:
 def serve_command(args: argparse.Namespace) -> int:
     """`delaylog serve`."""
     config = load_config(vars(args))
-    from delaylog.broker.host.serve import serve
     from delaylog.broker.host.watch.logs import set_up_logs
+    from delaylog.broker.process.serve import serve
 
     set_up_logs(config.log_level, "json" if args.json else config.log_format)
     return serve(config, as_json=args.json)

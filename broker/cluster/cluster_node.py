@@ -16,19 +16,19 @@ from delaylog.broker.cluster.elections import make_oracle, prepare_secrets
 from delaylog.broker.cluster.leading.succession import Succession
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_files import MemberFiles, open_member
-from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.cluster.members.operator_calls import OperatorCalls
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
-from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.settings.options import ConfigError, cannot_listen
 from delaylog.broker.host.watch.reloader import Use
+from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.errors import ClusterError
+from delaylog.replication.folder_owner import META
 from delaylog.storage.errors import CorruptionError, StorageError, damage_of
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.os_file_system import OsFileSystem

@@ -13,7 +13,7 @@ from delaylog.broker.cluster.config import Address
 from delaylog.broker.cluster.config.secret import KeyUse, derive_key
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_oracle import Election, MemberOracle
-from delaylog.broker.host.addresses import is_ipv4
+from delaylog.broker.rules.addresses import is_ipv4
 from delaylog.replication.messages import Message
 from delaylog.replication.oracle import LogState
 from delaylog.replication.peer_oracle import PeerOracle, View

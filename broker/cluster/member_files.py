@@ -13,13 +13,13 @@ from typing import Final
 from delaylog.broker.backup.restoring import epoch_ahead
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
-from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.cluster.members.folders import history_of
 from delaylog.broker.engine.upkeep.saved_state import saved_epochs
-from delaylog.broker.host.addresses import host_port
+from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
 from delaylog.replication.epochs import EpochEntries
 from delaylog.replication.errors import ClusterError, MetaDamagedError
+from delaylog.replication.folder_owner import META
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.storage.checkpoint import load_newest

@@ -26,9 +26,9 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.node_role import Standalone
-from delaylog.broker.host.process.folder_lock import retention_suspended
-from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.slices import drive
+from delaylog.broker.host.system.folder_lock import retention_suspended
+from delaylog.broker.host.system.space import Space
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from delaylog.client.codec import Codec
 from delaylog.client.hooks import Hooks
 
 if TYPE_CHECKING:
-    from delaylog.broker.ui.beside import UiThread
+    from delaylog.broker.process.embedded_dashboard import UiThread
 
 ClockT = TypeVar("ClockT", bound=Clock)
 
@@ -43,7 +43,7 @@ class Opened(Generic[ClockT]):
     def serve_ui(self, host: str, port: int) -> str:
         """Serve the dashboard, unless it is served already; return its URL. Raises OSError."""
         # Loads aiohttp, which nothing else here needs.
-        from delaylog.broker.ui.beside import UiThread
+        from delaylog.broker.process.embedded_dashboard import UiThread
 
         with self._closing:
             if self.node.closed:

@@ -22,10 +22,10 @@ from delaylog.broker.embedded.waits.commits import DIALS, Dial
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
-from delaylog.broker.host.process import descriptors
-from delaylog.broker.host.process.folder_kind import check_folder
-from delaylog.broker.host.process.folder_lock import lock_folder
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.system import descriptors
+from delaylog.broker.host.system.folder_lock import lock_folder
+from delaylog.broker.process.folder_kind import check_folder
 from delaylog.client.codec import JSON, Codec, check_codec
 from delaylog.client.hooks import Hooks, as_one
 from delaylog.storage.files.os_file_system import OsFileSystem

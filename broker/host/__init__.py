@@ -1,5 +1,5 @@
-"""The host: one process around one engine, with its loop, timers, commits and admission.
+"""The host: one event loop around one engine, with its timers, commits and admission.
 
-Imports: calls, engine, storage. Carriers and the cluster are attached to it.
+Imports: engine, storage. Carriers and the cluster are attached to it.
 Begin with `node`.
 """

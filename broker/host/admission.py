@@ -13,7 +13,7 @@ from typing import Final
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.background import Background
 from delaylog.broker.host.commits.position_waiters import finish
-from delaylog.broker.host.process.space import Space
+from delaylog.broker.host.system.space import Space
 
 UNCOMMITTED_SECONDS: Final = 0.01
 """Poll interval of senders that wait for room while the tails hold only uncommitted rows."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node_role import NodeRole
-from delaylog.broker.host.process.space import Space
+from delaylog.broker.host.system.space import Space
 from delaylog.storage.work import Work
 
 CHECK_MS: Final = 50

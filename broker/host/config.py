@@ -16,7 +16,6 @@ from typing import Any, Final
 from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.audit.settings import FILE_MB_MAX, MODES, AuditSettings
-from delaylog.broker.host.process.process_memory import memory_share
 from delaylog.broker.host.settings.oidc_config import OidcConfig, parse_oidc
 from delaylog.broker.host.settings.options import (
     ADMIN_TOKEN,
@@ -24,7 +23,8 @@ from delaylog.broker.host.settings.options import (
     did_you_mean,
     read_sources,
 )
-from delaylog.broker.push.addresses import AddressRules, parse_networks
+from delaylog.broker.host.system.process_memory import memory_share
+from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth|no-tls")

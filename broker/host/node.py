@@ -26,8 +26,8 @@ from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.engine_exchange import EngineExchange
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node_role import NodeRole, Standalone
-from delaylog.broker.host.process.space import Space
 from delaylog.broker.host.release.release_timer import ReleaseTimer
+from delaylog.broker.host.system.space import Space
 from delaylog.broker.host.turn_shares import TurnShares
 from delaylog.broker.host.waiters import Waiters
 from delaylog.broker.host.watch.hold_watch import HoldWatch

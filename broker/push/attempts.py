@@ -21,10 +21,10 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.streams import StreamReader
 from multidict import istr
 
-from delaylog.broker.push.addresses import AddressRules
 from delaylog.broker.push.outcomes import ACKED, EXCERPT_BYTES, Outcome, fault, judge
 from delaylog.broker.push.requests import PushRequest
 from delaylog.broker.push.resolver import Resolver
+from delaylog.broker.rules.push.addresses import AddressRules
 
 CONNECT_SECONDS: Final = 5.0
 DRAIN_SECONDS: Final = 1.0

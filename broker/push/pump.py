@@ -31,7 +31,7 @@ from delaylog.broker.push.breaker import Breaker
 from delaylog.broker.push.outcomes import Outcome, Verdict, fault, without_excerpt
 from delaylog.broker.push.requests import PushedMessage, PushRequest, event_id, make_request
 from delaylog.broker.push.share import Share
-from delaylog.broker.push.signing import make_signers, signature_headers
+from delaylog.broker.rules.push.signing import make_signers, signature_headers
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.layout import NEVER_MS, ref_to_id
 from delaylog.storage.messages.records import split_records

@@ -13,7 +13,7 @@ from typing import Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from delaylog.broker.host.process.name_lookup import Found, look_up
+from delaylog.broker.host.system.name_lookup import Found, look_up
 
 LOOKUPS_MAX: Final = 64
 """Look-ups at one time: half for names that had an address, a quarter each for new and bad ones."""

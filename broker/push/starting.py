@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from delaylog.broker.host.process import descriptors
-from delaylog.broker.push.addresses import AddressRules
+from delaylog.broker.host.system import descriptors
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.metrics import PushMetrics
 from delaylog.broker.push.pusher import Pusher
+from delaylog.broker.rules.push.addresses import AddressRules
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode

@@ -10,7 +10,7 @@ from typing import Final
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.process import descriptors
+from delaylog.broker.host.system import descriptors
 from delaylog.broker.host.tls.client_certificates import client_certificate
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls

@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from delaylog import __version__
-from delaylog.broker.host.addresses import host_port
-from delaylog.broker.host.process.process_memory import resident_bytes
+from delaylog.broker.host.system.process_memory import resident_bytes
 from delaylog.broker.keyspace.server_state import Facts, ServerState
+from delaylog.broker.rules.addresses import host_port
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node

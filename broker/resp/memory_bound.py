@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.process.process_memory import anonymous_bytes
+from delaylog.broker.host.system.process_memory import anonymous_bytes
 
 LOOK_SECONDS: Final = 0.05
 _LOOK_BYTES: Final = 8 << 20

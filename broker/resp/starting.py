@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.config import RespConfig
 from delaylog.broker.host.settings.options import cannot_listen
@@ -15,6 +14,7 @@ from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.auditing import CommandAudit
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
+from delaylog.broker.rules.addresses import host_port
 
 log = logging.getLogger("delaylog.resp")
 

@@ -12,7 +12,6 @@ import numpy as np
 from delaylog.broker.backup.manifest import MANIFEST
 from delaylog.broker.calls.access.first_admin import FILE as FIRST_ADMIN
 from delaylog.broker.cluster.copies.incoming import ASIDE, COPIED, INCOMING, MARK, PLACING
-from delaylog.broker.cluster.members.folder_owner import META, node_of
 from delaylog.broker.engine.hold import FILE as HELD
 from delaylog.broker.engine.hold import read_order
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
@@ -33,6 +32,7 @@ from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.schedules import verify_schedules
 from delaylog.broker.verify.transactions import verify_staged
 from delaylog.replication.errors import MetaDamagedError
+from delaylog.replication.folder_owner import META, node_of
 from delaylog.replication.meta import load_meta
 from delaylog.storage.checkpoint import (
     HOUR_FIELDS,

@@ -1,5 +1,5 @@
 """Carries HTTP to `broker/calls`: the server, camellia's API, the OpenAPI document.
 
-Read `app` first. Only this folder and `broker/ui/beside.py` import aiohttp's server. `broker/calls`
-decides what a call means.
+Read `app` first. Only this folder and `broker/process/embedded_dashboard.py` import aiohttp's
+server. `broker/calls` decides what a call means.
 """

@@ -25,7 +25,7 @@ from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
 from delaylog.broker.host.metrics.metrics import Metrics
-from delaylog.broker.host.process import descriptors
+from delaylog.broker.host.system import descriptors
 from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey

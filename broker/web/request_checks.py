@@ -14,7 +14,7 @@ from typing import Final
 from multidict import CIMultiDictProxy, istr
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.host.addresses import is_numeric
+from delaylog.broker.rules.addresses import is_numeric
 
 _LOOPBACK: Final = frozenset(
     {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"}

@@ -1,7 +1,7 @@
 """The members of a recurring schedule: when it fires, and what it does when it cannot.
 
-Names, bounds and documentation are here; `broker/schedules` gives them their meaning and checks
-what a bound cannot say, such as the syntax of a cron expression.
+Names, bounds and documentation are here; `broker/rules/schedules` gives them their meaning and
+checks what a bound cannot say, such as the syntax of a cron expression.
 """
 
 from __future__ import annotations

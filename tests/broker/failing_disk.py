@@ -18,7 +18,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.host import serve
+from delaylog.broker.process import serve
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files import file_system
 from delaylog.storage.files.os_file_system import OsFile, OsFileSystem

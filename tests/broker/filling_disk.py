@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2]))
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.host import serve
+from delaylog.broker.process import serve
 from tests.storage.small_disk import SmallDisk
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.host import serve
+from delaylog.broker.process import serve
 from delaylog.storage.files import file_system
 from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.exit_codes import ExitCode
+from delaylog.broker.process.exit_codes import ExitCode
 from delaylog.storage.layout import STATE_ENTRY_SIZE
 from tests.starts.warm import as_text, run_warm
 

@@ -38,7 +38,7 @@ from zone_releases import NEWER, OLDER, write_release, zone_file, zones_of
 
 from delaylog.broker.drills.trio import Trio
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
-from delaylog.broker.schedules import check_timing, next_instant
+from delaylog.broker.rules.schedules import check_timing, next_instant
 from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 

@@ -19,7 +19,7 @@ import pytest
 import delaylog
 from delaylog.broker.embedded.clocks import ManualClock
 from delaylog.broker.engine.schedules.commands import put_schedule
-from delaylog.broker.schedules.zones import PACKAGED
+from delaylog.broker.rules.schedules.zones import PACKAGED
 
 SCHEDULES = 10_000
 WEEKS = 52

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 import tzdata
 
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 
 ZONE: Final = "Antarctica/Vostok"
 OLDER, NEWER = "2000a", "2099a"

@@ -35,7 +35,7 @@ LOADED = (
     "delaylog.broker.cli.topics.settings",
     "delaylog.broker.resp.metrics",
     "delaylog.broker.resp.starting",
-    "delaylog.broker.host.serve",
+    "delaylog.broker.process.serve",
     "uvloop",
 )
 REQUEST_BYTES_MAX = 1 << 18

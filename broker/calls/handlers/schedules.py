@@ -40,10 +40,10 @@ from delaylog.broker.engine.schedules.messages import unpack_message
 from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.send.sending import check_room
-from delaylog.broker.schedules.dialects.table import with_converted
-from delaylog.broker.schedules.explain import explain
-from delaylog.broker.schedules.instants import next_instant
-from delaylog.broker.schedules.zones import PACKAGED
+from delaylog.broker.rules.schedules.dialects.table import with_converted
+from delaylog.broker.rules.schedules.explain import explain
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.zones import PACKAGED
 from delaylog.contract.calls.schedule_members import NAME, TIMING_MEMBERS, check_times
 from delaylog.contract.calls.schedules import (
     MESSAGE_FIELDS,

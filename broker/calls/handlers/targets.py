@@ -19,9 +19,9 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.commands import drop_target, put_target, the_target
 from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, GroupKey, Health, Target
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME, Group
-from delaylog.broker.push.addresses import refused_literal
-from delaylog.broker.push.signing import make_secret, parse_secret, shown
-from delaylog.broker.push.urls import check_url
+from delaylog.broker.rules.push.addresses import refused_literal
+from delaylog.broker.rules.push.signing import make_secret, parse_secret, shown
+from delaylog.broker.rules.push.urls import check_url
 from delaylog.contract.calls.targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
 from delaylog.contract.errors import MemberError
 from delaylog.contract.shape import Shape

@@ -18,7 +18,7 @@ from delaylog.broker.cluster.config.member import (
     check_members,
     make_member,
 )
-from delaylog.broker.host.addresses import Address
+from delaylog.broker.rules.addresses import Address
 
 __all__ = [
     "MEMBERS_MAX",

@@ -13,7 +13,7 @@ from delaylog.broker.cluster.config.member import Member, make_member
 from delaylog.broker.cluster.config.secret import ClusterSecret, KeyUse, derive_key
 from delaylog.broker.cluster.peers.seams import PeerConfig
 from delaylog.broker.cluster.peers.tls import PeerTls
-from delaylog.broker.host.addresses import Address
+from delaylog.broker.rules.addresses import Address
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.leading.leader import Acks
 

@@ -51,8 +51,8 @@ from delaylog.broker.cluster.config.secret import (
     read_secrets,
 )
 from delaylog.broker.cluster.peers.tls import PeerTls
-from delaylog.broker.host.addresses import Address, is_numeric
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.rules.addresses import Address, is_numeric
 from delaylog.replication.errors import ClusterError
 from delaylog.replication.leading.leader import Acks
 

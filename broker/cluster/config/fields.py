@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from delaylog.broker.host.addresses import Address, host_port, is_ipv6, is_numeric
+from delaylog.broker.rules.addresses import Address, host_port, is_ipv6, is_numeric
 from delaylog.replication.errors import ClusterError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -20,7 +20,7 @@ from delaylog.broker.cluster.config.fields import (
     text_field,
 )
 from delaylog.broker.cluster.fitness.targets import PRIORITY, PRIORITY_MAX
-from delaylog.broker.host.addresses import Address, host_port, is_ipv4, is_numeric
+from delaylog.broker.rules.addresses import Address, host_port, is_ipv4, is_numeric
 from delaylog.replication.configuration import CLUSTER_SIZES, NODE_MAX, Contact
 from delaylog.replication.errors import ClusterError
 

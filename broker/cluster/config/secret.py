@@ -18,8 +18,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.host.process.private_files import read_file
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.system.private_files import read_file
 from delaylog.replication.errors import ClusterError
 
 SECRET_BYTES_MIN: Final = 32

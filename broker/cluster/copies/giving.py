@@ -20,7 +20,7 @@ from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.taking import FolderCopy, write_manifest
 from delaylog.broker.cluster.copies.limits import CopyLimits
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.process.folder_lock import suspended_retention
+from delaylog.broker.host.system.folder_lock import suspended_retention
 from delaylog.replication.messages import (
     CopyEnd,
     CopyMessage,

@@ -18,12 +18,12 @@ from typing import Final
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
 from delaylog.broker.cluster.member_files import new_learner
-from delaylog.broker.cluster.members.folder_owner import META
 from delaylog.broker.cluster.members.folders import StaleFolderError, Visitor
 from delaylog.broker.cluster.peers import PeerHost, PeerTransport
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
 from delaylog.broker.host.machine import Machine
 from delaylog.replication.errors import MetaDamagedError
+from delaylog.replication.folder_owner import META
 from delaylog.replication.messages import Hello
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.storage.errors import CorruptionError

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from delaylog.broker.cluster.config import Member
 from delaylog.broker.cluster.members.node_status import Status
-from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.tls.certificates import Hosts
+from delaylog.broker.rules.addresses import host_port
 
 
 def peer_text(member: Member) -> str:

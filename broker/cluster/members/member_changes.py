@@ -16,7 +16,7 @@ from typing import Any, Final
 from delaylog.broker.cluster.config import MEMBERS_MAX, check_members, make_member
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
-from delaylog.broker.host.addresses import host_port
+from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.configuration import NODE_MAX, VOTERS_MAX, Configuration, Contact
 from delaylog.replication.errors import ChangeRefusedError, ClusterError
 from delaylog.replication.node import ReplicationNode

@@ -18,7 +18,7 @@ from delaylog.broker.engine.errors import (
     EngineError,
     NotLeadingError,
 )
-from delaylog.broker.host.addresses import host_port
+from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.epochs import epoch_counter, epoch_node
 from delaylog.replication.events import Role
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.process.name_lookup import Found
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.system.name_lookup import Found
 from delaylog.broker.host.tls import certificates
 from delaylog.broker.host.tls.alerts import AlertingContext
 from delaylog.broker.host.tls.certificates import Authorities, Certificate, Fault, Gravity, Hosts

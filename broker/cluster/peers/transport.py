@@ -25,11 +25,11 @@ from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.cluster.peers.strangers import Strangers, tls_options
 from delaylog.broker.cluster.peers.tls import connect, host_at, tls_failure
 from delaylog.broker.host.accepting import Acceptor
-from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.process.name_lookup import Names
+from delaylog.broker.host.system.name_lookup import Names
 from delaylog.broker.host.tls.alerts import alerting
 from delaylog.broker.host.watch.quiet_log import QuietLog
+from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 
 _LOGGER: Final = logging.getLogger(__name__)

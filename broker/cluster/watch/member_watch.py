@@ -19,8 +19,8 @@ from delaylog.broker.cluster.members.node_status import Status
 from delaylog.broker.cluster.watch.clock_watch import ClockWatch
 from delaylog.broker.cluster.watch.datagram_watch import DatagramWatch
 from delaylog.broker.cluster.watch.majority_watch import MajorityWatch
-from delaylog.broker.host.addresses import host_port
 from delaylog.broker.host.node import Node
+from delaylog.broker.rules.addresses import host_port
 
 log = logging.getLogger("delaylog.cluster")
 

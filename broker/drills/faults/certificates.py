@@ -20,7 +20,7 @@ from typing import Final
 from delaylog.broker.drills.kinds import DrillError
 from delaylog.broker.drills.rounds import Stage
 from delaylog.broker.drills.trio import LOOPBACK, NODES, Trio
-from delaylog.broker.host.process.private_files import replace_file
+from delaylog.broker.host.system.private_files import replace_file
 from delaylog.client.child_broker import delaylog_program
 from delaylog.client.free_ports import free_port
 

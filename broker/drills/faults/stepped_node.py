@@ -35,7 +35,7 @@ class SteppedWall:
 def main() -> int:
     """Run the `delaylog` command with this clock."""
     from delaylog.broker.cli import main as delaylog
-    from delaylog.broker.host import serve
+    from delaylog.broker.process import serve
     from delaylog.broker.host.clock import BrokerClock
 
     wall = SteppedWall(Path(sys.argv[1]))

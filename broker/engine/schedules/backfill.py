@@ -16,8 +16,8 @@ from delaylog.broker.engine.schedules.firing import SLICE_BYTES, SLICE_FIRINGS, 
 from delaylog.broker.engine.schedules.messages import Firing
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.instants import next_instant
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 
 INSTANTS_MAX: Final = 1_000
 """Instants of one call; the answer says where the next one goes on."""

@@ -26,13 +26,13 @@ from delaylog.broker.engine.schedules.messages import Firing, pack_message, unpa
 from delaylog.broker.engine.schedules.recall import plan_recall, recall_ahead
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec, shared
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.catch_up import check_window, count_instants
-from delaylog.broker.schedules.ical_text import members_of_text, said_by
-from delaylog.broker.schedules.instants import next_instant
-from delaylog.broker.schedules.jitter import due_ms
-from delaylog.broker.schedules.local_time import LocalTime, local_time
-from delaylog.broker.schedules.timing import FORMS, check_timing
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.catch_up import check_window, count_instants
+from delaylog.broker.rules.schedules.ical_text import members_of_text, said_by
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.jitter import due_ms
+from delaylog.broker.rules.schedules.local_time import LocalTime, local_time
+from delaylog.broker.rules.schedules.timing import FORMS, check_timing
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
 from delaylog.contract.members import limit_note
 from delaylog.contract.message_fields import BY_NAME, check_id

@@ -24,14 +24,14 @@ from delaylog.broker.engine.schedules.table import moved_rows
 from delaylog.broker.engine.send.merging import merge_ids
 from delaylog.broker.engine.send.sending import decide_send
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.catch_up import (
+from delaylog.broker.rules.schedules.catch_up import (
     count_instants,
     first_after_outage,
     newest_from,
 )
-from delaylog.broker.schedules.instants import next_instant
-from delaylog.broker.schedules.overlap import Action, decide_overlap
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.overlap import Action, decide_overlap
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.storage.layout import NEVER_MS, STATE_ENDED_FIRST, FrameKind
 from delaylog.storage.log.multi_frames import encode_multi
 from delaylog.storage.messages.batch import Block

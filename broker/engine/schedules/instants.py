@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
-from delaylog.broker.schedules.instants import (
+from delaylog.broker.rules.schedules.instants import (
     next_instant,
     next_instant_after_change,
     wall_s,
 )
-from delaylog.broker.schedules.jitter import due_ms
-from delaylog.broker.schedules.zones import Zones
+from delaylog.broker.rules.schedules.jitter import due_ms
+from delaylog.broker.rules.schedules.zones import Zones
 
 
 def is_spent(one: Schedule, progress: Progress) -> bool:

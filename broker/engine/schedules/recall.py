@@ -21,9 +21,9 @@ from delaylog.broker.engine.schedules.firing import append_firings
 from delaylog.broker.engine.schedules.instants import begin_after
 from delaylog.broker.engine.schedules.schedule import AHEAD_MS, Schedule
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.catch_up import newest_instant
-from delaylog.broker.schedules.instants import next_instant
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.catch_up import newest_instant
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.storage.layout import MessageState
 
 

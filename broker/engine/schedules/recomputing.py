@@ -12,7 +12,7 @@ from typing import Final
 from delaylog.broker.engine.schedules.instants import recomputed
 from delaylog.broker.engine.schedules.schedule import Progress
 from delaylog.broker.engine.schedules.table import ScheduleTable
-from delaylog.broker.schedules.zones import Zones
+from delaylog.broker.rules.schedules.zones import Zones
 from delaylog.storage.layout import NEVER_MS
 
 SLICE_SCHEDULES: Final = 64

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from delaylog.broker.schedules.catch_up import WINDOW_MS, CatchUp
-from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.rules.schedules.catch_up import WINDOW_MS, CatchUp
+from delaylog.broker.rules.schedules.timing import Timing
 from delaylog.contract.calls.schedule_members import RULES
 
 AHEAD_MS: Final = 1_000

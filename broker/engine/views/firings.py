@@ -18,9 +18,9 @@ import numpy as np
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.schedules.commands import list_schedules
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.schedules.instants import next_instant
-from delaylog.broker.schedules.timing import Timing
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.timing import Timing
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.work import Work
 

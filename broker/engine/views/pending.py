@@ -17,8 +17,8 @@ from delaylog.broker.engine.schedules.firing import living_last
 from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.views.firings import SCHEDULES_MAX
-from delaylog.broker.schedules.catch_up import COUNTED_MAX, count_instants, first_after_outage
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.catch_up import COUNTED_MAX, count_instants, first_after_outage
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.storage.work import Work
 
 _GROUPS: Final = 200

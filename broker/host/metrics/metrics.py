@@ -23,8 +23,8 @@ from delaylog.broker.host.metrics.families import by_label, families, family
 from delaylog.broker.host.metrics.folder_sizes import FolderSizes
 from delaylog.broker.host.metrics.topic_samples import TopicSamples
 from delaylog.broker.host.node import Node
-from delaylog.broker.host.process.folder_lock import newest_backup_s
 from delaylog.broker.host.slices import SLICE_SECONDS
+from delaylog.broker.host.system.folder_lock import newest_backup_s
 
 LEASE_BYTES: Final = 27
 """Memory of a message under lease, measured; see `leased_max` in docs/LIMITS.md."""

@@ -6,8 +6,8 @@ import re
 import ssl
 from typing import Final
 
-from delaylog.broker.host.process.private_files import read_file
 from delaylog.broker.host.settings.options import ConfigError
+from delaylog.broker.host.system.private_files import read_file
 
 FILE_BYTES_MAX: Final = 4 << 20
 """Size limit of a PEM file; the CAs of a system take 250 KB."""

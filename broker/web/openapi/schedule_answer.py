@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.schedules.local_time import MARKS
+from delaylog.broker.rules.schedules.local_time import MARKS
 from delaylog.broker.web.openapi.schemas import COUNT, TEXT, TEXT_OR_NULL, object_of
 from delaylog.contract.calls.schedule_members import CATCH_UPS, FOLDS, GAPS, OVERLAPS
 from delaylog.contract.calls.schedules import MESSAGE_FIELDS

@@ -23,7 +23,7 @@ from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.manifest import BackupError, Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
-from delaylog.broker.host.process.folder_lock import newest_backup_s
+from delaylog.broker.host.system.folder_lock import newest_backup_s
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem

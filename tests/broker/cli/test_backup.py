@@ -25,7 +25,7 @@ import pytest
 from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.cli import main
-from delaylog.broker.host.process.folder_lock import retention_suspended, suspended_retention
+from delaylog.broker.host.system.folder_lock import retention_suspended, suspended_retention
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from tests.programs import run_program

@@ -23,10 +23,10 @@ CALLING = [
 @pytest.mark.parametrize(
     ("modules", "needless"),
     [
-        (["delaylog.broker.host.serve"], (CLIENT,)),
-        (["delaylog.broker.cli.settings"], (CLIENT, "delaylog.broker.host.serve", *NETWORK)),
+        (["delaylog.broker.process.serve"], (CLIENT,)),
+        (["delaylog.broker.cli.settings"], (CLIENT, "delaylog.broker.process.serve", *NETWORK)),
         (["delaylog.broker.cli.dump.files"], (CLIENT, *NETWORK)),
-        (CALLING, ("delaylog.broker.host.serve", "rich")),
+        (CALLING, ("delaylog.broker.process.serve", "rich")),
     ],
     ids=["serve", "config", "dump", "verbs that call a broker"],
 )

@@ -28,7 +28,7 @@ from delaylog.broker.cli.main import main
 from delaylog.broker.cluster import cluster_node
 from delaylog.broker.cluster.peers import transport
 from delaylog.broker.cluster.peers.connection import Connection
-from delaylog.broker.host import serve
+from delaylog.broker.process import serve
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import File
 from tests.storage.small_disk import SmallDisk, SmallFile

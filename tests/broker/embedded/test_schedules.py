@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.embedded import ManualClock
-from delaylog.broker.schedules.zones import PACKAGED
+from delaylog.broker.rules.schedules.zones import PACKAGED
 from delaylog.client import BadRequest
 
 

@@ -22,7 +22,7 @@ from delaylog.broker.history import (
 )
 from delaylog.broker.history.schedule_spans import AHEAD_MS
 from delaylog.broker.history.schedules import UnknownTiming
-from delaylog.broker.schedules import instants_of
+from delaylog.broker.rules.schedules import instants_of
 
 SECOND = 1_000
 RULES = frozenset("BCJK")

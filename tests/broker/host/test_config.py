@@ -9,7 +9,7 @@ import pytest
 from delaylog.broker.host.audit.settings import AuditSettings
 from delaylog.broker.host.config import Config, TlsConfig, load_config, parse_address
 from delaylog.broker.host.settings.options import OPTIONS, ConfigError
-from delaylog.broker.push.addresses import AddressRules
+from delaylog.broker.rules.push.addresses import AddressRules
 
 
 def write(folder: Path, text: str | bytes) -> str:

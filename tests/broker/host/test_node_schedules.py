@@ -12,7 +12,7 @@ from delaylog.broker.engine.deliver import receiving, settling
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.schedules.commands import pause_schedule, put_schedule, the_schedule
 from tests.broker.host.running_node import RunningNode, running
-from tests.broker.schedules.test_instants import zones_without
+from tests.broker.rules.schedules.test_instants import zones_without
 
 STEP_MS = 50
 

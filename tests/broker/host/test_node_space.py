@@ -19,7 +19,7 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.lookup.find_messages import find_origins
 from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
-from delaylog.broker.host.process.space import Space
+from delaylog.broker.host.system.space import Space
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.hours.states.piece import PAGE_ROWS, PAGE_SIZE
 from delaylog.storage.layout import Int64Array

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.push.addresses import AddressRules, parse_networks
 from delaylog.broker.push.attempts import ANSWER_BYTES_MAX, DRAIN_SECONDS, Attempts
 from delaylog.broker.push.outcomes import ACKED, Outcome, Verdict
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
-from delaylog.broker.push.signing import make_secret, make_signers, signature_headers
+from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
+from delaylog.broker.rules.push.signing import make_secret, make_signers, signature_headers
 from delaylog.contract.calls.targets import BINARY
 from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority

@@ -20,12 +20,12 @@ from delaylog.broker.engine.topics.commands import drop_group, drop_topic, put_g
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.broker.push import pump
-from delaylog.broker.push.addresses import AddressRules, parse_networks
 from delaylog.broker.push.attempts import Attempts
 from delaylog.broker.push.breaker import FAILURES_TO_OPEN, PAUSE_FIRST_MS
 from delaylog.broker.push.pusher import Pusher
 from delaylog.broker.push.requests import make_request
-from delaylog.broker.push.signing import make_secret
+from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
+from delaylog.broker.rules.push.signing import make_secret
 from tests.broker.host.running_node import RunningNode, running
 from tests.broker.push.receivers import Receiver, answer, hang
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from delaylog.broker.push.signing import make_secret
+from delaylog.broker.rules.push.signing import make_secret
 from delaylog.client import PlainClient
 from tests.broker.push.sink import Sink, started_sink
 

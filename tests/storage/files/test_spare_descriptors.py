@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 CALLS = ("open", "listdir", "remove_tree", "sync_folder", "retention_suspended")
 STARVED = """
 import os, resource, sys
-from delaylog.broker.host.process.folder_lock import retention_suspended
+from delaylog.broker.host.system.folder_lock import retention_suspended
 from delaylog.storage.files import spare_descriptors
 from delaylog.storage.errors import NoDescriptorError
 from delaylog.storage.files.os_file_system import OsFileSystem

@@ -8,7 +8,7 @@ from typing import Any
 from delaylog.broker.calls.handlers.schedules import _preview
 from delaylog.broker.engine.schedules.commands import Instants
 from delaylog.broker.engine.schedules.schedule import Rules, Schedule, Spec
-from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.rules.schedules.timing import Timing
 
 
 async def test_a_preview_pauses_between_instants() -> None:

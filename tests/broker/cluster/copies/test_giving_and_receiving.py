@@ -27,7 +27,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.send.sending import send
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.process.folder_lock import retention_suspended
+from delaylog.broker.host.system.folder_lock import retention_suspended
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import (
     CopyEnd,

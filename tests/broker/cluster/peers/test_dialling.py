@@ -18,7 +18,7 @@ import pytest
 
 from delaylog.broker.cluster.peers import PeerLimits, Refused
 from delaylog.broker.cluster.peers.handshake import HandshakeError
-from delaylog.broker.host.process import name_lookup
+from delaylog.broker.host.system import name_lookup
 from tests.broker.cluster.peers.rig import KEY, Rig, ack
 from tests.waiting import until
 

@@ -69,7 +69,7 @@ def fill_disk(control: Control) -> None:
 def main() -> int:
     """Run the command with them."""
     from delaylog.broker.cli import main as delaylog
-    from delaylog.broker.host import serve
+    from delaylog.broker.process import serve
     from delaylog.broker.host.clock import BrokerClock
 
     control = Control(Path(sys.argv[1]))

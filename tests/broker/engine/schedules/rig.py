@@ -10,7 +10,7 @@ import msgpack
 from delaylog.broker.engine.schedules import commands
 from delaylog.broker.engine.schedules.firing import ScheduleRunner
 from delaylog.broker.engine.schedules.schedule import Schedule
-from delaylog.broker.schedules.zones import Zones
+from delaylog.broker.rules.schedules.zones import Zones
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.log_reader import frames_in
 from tests.broker.engine.host import Host

@@ -10,7 +10,7 @@ import msgpack
 
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec
 from delaylog.broker.engine.schedules.table import ScheduleTable, moved_rows
-from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.rules.schedules.timing import Timing
 from delaylog.storage.ids.id_hash import UNKEYED
 from delaylog.storage.layout import FrameHeader, FrameKind
 from delaylog.storage.log.frames import Frame

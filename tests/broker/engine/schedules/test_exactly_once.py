@@ -16,7 +16,7 @@ import pytest
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.schedules import firing
 from delaylog.broker.engine.send.merging import Merge
-from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.contract.calls.schedule_members import PERIOD_MS_MAX
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.host import HOUR, START_MS

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from delaylog.broker.engine.schedules import commands
-from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.instants import next_instant
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost, headers_of, kinds_since

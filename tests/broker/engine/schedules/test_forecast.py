@@ -10,8 +10,8 @@ import pytest
 from delaylog.broker.engine.views import firings
 from delaylog.broker.engine.views.counting import MINUTE_MS, Forecast
 from delaylog.broker.engine.views.firings import Firings
-from delaylog.broker.schedules import next_instant
-from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.rules.schedules import next_instant
+from delaylog.broker.rules.schedules.timing import Timing
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
 

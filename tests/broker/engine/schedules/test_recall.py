@@ -9,7 +9,7 @@ import pytest
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.schedules.recall import recall_ahead
-from delaylog.broker.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.instants import next_instant
 from tests.broker.engine.host import HOUR, START_MS
 from tests.broker.engine.member import Member
 from tests.broker.engine.schedules.rig import ScheduleHost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Progress, Rules, Schedule, Spec
-from delaylog.broker.schedules.timing import Timing
+from delaylog.broker.rules.schedules.timing import Timing
 
 
 def example() -> Schedule:

@@ -9,11 +9,11 @@ from delaylog.broker.engine.schedules import commands
 from delaylog.broker.engine.schedules.backfill import plan_backfill
 from delaylog.broker.engine.schedules.recall import recall_ahead
 from delaylog.broker.engine.views.firings import Firings
-from delaylog.broker.schedules.zones import PACKAGED, Zones
+from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.contract.errors import MemberError
 from tests.broker.engine.host import HOUR
 from tests.broker.engine.schedules.rig import ScheduleHost
-from tests.broker.schedules.test_instants import zones_where, zones_without
+from tests.broker.rules.schedules.test_instants import zones_where, zones_without
 
 DAY = 24 * HOUR
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 from pyspark.errors import PySparkException
 
-from delaylog.broker.host.process.folder_lock import retention_suspended
+from delaylog.broker.host.system.folder_lock import retention_suspended
 from pyspark_delaylog.errors import JobError, OptionError
 from pyspark_delaylog.fields.table import FIELD_TYPES
 from pyspark_delaylog.jobs import backfill

@@ -1,0 +1,1 @@
+"""Which addresses webhooks may go to, and how their requests are signed."""

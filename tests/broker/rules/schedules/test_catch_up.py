@@ -1,0 +1,161 @@
+"""Catch-up: the policies against a plain list of the instants of an outage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delaylog.broker.rules.schedules import catch_up
+from delaylog.broker.rules.schedules.catch_up import (
+    CatchUp,
+    check_window,
+    count_instants,
+    first_after_outage,
+)
+from delaylog.broker.rules.schedules.instants import next_instant
+from delaylog.broker.rules.schedules.timing import Timing
+from delaylog.contract.errors import MemberError
+from tests.effort import tries
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+TIMINGS = [
+    Timing(interval_ms=HOUR, start_ms=0),
+    Timing(interval_ms=7_000, start_ms=0),
+    Timing(cron="0 9 * * 1-5", zone="Europe/Berlin"),
+    Timing(cron="*/10 8-11 * * *", zone="America/New_York"),
+    Timing(cron="0 0 1 * *", zone="Pacific/Apia"),
+    Timing(rrule="FREQ=DAILY;BYHOUR=3,4;BYMINUTE=0,7", start_ms=0),
+]
+NOW = 1_800_000_000_000
+
+
+def missed_by(timing: Timing, pending: int, now: int) -> list[int]:
+    """All instants of an outage."""
+    missed, at = [], pending
+    while at < now:
+        missed.append(at)
+        following = next_instant(timing, at)
+        assert following is not None
+        at = following
+    return missed
+
+
+def model(missed: list[int], now: int, rule: CatchUp) -> list[int]:
+    """The rule as it is documented."""
+    late = [at for at in missed if at >= now - rule.window_ms]
+    return {"none": [], "latest": late[-1:], "all": late}[rule.policy]
+
+
+def fired_by(timing: Timing, pending: int, now: int, rule: CatchUp) -> list[int]:
+    """What fires, by one instant after the other."""
+    out: list[int] = []
+    at: int | None = pending
+    while at is not None and at < now:
+        at = first_after_outage(timing, at, now, rule)
+        if at is not None:
+            out.append(at)
+            at = next_instant(timing, at)
+    return out
+
+
+@settings(max_examples=tries(150), deadline=None)
+@given(
+    st.sampled_from(TIMINGS),
+    st.sampled_from(["none", "latest", "all"]),
+    st.integers(0, 3 * DAY),
+    st.integers(0, 2 * DAY),
+)
+def test_instants_are_the_models(timing: Timing, policy: str, outage: int, window: int) -> None:
+    """Any outage and window; what does not fire is counted."""
+    pending = next_instant(timing, NOW - outage)
+    assert pending is not None
+    if timing.interval_ms == 7_000:
+        pending = max(pending, NOW - HOUR - HOUR % 7_000)
+        pending -= pending % 7_000
+    rule, missed = CatchUp(policy, window), missed_by(timing, pending, NOW)
+    assert fired_by(timing, pending, NOW, rule) == model(missed, NOW, rule)
+    if missed:
+        assert count_instants(timing, pending, NOW) == len(missed)
+
+
+@pytest.mark.parametrize(
+    ("policy", "hours", "fired"),
+    [("none", 3, 0), ("latest", 3, 1), ("all", 3, 3), ("none", 960, 0), ("latest", 960, 1)],
+)
+def test_an_hourly_schedule_after_an_outage(policy: str, hours: int, fired: int) -> None:
+    """Back at half past: 3 h and 40 days; `all` goes back to its window only."""
+    timing = Timing(interval_ms=HOUR, start_ms=0)
+    now = NOW - NOW % HOUR + HOUR // 2
+    pending = now - HOUR // 2 - (hours - 1) * HOUR
+    found = fired_by(timing, pending, now, CatchUp(policy))
+    assert len(found) == fired
+    if policy == "latest":
+        assert found == [now - HOUR // 2]
+    whole = fired_by(timing, pending, now, CatchUp("all", 10 * HOUR))
+    assert len(whole) == min(hours, 10)
+
+
+def test_the_newest_instant_of_a_long_outage_costs_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """40 days of a schedule that fires each second: `latest` does not walk over them."""
+    asked = []
+
+    def counted(*args: object) -> int | None:
+        asked.append(args)
+        return next_instant(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(catch_up, "next_instant", counted)
+    busy = Timing(cron="* * 2 * * *", zone="Europe/Berlin")
+    rule = CatchUp("latest", 40 * DAY)
+    pending = next_instant(busy, NOW - 40 * DAY)
+    assert pending is not None
+    newest = first_after_outage(busy, pending, NOW, rule)
+    assert newest is not None
+    following = next_instant(busy, newest)
+    assert following is not None
+    assert following > NOW
+    assert len(asked) < 80
+
+
+@pytest.mark.parametrize("fold", ["first", "second", "both"])
+@pytest.mark.parametrize(
+    "cron", ["*/10 * * * * *", "30 2 * * *", "15,45 1-3 * * *", "0 * * * *", "7 30 2 28-31 3,10 7"]
+)
+@pytest.mark.parametrize("month", [3, 10])
+def test_instants_are_counted_across_clock_changes(cron: str, fold: str, month: int) -> None:
+    """Days around a change, to the second; an outage may begin and end in a repeated hour."""
+    timing = Timing(cron=cron, zone="Europe/Berlin", fold=fold)
+    change = 1_806_195_600_000 if month == 3 else 1_824_944_400_000
+    for begin, end in ((-30, 40), (-1, 1), (0, 50), (-50, 0)):
+        first = next_instant(timing, change + begin * HOUR + 1_234)
+        assert first is not None
+        until = max(change + end * HOUR + 1, first)
+        if cron.startswith("*/10") and end > 1:
+            until = first + 3 * HOUR
+        assert count_instants(timing, first, until) == len(missed_by(timing, first, until))
+
+
+@pytest.mark.parametrize(
+    ("timing", "window"),
+    [
+        (Timing(interval_ms=1, start_ms=0), 100_000),
+        (Timing(interval_ms=864, start_ms=0), DAY),
+        (Timing(cron="* * * * * *"), DAY),
+        (Timing(cron="* * * * *"), 69 * DAY),
+        (Timing(rrule="FREQ=DAILY;BYHOUR=3,4;BYMINUTE=0,7", start_ms=0), 25_000 * DAY),
+    ],
+)
+def test_a_window_has_at_most_so_many_instants(timing: Timing, window: int) -> None:
+    """The widest one of each timing; a wider one is refused for `all`, unless `count` is less."""
+    check_window(timing, CatchUp("all", window))
+    wider = CatchUp("all", window + DAY)
+    with pytest.raises(MemberError, match="fires at most 100000") as error:
+        check_window(timing, wider)
+    assert error.value.field == "catch_up_window_ms"
+    check_window(replace(timing, count=100_000), wider)
+    check_window(timing, replace(wider, policy="latest"))
