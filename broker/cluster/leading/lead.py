@@ -6,7 +6,7 @@ It joins the parts that work only while the engine leads: pace, waiting sends an
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Final, Protocol
 
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
 from delaylog.broker.cluster.leading.handover import Handover, furthest
@@ -22,6 +22,9 @@ from delaylog.replication.events import SteppedDown
 from delaylog.replication.leading.leader import Leader
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.watermark import EpochTick
+
+GATE_SECONDS: Final = 1.0
+"""How long a hand-over waits for the gate; a leader whom a majority follows opens it in 50 ms."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -80,10 +83,12 @@ class Lead:
         """Hand the leadership to a node (None = the fittest). Returns the new leader; None if no
         node took over. Raises NotLeadingError.
         """
-        replication = self._host.replication
-        leader = None if replication is None else replication.leader
-        if replication is None or leader is None or not self._succession.leading:
-            raise NotLeadingError("this node does not lead, so there is nothing to hand over")
+        self._leading()
+        # Consumers that wait for the gate may have leased messages. A hand-over keeps it shut, so
+        # they would get no answer, and nobody else the messages. If nobody follows this leader,
+        # the hand-over finds that out by itself.
+        await self._pace.until_none_waits(GATE_SECONDS)
+        replication, leader = self._leading()
         if target is None:
             target = self._member.fitness.target()
         if target is None:
@@ -98,6 +103,13 @@ class Lead:
             return None
         self._member.counts.handed_over += 1
         return target
+
+    def _leading(self) -> tuple[ReplicationNode, Leader]:
+        replication = self._host.replication
+        leader = None if replication is None else replication.leader
+        if replication is None or leader is None or not self._succession.leading:
+            raise NotLeadingError("this node does not lead, so there is nothing to hand over")
+        return replication, leader
 
     def handover_failed(self) -> None:
         """No node took over, so this one leads on."""

@@ -83,6 +83,19 @@ class Pace:
         self._handed_ms = self._node.machine.boot_ms()
         return True
 
+    async def until_none_waits(self, seconds: float) -> bool:
+        """Wait until the gate is open and no call waits for it; False if the time is up. Raises
+        NotLeadingError.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while await self.until_gate_open(until - loop.time()):
+            # The calls that waited for the same opening take their turn.
+            await asyncio.sleep(0)
+            if not len(self._gate) and self.gate_open():
+                return True
+        return False
+
     def look(self) -> None:
         """Release the waiting calls if the gate is open now."""
         if len(self._gate) and self.gate_open():
