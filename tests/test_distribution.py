@@ -34,7 +34,7 @@ FILES: Final = ("pyproject.toml", "README.md", "LICENSE")
 LIMIT_S: Final = 300.0
 QUIET: Final = ("--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
 
-FOLDERS: Final = ("broker", "client", "replication", "storage", "wheel")
+FOLDERS: Final = ("broker", "client", "contract", "replication", "storage", "wheel")
 APART: Final = {
     "client/spark/": "pyspark_delaylog/",
     "client/spark_segments/": "pyspark_delaylog_segments/",

@@ -20,7 +20,7 @@ import delaylog
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "delaylog"
-FOLDERS = ("broker", "client", "replication", "storage", "wheel")
+FOLDERS = ("broker", "client", "contract", "replication", "storage", "wheel")
 SPARK = "delaylog.client.spark"
 """Ships as `pyspark_delaylog` and is imported by that name only."""
 APART = ("celery_", "dramatiq_", "kombu_", "taskiq_")

@@ -17,12 +17,12 @@ PAGES: Final = [
 ]
 DECISIONS: Final = sorted(DESIGN.glob("*/*.md"))
 PATH: Final = re.compile(
-    r"`((?:bench|broker|client|docs|ops|replication|storage|tests|tools|wheel)/[\w./-]*\w(?:\.py|/))`"
+    r"`((?:bench|broker|client|contract|docs|ops|replication|storage|tests|tools|wheel)/[\w./-]*\w(?:\.py|/))`"
 )
 """A path from the root in code marks: a module, or a folder by its last slash."""
 MEMBER: Final = re.compile(r"`([A-Z]\w*[a-z]\w*)\.(\w+)`")
 """A class and its member, in code marks."""
-SOURCES: Final = ("broker", "client", "replication", "storage", "wheel")
+SOURCES: Final = ("broker", "client", "contract", "replication", "storage", "wheel")
 HEADINGS: Final = ["Problem", "Decision", "Measured", "Rejected"]
 
 

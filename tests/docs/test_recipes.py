@@ -19,7 +19,15 @@ from tests.programs import run_program
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "CONTRIBUTING.md").read_text()
-LINKED: Final = ("broker", "client", "pyproject.toml", "replication", "storage", "wheel")
+LINKED: Final = (
+    "broker",
+    "client",
+    "contract",
+    "pyproject.toml",
+    "replication",
+    "storage",
+    "wheel",
+)
 
 
 def run(*argv: str | Path, cwd: Path) -> str:

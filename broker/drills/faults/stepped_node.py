@@ -35,8 +35,8 @@ class SteppedWall:
 def main() -> int:
     """Run the `delaylog` command with this clock."""
     from delaylog.broker.cli import main as delaylog
-    from delaylog.broker.process import serve
     from delaylog.broker.host.clock import BrokerClock
+    from delaylog.broker.process import serve
 
     wall = SteppedWall(Path(sys.argv[1]))
 

@@ -69,8 +69,8 @@ def fill_disk(control: Control) -> None:
 def main() -> int:
     """Run the command with them."""
     from delaylog.broker.cli import main as delaylog
-    from delaylog.broker.process import serve
     from delaylog.broker.host.clock import BrokerClock
+    from delaylog.broker.process import serve
 
     control = Control(Path(sys.argv[1]))
 
