@@ -19,8 +19,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.forms.reading import read_json, read_msgpack
 from delaylog.broker.calls.forms.structure import PLAIN_BYTES_MAX
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.host.audit.lines import Fact
-from delaylog.broker.host.audit.settings import CHANGING
+from delaylog.broker.host.audit.lines import CHANGING, Fact
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.contract.calls.call import ApiCall
 from delaylog.contract.calls.shapes import READ

@@ -25,7 +25,6 @@ from delaylog.broker.cli.parser import add_examples, add_json, complete_files, c
 from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.cli.values import time_text
 from delaylog.broker.history import RULES, run_check
-from delaylog.broker.host.audit.files import FOLDER as AUDIT
 from delaylog.broker.host.system.folder_lock import LOCK, holder_of
 from delaylog.broker.rules.schedules import instants_of
 from delaylog.broker.verify import Report, verify_folder
@@ -131,7 +130,7 @@ def _bytes_to_read(folder: str) -> int:
     total = 0
     for place, _, names in os.walk(folder):
         parts = os.path.relpath(place, folder).split("/")
-        if parts[0] not in ("log", "hours", AUDIT):
+        if parts[0] not in ("log", "hours"):
             continue
         with suppress(FileNotFoundError):
             sizes = {name: os.path.getsize(f"{place}/{name}") for name in names}

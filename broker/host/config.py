@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.host.audit.settings import FILE_MB_MAX, MODES, AuditSettings
+from delaylog.broker.host.audit.lines import FILE_MB_MAX, KEEP_FILES_MAX, MODES, AuditSettings
 from delaylog.broker.host.settings.oidc_config import OidcConfig, parse_oidc
 from delaylog.broker.host.settings.options import (
     ADMIN_TOKEN,
@@ -253,8 +253,7 @@ def _audit(values: Mapping[str, str]) -> AuditSettings:
     return AuditSettings(
         mode=_one_of(values["audit"], "audit", MODES),
         file_bytes=_whole(values, "audit-file-mb", 1, FILE_MB_MAX) << 20,
-        keep_days=_whole(values, "audit-keep-days", 0, 36_500),
-        keep_files=_whole(values, "audit-keep-files", 0, 1_000_000),
+        keep_files=_whole(values, "audit-keep-files", 0, KEEP_FILES_MAX),
     )
 
 

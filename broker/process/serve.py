@@ -29,8 +29,7 @@ from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.host.audit.audit_log import AuditLog
-from delaylog.broker.host.audit.files import FOLDER, AuditFiles
-from delaylog.broker.host.audit.metrics import AuditMetrics
+from delaylog.broker.host.audit.files import FOLDER
 from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import REAL
@@ -71,8 +70,6 @@ if TYPE_CHECKING:
 
 SWITCH_SECONDS = 0.0005
 """Switch interval of threads; with Python's default the loop notices an fsync's end 5 ms late."""
-
-AUDIT_ID_BYTES: Final = 16
 
 READY_SECONDS: Final = 30.0
 """How long the service manager waits for a member that finds no leader. After that it is told that
@@ -215,18 +212,17 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     if place is not None:
         metrics.registry.register(ClusterMetrics(place.member))
     index = 0 if place is None else place.member.config.node
-    audit_files = AuditFiles(
+    audit = AuditLog(
         OsFileSystem(),
         f"{config.data_dir}/{FOLDER}",
         index,
         config.audit,
-        REAL.random_bytes(AUDIT_ID_BYTES).hex(),
+        REAL,
+        node.space.make_room,
     )
-    audit = AuditLog(audit_files, config.audit, REAL, node.space.make_room)
-    metrics.registry.register(AuditMetrics(audit))
+    metrics.registry.register(audit)
     metrics.registry.register(ReloadMetrics(reloader))
     metrics.registry.register(certificates)
-    node.access.audit_head = audit.head
     face = HttpFace(node, metrics, camellia, _checks(config, place), audit)
     resp: RespFace | None = None
     if config.resp is not None:
@@ -305,7 +301,6 @@ async def _serve(config: Config, *, as_json: bool) -> int:
             await resp.stop()
         if place is not None:
             await place.member.stop()
-        node.access.record_audit_head()
         await node.stop()
         await audit.stop()
         if place is not None:

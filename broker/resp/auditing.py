@@ -9,12 +9,12 @@ are durable within a second.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
-from delaylog.broker.host.audit.lines import BEGUN, DONE, FAILED, LEFT, AuditLine
+from delaylog.broker.host.audit.lines import BEGUN, DONE, AuditLine
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
@@ -46,11 +46,11 @@ class CommandAudit:
         shared.on_denied = self._note_denied
 
     def _may_administer(self) -> ErrorReply | None:
-        return _REFUSED if self._log.on and self._log.failing is not None else None
+        return None if self._log.failing is None else _REFUSED
 
     def _record(self, session: Session, command: Command, argv: Args, reply: Reply) -> None:
         right = "admin" if command.administrative else "change"
-        if not self._log.settings.records(right) or (command.administrative and reply is WAITS):
+        if not self._log.records(right) or (command.administrative and reply is WAITS):
             # An administrative command that waits is a change of users: see `_carry`.
             return
         line = _line(session, command.name)
@@ -81,31 +81,25 @@ class CommandAudit:
         """Carry out a change of users and record it. Raises CommandError if its line cannot be
         written.
         """
+        # Made now: the change may take the client's own rights, and with them its name.
         line = _line(session, command)
         line.right, line.facts = "admin", _facts(names)
         try:
-            await self._log.begin(line)
+            return await self._log.carry(
+                "admin", lambda outcome: replace(line, outcome=outcome), change, _code_of
+            )
         except AuditError:
             raise CommandError(_REFUSED.text) from None
-        line.outcome = FAILED
-        try:
-            reply = await change()
-            line.outcome = DONE
-        except asyncio.CancelledError:
-            line.outcome = LEFT
-            raise
-        except Exception as error:
-            told = refusal(error)
-            line.outcome = FAILED if told is None else _first_word(told.text)
-            raise
-        finally:
-            self._log.record(line)
-        return reply
 
     def _note_denied(self, session: Session, reason: str, command: bytes) -> None:
         line = _line(session, command)
         line.outcome = "unauthorized" if reason == "auth" else "forbidden"
         self._log.refused(line)
+
+
+def _code_of(error: Exception) -> str | None:
+    told = refusal(error)
+    return None if told is None else _first_word(told.text)
 
 
 def _line(session: Session, name: bytes) -> AuditLine:

@@ -20,9 +20,7 @@ from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.host.audit.lines import AuditHead
 from delaylog.broker.host.metrics.minutes import FILE as MINUTES
-from delaylog.broker.verify.audit import heads_in, verify_audit
 from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.keyspace import verify_keyspace
@@ -96,8 +94,6 @@ def verify_folder(
     verify_staged(newest.staged, log, report)
     yield from _ids(fs, folder, after, report)
     yield from _texts(fs, folder, report)
-    heads = [*newest.audit, *log.audit]
-    yield from _labelled(AUDIT, verify_audit(fs, folder, report, heads, node))
     return report
 
 
@@ -203,8 +199,6 @@ class _Newest:
     """The far hours of the newest checkpoint."""
     schedules: Mapping[str, Any] | None = None
     """Which files of schedules it names."""
-    audit: list[AuditHead] = field(default_factory=list)
-    """The ends of audit logs that it names."""
 
 
 def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
@@ -238,7 +232,6 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             members.get("id_key", b""),
             members.get("far"),
             members.get("schedules"),
-            heads_in(members.get("access", {})),
         )
     return positions, newest
 

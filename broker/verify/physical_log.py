@@ -10,10 +10,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgpack
-
-from delaylog.broker.host.audit.lines import AuditHead
-from delaylog.broker.verify.audit import heads_in
 from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
@@ -45,8 +41,6 @@ class LogRange:
     """Positions of TXN frames."""
     id_key: bytes = b""
     """The key of the id hashes, if the frame that assigned it is still in the log."""
-    audit: list[AuditHead] = field(default_factory=list)
-    """The ends of audit logs that frames name."""
 
 
 def verify_log(
@@ -67,7 +61,6 @@ def verify_log(
     keyspace: list[int] = []
     transactions: list[int] = []
     id_key = b""
-    audit: list[AuditHead] = []
     end = bases[0]
     for at, base in enumerate(bases):
         name = f"log/{segment_name(base)}"
@@ -92,8 +85,6 @@ def verify_log(
                     changed |= late and kind not in _HARMLESS
                 if kind == FrameKind.LEVEL:
                     id_key = decode_level(frame.payload)[1] or id_key
-                if kind == FrameKind.ACCESS:
-                    audit += heads_in(msgpack.unpackb(frame.payload, strict_map_key=False))
                 if kind == FrameKind.TXN:
                     transactions.append(frame.header.position)
                 yield
@@ -112,4 +103,4 @@ def verify_log(
     if end < durable_end:
         name = f"log/{segment_name(bases[-1])}"
         report.damaged(name, end, f"the log ends here; it was durable up to {durable_end}")
-    return LogRange(bases[0], end, changed, keyspace, transactions, id_key, audit)
+    return LogRange(bases[0], end, changed, keyspace, transactions, id_key)

@@ -16,6 +16,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -366,10 +367,14 @@ def test_an_alert_survives_a_change_of_leaders(watched: Watched) -> None:
 
 def test_a_leader_that_commits_nothing(watched: Watched) -> None:
     """The disks of both followers hang, so no other node could commit more."""
-    for node in watched.three.followers():
+    three = watched.three
+    for node in three.followers():
         watched.troubled.begin(node, "hung")
-    watched.fires("DelaylogNothingCommitted", "three", severity="page")
-    watched.troubled.heal()
+    with ThreadPoolExecutor(1) as pool:
+        sent = ("POST", "/v1/topics/orders/messages", {"body": "x"})
+        pool.submit(three.call, three.leader(), *sent)
+        watched.fires("DelaylogNothingCommitted", "three", severity="page")
+        watched.troubled.heal()
     watched.ends("DelaylogNothingCommitted", "three")
 
 

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Final
 from delaylog.broker.calls.access.authenticating import Authenticator
 from delaylog.broker.calls.access.first_admin import adopt, awaited, clear
 from delaylog.broker.calls.access.sessions import Sessions
-from delaylog.broker.engine.access.commands import note_audit_head, note_used
+from delaylog.broker.engine.access.commands import note_used
 from delaylog.broker.engine.access.token_form import digest_of
 from delaylog.broker.engine.errors import BadRequestError, EngineError
 from delaylog.storage.layout import NEVER_MS
-from delaylog.storage.log.levels import ACCESS_FRAMES
 
 if TYPE_CHECKING:
-    from delaylog.broker.host.audit.lines import AuditHead
     from delaylog.broker.host.node import Node
 
 LOOK_SECONDS: Final = 0.25
@@ -46,9 +44,6 @@ class Access:
         self._seen: tuple[object, int] = (None, -1)
         self._first_expiry_ms = NEVER_MS
         self._recorded_ms = 0
-        self._checkpoint = -1
-        self.audit_head: Callable[[], AuditHead | None] = lambda: None
-        """The head of this node's audit log."""
         self._adopted_at: int | None = None
         """Log position behind the first administrator, once this leadership has written it."""
         self._cleared = False
@@ -98,25 +93,6 @@ class Access:
         if now_ms - self._recorded_ms >= USED_MS:
             self._recorded_ms = now_ms
             self._record_used(now_ms)
-        head, checkpoint = self.audit_head(), self._node.engine.upkeep.checkpoint_position
-        unknown = head is not None and head.log not in table.audit_heads
-        if unknown or checkpoint != self._checkpoint:
-            self._checkpoint = checkpoint
-            self.record_audit_head()
-
-    def record_audit_head(self) -> None:
-        """Write the head of this node's audit log to the log, if the node leads."""
-        node, head = self._node, self.audit_head()
-        state, now_ms = node.engine.state, node.clock.now_ms()
-        # Until all members have been met, the log may lack frames of access control.
-        may_record = state.level >= ACCESS_FRAMES and node.role.leading and node.role.may_dispatch()
-        if head is not None and may_record:
-            try:
-                note_audit_head(state, head.log, head.node, head.n, head.chain, now_ms)
-            except EngineError as error:
-                log.warning("the head of the audit log is not recorded: %s", error)
-                return
-            node.appended()
 
     def _adopt_first_admin(self) -> None:
         """Write the first administrator to the log, once in each leadership."""

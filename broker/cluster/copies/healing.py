@@ -3,8 +3,7 @@
 Nothing is deleted, and nothing damaged is served. The node may have lost frames that it has
 acknowledged, so it goes on as a learner that keeps its promise, until a leader readmits it. This
 happens only while another voter with data is reachable: only an operator decides about the last
-copy of a cluster's data. The audit log stays, except that of an old copy, which ends before lines
-that the node has written.
+copy of a cluster's data. The audit log stays.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from typing import Final
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import ASIDE, MARK, contents_of
 from delaylog.broker.cluster.member_files import new_learner
-from delaylog.broker.cluster.members.folders import StaleFolderError, Visitor
+from delaylog.broker.cluster.members.folders import Visitor
 from delaylog.broker.cluster.peers import PeerHost, PeerTransport
-from delaylog.broker.host.audit.files import FOLDER as AUDIT
 from delaylog.broker.host.machine import Machine
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.folder_owner import META
@@ -32,8 +30,6 @@ from delaylog.storage.files.whole_files import read_file, write_file
 
 ASK_SECONDS: Final = 10.0
 """How long a start waits for another voter with data."""
-_STALE: Final = "old copy: "
-"""Before the text of a mark: the folder is not damaged, but not the newest of its node."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -54,8 +50,7 @@ def note_damage(fs: FileSystem, folder: str, error: CorruptionError) -> None:
     path = f"{folder}/{MARK}"
     if fs.exists(path):
         return
-    kind = _STALE if isinstance(error, StaleFolderError) else ""
-    write_file(fs, path, [f"{kind}{error}\n".encode()])
+    write_file(fs, path, [f"{error}\n".encode()])
     fs.sync_folder(folder)
 
 
@@ -65,8 +60,6 @@ def noted_damage(fs: FileSystem, folder: str) -> CorruptionError | None:
     if not fs.exists(path):
         return None
     text = read_file(fs, path).decode(errors="replace").strip()
-    if text.startswith(_STALE):
-        return StaleFolderError(path, text.removeprefix(_STALE))
     return CorruptionError("damage was found before", path=path, position=0, detail=text)
 
 
@@ -91,8 +84,7 @@ async def heal(
         log.error("no other voter with data answers, so nothing is changed here")
         raise NoCopyError(error)
     note_damage(fs, folder, error)
-    stale = isinstance(error, StaleFolderError)
-    aside = set_aside(fs, folder, meta, machine.wall_s(), stale=stale)
+    aside = set_aside(fs, folder, meta, machine.wall_s())
     log.error(
         "the data of this folder was moved to %s; the node goes on as a learner and gets a copy. "
         "Nothing was deleted: remove that folder when you do not need it any more",
@@ -100,9 +92,8 @@ async def heal(
     )
 
 
-def set_aside(fs: FileSystem, folder: str, meta: Meta, now_s: float, *, stale: bool) -> str:
-    """Move the data away; returns the path. After a kill the next start does it again. `stale` =
-    the folder is an old copy.
+def set_aside(fs: FileSystem, folder: str, meta: Meta, now_s: float) -> str:
+    """Move the data away; returns the path. After a kill the next start does it again.
 
     The node becomes a learner before any file is moved, and the mark is moved last. If the folder
     was an old copy, the incarnations that it remembers are old too, so they are forgotten.
@@ -112,10 +103,7 @@ def set_aside(fs: FileSystem, folder: str, meta: Meta, now_s: float, *, stale: b
     fs.mkdir(aside)
     # Durable first: files moved into a folder that a power cut removes would be lost.
     fs.sync_folder(folder)
-    names = contents_of(fs, folder)
-    if stale and fs.exists(f"{folder}/{AUDIT}"):
-        names.append(AUDIT)
-    for name in names:
+    for name in contents_of(fs, folder):
         fs.rename(f"{folder}/{name}", f"{aside}/{name}")
     fs.sync_folder(aside)
     fs.sync_folder(folder)

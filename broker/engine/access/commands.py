@@ -117,14 +117,6 @@ def note_used(state: EngineState, used_ms: dict[str, int], now_ms: int) -> None:
         _append(state, {"used": known}, now_ms)
 
 
-def note_audit_head(
-    state: EngineState, log: str, node: int, lines: int, chain: str, now_ms: int
-) -> None:
-    """Record the head of a node's audit log."""
-    if state.access.audit_heads.get(log) != (node, lines, chain):
-        _append(state, {"audit": [log, node, lines, chain]}, now_ms)
-
-
 def _append(state: EngineState, members: dict[str, Any], now_ms: int) -> None:
     state.need_level(ACCESS_FRAMES, "access control")
     state.append(FrameKind.ACCESS, [msgpack.packb(members)], now_ms)

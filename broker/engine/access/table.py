@@ -5,18 +5,14 @@ An ACCESS frame is a msgpack map with one of these members:
     put      a principal, which replaces the one of its name
     drop     the name of a principal
     used     {name: Unix ms}: last use of principals, a frame in ten minutes and a leadership
-    audit    [id, node, lines, chain]: the head of a node's audit log
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from delaylog.broker.engine.access.principals import Principal
-
-AUDIT_HEADS_MAX: Final = 64
-"""Audit logs of which the heads are kept, the latest: a node that is replaced has a new one."""
 
 
 class AccessTable:
@@ -28,9 +24,6 @@ class AccessTable:
         self.by_certificate: dict[str, Principal] = {}
         self.used_ms: dict[str, int] = {}
         """Last use of each principal, as ACCESS frames record it."""
-        self.audit_heads: dict[str, tuple[int, int, str]] = {}
-        """Of each audit log, by its random id: the node that wrote it, the number of its lines, and
-        the chain of the last one."""
         self.version = 0
         """Grows with each change of a principal; not state."""
 
@@ -43,12 +36,6 @@ class AccessTable:
             self.used_ms.pop(members["drop"], None)
         elif "used" in members:
             self.used_ms |= members["used"]
-        elif "audit" in members:
-            log, node, lines, chain = members["audit"]
-            self.audit_heads.pop(log, None)
-            self.audit_heads[log] = node, lines, chain
-            if len(self.audit_heads) > AUDIT_HEADS_MAX:
-                del self.audit_heads[next(iter(self.audit_heads))]
 
     def _put(self, principal: Principal) -> None:
         self._forget(principal.name)
@@ -70,7 +57,6 @@ class AccessTable:
         return {
             "principals": [each.pack() for each in self.principals.values()],
             "used": dict(self.used_ms),
-            "audit": {log: list(head) for log, head in self.audit_heads.items()},
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -78,7 +64,6 @@ class AccessTable:
         for each in saved["principals"]:
             self._put(Principal.unpack(each))
         self.used_ms = dict(saved["used"])
-        self.audit_heads = {log: tuple(head) for log, head in saved["audit"].items()}
 
     def certified(self, identities: Iterable[str]) -> Principal | None:
         """The principal that one of a certificate's identities proves."""

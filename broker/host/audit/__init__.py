@@ -1,5 +1,5 @@
-"""The audit log: who called what, in files of JSON lines that are chained by hash.
+"""The audit log: who called what, in files of JSON lines.
 
-Imports: `storage/` and `host/machine`. The service log is another log. Begin with `lines` (one
-line), then `files` (their folder), then `audit_log` (what the broker calls).
+Imports: `storage/`, `host/machine` and the families of metrics. The service log is another log.
+Begin with `lines` (one line), then `audit_log` (what the broker calls), then `files`.
 """

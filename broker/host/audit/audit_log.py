@@ -1,41 +1,56 @@
 """The audit log of a node: what the broker calls, on its event loop, with a thread that writes.
 
-An administrative call is carried out after `begin` has returned: its line `begun` is durable then,
-or AuditError refuses the call. On a full disk such a line may use the disk's reserve, since an
-administrator may have to delete messages or move the leadership then. All other lines are collected
-and synced twice a second. Lines of one turn share a sync. While the disk refuses lines they wait in
-memory, up to `PENDING_MAX`; the number of lines that found no room there becomes a line itself.
+An administrative call is carried out after its line `begun` is durable, or AuditError refuses it.
+On a full disk such a line may use the disk's reserve, since an administrator may have to delete
+messages or move the leadership then. All other lines are collected and synced twice a second. Lines
+that are collected share a sync. While the disk refuses lines they wait in memory, up to
+`PENDING_MAX`; the number of lines that found no room there becomes a line itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from delaylog.broker.host.audit.files import AuditFiles
-from delaylog.broker.host.audit.lines import AUDIT, BEGUN, LOST, AuditHead, AuditLine, time_text
-from delaylog.broker.host.audit.settings import AuditSettings
+from delaylog.broker.host.audit.lines import (
+    ADMINISTRATIVE,
+    AUDIT,
+    BEGUN,
+    DONE,
+    FAILED,
+    LEFT,
+    LOST,
+    STARTED,
+    UNRECORDED,
+    AuditLine,
+    AuditSettings,
+    time_text,
+)
 from delaylog.broker.host.machine import Machine
+from delaylog.broker.host.metrics.families import families
 from delaylog.storage.errors import DiskFullError, StorageError
+from delaylog.storage.files.file_system import FileSystem
 
 SYNC_SECONDS: Final = 0.5
-"""Collected lines are durable after this time and a sync."""
-RETRY_SECONDS: Final = 1.0
+"""Collected lines are written after this time, and a failed write is repeated."""
 PENDING_MAX: Final = 20_000
-"""Most lines in memory: about 20 MiB."""
+"""Most lines in memory: about 10 MiB."""
 WRITE_AT: Final = 1_000
-"""When this many lines are collected, they are written without delay."""
+"""When this many lines are collected, they are written without delay. Most lines of a write."""
 REFUSALS_MAX: Final = 100
-"""Distinct refusals of one period that get a line each. Further ones share a line per outcome."""
-UNRECORDED: Final = "audit_failed"
-"""Outcome of an administrative call that was refused because `begin` failed."""
-CANCELLED: Final = "cancelled"
-"""Outcome of an administrative call whose caller left before it began."""
+"""Distinct refusals between two writes that get a line each. Further ones share a line per
+outcome."""
+REFUSALS: Final = frozenset({"unauthorized", "forbidden"})
+"""Outcomes that `refused` records."""
 
+T = TypeVar("T")
 log = logging.getLogger("delaylog.audit")
 
 
@@ -52,230 +67,208 @@ class AuditError(Exception):
         )
 
 
-class AuditLog:
+class AuditLog(Collector):
     """Records calls. All methods belong to the loop's thread."""
 
     def __init__(
         self,
-        files: AuditFiles,
+        fs: FileSystem,
+        folder: str,
+        node: int,
         settings: AuditSettings,
         machine: Machine,
         make_room: Callable[[], bool],
     ) -> None:
         """`make_room` frees some space of the reserve, on any thread; False if nothing is left."""
-        self.settings = settings
-        self.lines = 0
-        """Lines that are durable."""
-        self.lost = 0
-        """Lines that found no room in memory while the disk refused lines."""
-        self.failures = 0
+        self.records = settings.records
         self.failing: Exception | None = None
         """Why the newest write failed; None if it succeeded."""
-        self._files = files
+        self._on = settings.mode != "off"
+        self._files = AuditFiles(fs, folder, settings.file_bytes, settings.keep_files)
+        self._node = node
         self._machine = machine
         self._make_room = make_room
         self._worker = machine.worker("delaylog-audit")
-        self._pending: list[AuditLine] = []
-        self._added = 0
-        self._unreported_losses = 0
+        self._pending: list[tuple[bytes, asyncio.Future[None] | None]] = []
+        """Lines that are not durable, each with the call that waits for it."""
         self._refusals: dict[tuple[str | None, ...], AuditLine] = {}
-        self._refusals_due_s = 0.0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._lost = 0
+        """Lines that found no room in memory while the disk refused lines."""
+        self._unreported_losses = 0
+        self._urgent = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._stopped = False
 
-    @property
-    def on(self) -> bool:
-        """Whether anything is recorded."""
-        return self.settings.mode != "off"
-
-    @property
-    def pending(self) -> int:
-        """Lines that wait for the disk."""
-        return len(self._pending)
-
-    def head(self) -> AuditHead | None:
-        """The newest durable line, for the log of messages."""
-        return self._files.head
+    def collect(self) -> Iterator[Metric]:
+        """Return the current values of its metrics."""
+        return families(
+            {
+                "delaylog_audit_failing": int(self.failing is not None),
+                "delaylog_audit_lost_lines_total": self._lost,
+            }
+        )
 
     def start(self) -> None:
-        """Open the files, and record the start."""
-        if self.on:
-            self._write_soon()
+        """Record the start, and write lines from now on."""
+        if self._on:
+            self._add(AuditLine(call=AUDIT, outcome=STARTED))
+            self._urgent.set()
+            self._writing = asyncio.get_running_loop().create_task(self._write())
 
-    async def begin(self, line: AuditLine) -> None:
-        """Record that an administrative call begins. Raises AuditError: then refuse the call."""
-        if not self.on:
-            return
-        if self._stopped or not self._add(replace(line, outcome=BEGUN)):
-            raise self._error()
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._added, done))
-        self._write_soon()
+    async def stop(self) -> None:
+        """Write what is pending. A disk that fails is logged."""
+        self._stopped = True
+        self._urgent.set()
+        if self._writing is not None:
+            await self._writing
+        if self._pending:
+            log.error("audit lines are lost at the stop", extra={"lines": len(self._pending)})
+        self._worker.shutdown(wait=False)
+
+    async def carry(
+        self,
+        right: str,
+        line_of: Callable[[str], AuditLine],
+        work: Callable[[], Awaitable[T]],
+        code_of: Callable[[Exception], str | None],
+    ) -> T:
+        """Carry out a call that needs `right`, and record it. Raises AuditError.
+
+        `line_of` makes the line of an outcome; `code_of` returns the outcome of an error, None if
+        the error was not expected.
+        """
+        if not self.records(right):
+            return await work()
+        outcome = FAILED
         try:
-            await done
+            if right in ADMINISTRATIVE:
+                await self._durable(line_of(BEGUN))
+            result = await work()
+            outcome = DONE
+            return result
         except AuditError:
-            self._add(replace(line, outcome=UNRECORDED))
+            outcome = UNRECORDED
             raise
         except asyncio.CancelledError:
-            self._add(replace(line, outcome=CANCELLED))
+            outcome = LEFT
             raise
+        except Exception as error:
+            outcome = code_of(error) or FAILED
+            raise
+        finally:
+            self.record(line_of(outcome))
 
     def record(self, line: AuditLine) -> None:
         """Record the outcome of a call, if the settings ask for calls of this right."""
-        if self.settings.records(line.right):
+        if self.records(line.right) and line.outcome not in REFUSALS:
             self._add(line)
 
     def refused(self, line: AuditLine) -> None:
         """Record a login that failed, or a call for which the caller lacks the right.
 
-        Similar refusals of one period share a line, so that a stranger cannot fill the disk. All
-        refusals of a stranger count as similar, because the stranger chooses the name of the call.
+        Refusals that are alike share a line until it is written, so that a stranger cannot fill the
+        disk. All refusals of a stranger are alike, because the stranger chooses the name of the
+        call.
         """
-        if not self.on:
+        if not self._on:
             return
-        key: tuple[str | None, ...]
         call = None if line.principal is None else line.call
-        key = (line.principal, line.address, line.face, call, line.outcome)
+        key: tuple[str | None, ...] = (line.principal, line.address, line.face, call, line.outcome)
         if key not in self._refusals and len(self._refusals) >= REFUSALS_MAX:
             key = (line.outcome,)
             line = AuditLine(call=AUDIT, outcome=line.outcome)
-        known = self._refusals.get(key)
-        if known is not None:
-            known.count = (known.count or 0) + 1
-            return
-        if not self._refusals:
-            self._refusals_due_s = self._machine.steady_s() + SYNC_SECONDS
-        line.count, line.time = 1, self._time()
-        self._refusals[key] = line
-        self._write_later(SYNC_SECONDS)
-
-    async def stop(self) -> None:
-        """Write what is pending, and close the file. A disk that fails is logged."""
-        self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self.on:
-            self._write_soon()
-        if self._writing is not None:
-            await self._writing
-        if self._pending:
-            log.error("audit lines are lost at the stop", extra={"lines": len(self._pending)})
-        self._worker.submit(self._files.close)
-        self._worker.shutdown(wait=False)
+        known = self._refusals.setdefault(key, line)
+        known.count = 1 if known is line else (known.count or 0) + 1
+        known.time = known.time or self._time()
 
     # ------------------------------------------------------------------ collecting
 
     def _time(self) -> str:
         return time_text(int(self._machine.wall_s() * 1_000))
 
-    def _add(self, line: AuditLine) -> bool:
+    def _add(self, line: AuditLine, waiting: asyncio.Future[None] | None = None) -> bool:
         """Collect a line; False if there is no room for it."""
         if len(self._pending) >= PENDING_MAX:
-            self.lost += 1
+            self._lost += 1
             self._unreported_losses += 1
             return False
-        # A copy, because fields that were set after the line was made are not bounded yet.
-        self._pending.append(replace(line, time=line.time or self._time()))
-        self._added += 1
-        if len(self._pending) >= WRITE_AT and self.failing is None:
-            self._write_soon()
-        else:
-            self._write_later(SYNC_SECONDS)
+        line.time, line.node = line.time or self._time(), self._node
+        self._pending.append((line.encode(), waiting))
+        if waiting is not None or (len(self._pending) >= WRITE_AT and self.failing is None):
+            self._urgent.set()
         return True
 
-    def _collect(self) -> None:
-        """Add the lines that summarise refusals and lost lines."""
-        if self._stopped or self._machine.steady_s() >= self._refusals_due_s:
-            refusals, self._refusals = self._refusals, {}
-            for line in refusals.values():
-                self._add(line)
-        if self._unreported_losses and len(self._pending) < PENDING_MAX:
-            count, self._unreported_losses = self._unreported_losses, 0
-            self._add(AuditLine(call=AUDIT, outcome=LOST, count=count))
+    async def _durable(self, line: AuditLine) -> None:
+        """Wait until a line is durable. Raises AuditError."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._stopped or not self._add(line, done):
+            raise self._error()
+        await done
 
     def _error(self) -> AuditError:
-        error = self.failing
-        why = "the node stops" if self._stopped else str(error or "too many lines wait")
-        return AuditError(why, full=isinstance(error, DiskFullError))
+        why = "the node stops" if self._stopped else str(self.failing or "too many lines wait")
+        return AuditError(why, full=isinstance(self.failing, DiskFullError))
 
     # ------------------------------------------------------------------ writing
 
-    def _write_later(self, seconds: float) -> None:
-        if self._timer is None and self._writing is None and not self._stopped:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._write_soon)
-
-    def _write_soon(self) -> None:
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write())
-
     async def _write(self) -> None:
-        """Write all lines that are pending, and those that are added meanwhile by `begin`."""
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while True:
-            self._collect()
-            lines, now_ms = self._pending[:], int(self._machine.wall_s() * 1_000)
-            urgent = bool(self._waiting)
-            written, error = await loop.run_in_executor(
-                self._worker, self._write_all, lines, now_ms, urgent
-            )
-            del self._pending[:written]
-            self.lines += written
-            self._note(error)
-            durable = self._added - len(self._pending)
-            while self._waiting and (self._waiting[0][0] <= durable or error is not None):
-                number, done = self._waiting.popleft()
-                if done.cancelled():
-                    continue
-                if number <= durable:
-                    done.set_result(None)
-                else:
-                    done.set_exception(self._error())
-            ending = self._stopped and (self._pending or self._refusals)
-            if error is not None or not (self._waiting or self._unreported_losses or ending):
-                break
-        self._writing = None
-        if self._pending or self._refusals or error is not None:
-            self._write_later(RETRY_SECONDS if error is not None else SYNC_SECONDS)
+        """Write what is collected: at once if a call waits for it, else twice a second."""
+        while not self._stopped:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SYNC_SECONDS):
+                    await self._urgent.wait()
+            self._urgent.clear()
+            await self._write_pending()
+        await self._write_pending()
 
-    def _write_all(
-        self, lines: list[AuditLine], now_ms: int, urgent: bool
-    ) -> tuple[int, Exception | None]:
-        """On the thread: how many lines are durable, and what ended the write early."""
-        written = 0
-        try:
-            while True:
-                written += self._write_some(lines[written:], now_ms, urgent)
-                if written == len(lines):
-                    break
-            self._files.remove_old(now_ms)
-        except Exception as error:
-            return written, error
-        return written, None
+    async def _write_pending(self) -> None:
+        refusals, self._refusals = self._refusals, {}
+        for line in refusals.values():
+            self._add(line)
+        if self._unreported_losses and len(self._pending) < PENDING_MAX:
+            self._add(AuditLine(call=AUDIT, outcome=LOST, count=self._unreported_losses))
+            self._unreported_losses = 0
+        left = len(self._pending)
+        while left > 0:
+            part = self._pending[: min(left, WRITE_AT)]
+            lines = b"".join(line for line, _ in part)
+            urgent = any(waiting is not None for _, waiting in self._pending)
+            try:
+                await asyncio.get_running_loop().run_in_executor(
+                    self._worker, self._append, lines, urgent
+                )
+            except Exception as error:
+                self._fail(error)
+                return
+            if self.failing is not None:
+                log.warning("the audit log is written again")
+                self.failing = None
+            del self._pending[: len(part)]
+            left -= len(part)
+            for _, waiting in part:
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(None)
 
-    def _write_some(self, lines: list[AuditLine], now_ms: int, urgent: bool) -> int:
-        """Write as many lines as one write takes; if `urgent`, with one step of the reserve."""
+    def _append(self, lines: bytes, urgent: bool) -> None:
+        """On the thread: append lines; if `urgent`, with one step of the reserve."""
         try:
-            return self._files.write(lines, now_ms)
+            self._files.append(lines)
         except DiskFullError:
             if not (urgent and self._make_room()):
                 raise
-        return self._files.write(lines, now_ms)
+            self._files.append(lines)
 
-    def _note(self, error: Exception | None) -> None:
-        if error is None:
-            if self.failing is not None:
-                log.warning("the audit log is written again")
-        else:
-            self.failures += 1
-            if self.failing is None:
-                log.error(
-                    "the audit log cannot be written: administrative calls are refused",
-                    extra={"why": str(error)},
-                    exc_info=None if isinstance(error, (StorageError, OSError)) else error,
-                )
+    def _fail(self, error: Exception) -> None:
+        """Refuse the calls that wait. The lines stay."""
+        if self.failing is None:
+            log.error(
+                "the audit log cannot be written: administrative calls are refused",
+                extra={"why": str(error)},
+                exc_info=None if isinstance(error, (StorageError, OSError)) else error,
+            )
         self.failing = error
+        for at, (line, waiting) in enumerate(self._pending):
+            if waiting is not None:
+                self._pending[at] = (line, None)
+                if not waiting.done():
+                    waiting.set_exception(self._error())

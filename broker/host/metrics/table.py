@@ -179,8 +179,6 @@ _PROCESS: Final = (
         "file holds what it should not. `error`: clients or nodes refuse a certificate.",
         "severity",
     ),
-    _counter("audit_lines", "Lines of the audit log made durable."),
-    _counter("audit_failures", "Writes of the audit log that failed."),
     _counter(
         "audit_lost_lines",
         "Lines that found no room in memory while the audit log could not be written.",
@@ -189,7 +187,6 @@ _PROCESS: Final = (
         "audit_failing",
         "1 while the audit log cannot be written and administrative calls are refused.",
     ),
-    _gauge("audit_pending_lines", "Lines of the audit log in memory."),
 )
 _PUSH: Final = (
     _gauge("push_targets", "Push targets of this leader.", "state"),

@@ -79,13 +79,12 @@ def seed(three: ThreeNodes, topic: str) -> None:
 
 
 def changes_since(three: ThreeNodes, node: int, position: int) -> list[FrameKind]:
-    """What was appended to a node's log, but for the head of the audit log: that comes unasked."""
+    """What was appended to a node's log."""
     folder = f"{three.data_dir(node)}/log"
     fs = OsFileSystem()
     base = max(each for each in segment_bases(fs, folder) if each <= position)
     with closing(fs.open(f"{folder}/{segment_name(base)}")) as file:
-        kinds = [FrameKind(each.header.kind) for each in scan_segment(file, base, position)]
-    return [kind for kind in kinds if kind is not FrameKind.ACCESS]
+        return [FrameKind(each.header.kind) for each in scan_segment(file, base, position)]
 
 
 @contextmanager

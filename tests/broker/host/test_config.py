@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.host.audit.settings import AuditSettings
+from delaylog.broker.host.audit.lines import AuditSettings
 from delaylog.broker.host.config import Config, TlsConfig, load_config, parse_address
 from delaylog.broker.host.settings.options import OPTIONS, ConfigError
 from delaylog.broker.rules.push.addresses import AddressRules
@@ -202,16 +202,15 @@ def test_ended_hours_are_held_when_it_is_said(tmp_path: Path) -> None:
 
 
 def test_audit(tmp_path: Path) -> None:
-    """Administrative and changing calls by default, in files that are kept for 400 days."""
-    assert load_config({}, {}).audit == AuditSettings("changes", 64 << 20, 400, 0)
-    text = 'audit = "all"\naudit_file_mb = "2"\naudit_keep_days = "0"\naudit_keep_files = "9"\n'
+    """Administrative and changing calls by default, in up to 100 files."""
+    assert load_config({}, {}).audit == AuditSettings("changes", 64 << 20, 100)
+    text = 'audit = "all"\naudit_file_mb = "2"\naudit_keep_files = "9"\n'
     found = load_config({"config": write(tmp_path, text)}, {}).audit
-    assert found == AuditSettings("all", 2 << 20, 0, 9)
+    assert found == AuditSettings("all", 2 << 20, 9)
     for name, value, allowed in (
         ("audit", "some", "one of changes, all, off"),
         ("audit_file_mb", "0", "from 1 to 1024"),
         ("audit_file_mb", "1025", "from 1 to 1024"),
-        ("audit_keep_days", "-1", "from 0 to 36500"),
         ("audit_keep_files", "x", "from 0 to 1000000"),
     ):
         with pytest.raises(ConfigError, match=f"{name.replace('_', '-')} must be .*{allowed}"):

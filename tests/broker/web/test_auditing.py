@@ -9,37 +9,47 @@ import pytest
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BufferedContext
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.audit.lines import AuditLine
-from delaylog.broker.host.audit.settings import AuditSettings
+from delaylog.broker.host.audit.audit_log import AuditLog
+from delaylog.broker.host.audit.lines import AuditLine, AuditSettings
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.contract.calls.table import BY_NAME
+from tests.storage.fake_disk import FakeDisk
 
 
-class Stub:
-    """A node and its audit log. The node loses its leadership while a line is written."""
-
-    settings = AuditSettings()
+class Node:
+    """A node that loses its leadership while a line is written."""
 
     def __init__(self) -> None:
         self.role = self
         self.leads = True
-        self.recorded: list[str] = []
-
-    async def begin(self, _line: AuditLine) -> None:
-        self.leads = False
-
-    def record(self, line: AuditLine) -> None:
-        self.recorded.append(line.outcome)
 
     def check(self) -> None:
         if not self.leads:
             raise NotLeadingError("another node leads")
 
 
+class Log(AuditLog):
+    """An audit log without files."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(FakeDisk(), "audit", 0, AuditSettings(), REAL, lambda: False)
+        self.node = node
+        self.recorded: list[str] = []
+
+    async def _durable(self, line: AuditLine) -> None:
+        assert line.outcome == "begun"
+        self.node.leads = False
+
+    def record(self, line: AuditLine) -> None:
+        self.recorded.append(line.outcome)
+
+
 async def test_a_call_whose_node_has_ceased_to_lead_changes_nothing() -> None:
     """Frames that a former leader appends are lost, or differ from those of its successor."""
-    stub: Any = Stub()
-    ctx = BufferedContext(stub, {}, "", b"")
+    node: Any = Node()
+    log = Log(node)
+    ctx = BufferedContext(node, {}, "", b"")
     ctx.about(BY_NAME["deleteTopic"], ("default", "t"), {})
     ctx.changes = True
 
@@ -47,5 +57,5 @@ async def test_a_call_whose_node_has_ceased_to_lead_changes_nothing() -> None:
         raise AssertionError("carried out")
 
     with pytest.raises(NotLeadingError):
-        await CallAudit(stub).carry(ctx, "admin", delete)
-    assert stub.recorded == [NotLeadingError("").code]
+        await CallAudit(log).carry(ctx, "admin", delete)
+    assert log.recorded == [NotLeadingError("").code]

@@ -13,7 +13,6 @@ from delaylog.broker.cluster.config.secret import ClusterSecret, KeyUse
 from delaylog.broker.cluster.copies.healing import heal, note_damage, noted_damage, set_aside
 from delaylog.broker.cluster.copies.incoming import MARK
 from delaylog.broker.cluster.member_files import META, new_learner, open_member
-from delaylog.broker.cluster.members.folders import StaleFolderError
 from delaylog.broker.cluster.peers import PeerTransport
 from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.broker.host.machine import REAL
@@ -70,14 +69,13 @@ def damaged_disk() -> FakeDisk:
     return disk
 
 
-def make_room(disk: FakeDisk, found: CorruptionError = ERROR) -> None:
+def make_room(disk: FakeDisk) -> None:
     """As a start does it, once it knows that somebody has the data."""
-    error = noted_damage(disk, "d") or found
+    error = noted_damage(disk, "d") or ERROR
     note_damage(disk, "d", error)
     meta = load_meta(disk, f"d/{META}")
     assert meta is not None
-    stale = isinstance(noted_damage(disk, "d"), StaleFolderError)
-    set_aside(disk, "d", meta, 1_700_000_000.0, stale=stale)
+    set_aside(disk, "d", meta, 1_700_000_000.0)
 
 
 def assert_aside(disk: FakeDisk) -> None:
@@ -100,17 +98,12 @@ def test_the_folder_is_set_aside() -> None:
     assert noted_damage(disk, "d") is None
 
 
-@pytest.mark.parametrize("stale", [False, True])
-def test_only_an_old_copy_gives_up_its_audit_log(stale: bool) -> None:
-    """Its lines would go on from an older one, as if those after it had been replaced."""
+def test_the_audit_log_stays() -> None:
     disk = damaged_disk()
     disk.mkdir("d/audit")
     disk.put("d/audit/audit-00000000000000000001.jsonl", b"line")
-    disk.sync_all()
-    make_room(disk, StaleFolderError("d/meta", "it is an old copy") if stale else ERROR)
-    assert disk.exists("d/audit") != stale
-    (aside,) = [name for name in disk.listdir("d") if name.startswith("damaged-")]
-    assert disk.exists(f"d/{aside}/audit") == stale
+    make_room(disk)
+    assert disk.listdir("d/audit") == ["audit-00000000000000000001.jsonl"]
 
 
 @pytest.mark.parametrize("survival", SURVIVALS)

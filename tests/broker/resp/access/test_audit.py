@@ -11,7 +11,8 @@ from typing import cast
 import pytest
 
 from delaylog.broker.host.audit.audit_log import AuditError, AuditLog
-from delaylog.broker.host.audit.lines import AuditLine
+from delaylog.broker.host.audit.lines import AuditLine, AuditSettings
+from delaylog.broker.host.machine import REAL
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.replies import OK, Reply
@@ -21,6 +22,7 @@ from delaylog.broker.resp.auditing import CommandAudit
 from delaylog.broker.resp.users import Carry, NodeUsers
 from tests.broker.resp.conftest import RespBroker, RespSecured
 from tests.broker.resp.resp_client import is_error
+from tests.storage.fake_disk import FakeDisk
 from tests.waiting import await_that
 
 PASSWORD = "a-password-of-24-letters"
@@ -64,21 +66,22 @@ def test_each_user_that_is_removed_is_named(secured: RespSecured) -> None:
 def test_no_change_of_users_before_its_line_is_written() -> None:
     """The disk is full, and no line has failed yet."""
 
-    class FullLog:
+    class FullLog(AuditLog):
         def __init__(self) -> None:
-            self.lines: list[AuditLine] = []
+            super().__init__(FakeDisk(), "audit", 0, AuditSettings(), REAL, lambda: False)
+            self.outcomes: list[str] = []
 
-        async def begin(self, line: AuditLine) -> None:
+        async def _durable(self, line: AuditLine) -> None:
             raise AuditError("the disk is full", full=True)
 
         def record(self, line: AuditLine) -> None:
-            self.lines.append(line)
+            self.outcomes.append(line.outcome)
 
     class Users:
         carry: Carry
 
     log, shared, users = FullLog(), SharedState(Keyspace(Random(0))), Users()
-    CommandAudit(cast("AuditLog", log), shared, cast("NodeUsers", users))
+    CommandAudit(log, shared, cast("NodeUsers", users))
     session = Session(1, shared.keyspace.databases[0])
     changes: list[str] = []
 
@@ -89,7 +92,7 @@ def test_no_change_of_users_before_its_line_is_written() -> None:
     with pytest.raises(CommandError, match="audit log cannot be written"):
         asyncio.run(users.carry(session, b"acl|setuser", [b"seen"], change))
     assert not changes
-    assert not log.lines
+    assert log.outcomes == ["audit_failed"]
 
 
 def test_also_in_transactions_and_scripts(secured: RespSecured) -> None:
