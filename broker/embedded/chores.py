@@ -129,6 +129,7 @@ class ChoreRunner:
         node = self._node
         with node.lock:
             now_ms = node.clock.now_ms()
+            node.recent_lateness.look(now_ms, node.engine.state.series)
             self._look(now_ms)
             node.run_due()
             now = monotonic()
@@ -195,6 +196,7 @@ class ChoreRunner:
         node, engine = self._node, self._node.engine
         state, loader = engine.state, engine.dispatcher.loader
         now_ms = node.clock.now_ms()
+        node.recent_lateness.look(now_ms, state.series)
         for _ in range(_MOVES_MAX):
             self.commit()
             more = engine.run_due(now_ms)

@@ -37,7 +37,6 @@ from delaylog.broker.host.config import Config
 from delaylog.broker.host.exit_codes import End, end_of
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.metrics.metrics import Metrics
-from delaylog.broker.host.metrics.minute_log import MinuteLog
 from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
 from delaylog.broker.host.process import crash_trace, descriptors, process_memory
 from delaylog.broker.host.process.collector import Collector
@@ -273,8 +272,6 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     collector.start()
     reloader.start()
     certificates.start()
-    minutes = MinuteLog(node, config.data_dir)
-    minutes.start()
     if as_json:
         print(orjson.dumps({"ready": listening}).decode(), flush=True)
     else:
@@ -289,7 +286,6 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         manager.notify(STOPPING=1)
         reloader.stop()
         certificates.stop()
-        await minutes.stop()
         await pusher.stop()
         await face.close_listener()
         if resp is not None:
