@@ -12,8 +12,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from delaylog.broker.cli.report.html_file import document, table
-from delaylog.broker.cli.report.svg import line_chart
+from charts import document, line_chart, table
 
 DAYS: Final = 12 * 31
 """Of the year, whose months all have 31 days: short ones end with days without flights."""

@@ -88,10 +88,10 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--config", metavar="FILE", help="TOML file (variable DELAYLOG_CONFIG)")
     )
     for option in OPTIONS:
-        add_setting(parser, option)
+        _add_setting(parser, option)
 
 
-def add_setting(parser: argparse.ArgumentParser, option: Option) -> None:
+def _add_setting(parser: argparse.ArgumentParser, option: Option) -> None:
     """The flag of a setting."""
     default = f"default {option.default}; " if option.default else ""
     argument = parser.add_argument(

@@ -91,7 +91,6 @@ _ALL: Final = (
     Verb("backup", "data folders", "folders", "copy a data folder", calls=False),
     Verb("restore", "data folders", "folders", "make a data folder from a backup", calls=False),
     Verb("dump", "data folders", "dump.files", "print a file as JSON lines", calls=False),
-    Verb("report", "data folders", "report.command", "write a page about lateness", calls=False),
     Verb("check", "data folders", "folders", "check recorded histories", calls=False),
     Verb("worker", "programs", "worker", "run the consumers of a program", calls=False),
     Verb("spark", "programs", "spark", "run a job on Apache Spark", calls=False, parses=False),

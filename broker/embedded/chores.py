@@ -19,6 +19,7 @@ from delaylog.broker.embedded.waits.commits import ThreadCommits
 from delaylog.broker.host.chores import CHECK_MS, Chore, Chores, Host
 from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
 from delaylog.broker.host.slices import run_slice
+from delaylog.broker.host.watch.recent_lateness import RecentLateness
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.work import Work
 
@@ -38,6 +39,7 @@ class Node(Host, Protocol):
     clock: Clock
     lock: threading.Lock
     commits: ThreadCommits
+    recent_lateness: RecentLateness
 
     @property
     def wanted(self) -> bool:
@@ -129,6 +131,7 @@ class ChoreRunner:
         node = self._node
         with node.lock:
             now_ms = node.clock.now_ms()
+            node.recent_lateness.look(now_ms, node.engine.state.series)
             self._look(now_ms)
             node.run_due()
             now = monotonic()
@@ -195,6 +198,7 @@ class ChoreRunner:
         node, engine = self._node, self._node.engine
         state, loader = engine.state, engine.dispatcher.loader
         now_ms = node.clock.now_ms()
+        node.recent_lateness.look(now_ms, state.series)
         for _ in range(_MOVES_MAX):
             self.commit()
             more = engine.run_due(now_ms)

@@ -29,6 +29,7 @@ from delaylog.broker.host.node_role import Standalone
 from delaylog.broker.host.slices import drive
 from delaylog.broker.host.system.folder_lock import retention_suspended
 from delaylog.broker.host.system.space import Space
+from delaylog.broker.host.watch.recent_lateness import RecentLateness
 from delaylog.storage.work import Work
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class EmbeddedNode:
         self.space = Space(
             lambda: self.engine, lambda: self.commits.disk_full, self.machine.steady_s
         )
+        self.recent_lateness = RecentLateness()
         self.chores = ChoreRunner(self)
         engine.upkeep.files_pinned = self._files_pinned
         register(self)

@@ -24,7 +24,6 @@ from delaylog.broker.engine.hold import Holding
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
-from delaylog.broker.engine.late.latest import LatestMessages
 from delaylog.broker.engine.late.timeline import Timeline
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import NO_TOPIC, Activity, Topic
@@ -134,7 +133,6 @@ class EngineState:
         expiries                               when messages that became ready expire
         marks                                  topics and groups that need attention
         timeline                               what kept messages from being handed out, and when
-        latest                                 the latest messages of the last minute
         staged                                 the part of a transaction that was read last
         taps                                   what is handed out of topics that somebody watches
         packed_topics                          topics as the next checkpoint stores them
@@ -178,7 +176,6 @@ class EngineState:
         self.names = TopicNames()
         self.next_topic = 1
         self.series = Series(limits.metrics_topics_max)
-        self.latest = LatestMessages()
         self.leases = LeaseTable()
         self.lease_number = 0
         self.claims = ClaimTable()

@@ -33,6 +33,7 @@ from delaylog.broker.host.waiters import Waiters
 from delaylog.broker.host.watch.hold_watch import HoldWatch
 from delaylog.broker.host.watch.late_causes import note_started, watch_causes
 from delaylog.broker.host.watch.loop_lag import LoopLag
+from delaylog.broker.host.watch.recent_lateness import RecentLateness
 from delaylog.broker.host.watch.timings import Timings
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.log.physical_log import PhysicalLog
@@ -91,6 +92,7 @@ class Node:
         """Called when a follower has applied more of the log."""
         self.loop_lag = LoopLag(machine)
         """How late timers of this node's loop fire."""
+        self.recent_lateness = RecentLateness()
 
     # ------------------------------------------------------------------ life
 

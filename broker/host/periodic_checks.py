@@ -53,6 +53,7 @@ class PeriodicChecks:
         node, state = self._node, engine.state
         now_ms = node.clock.now_ms()
         engine.write_changed_tick(now_ms)
+        node.recent_lateness.look(now_ms, state.series)
         unsynced = state.log.end_position > state.log.durable_position
         if (unsynced or state.log.sealed) and not node.disk_full:
             node.log_commits.kick()

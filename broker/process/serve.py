@@ -34,7 +34,6 @@ from delaylog.broker.host.clock import BrokerClock
 from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.metrics.metrics import Metrics
-from delaylog.broker.host.metrics.minute_log import MinuteLog
 from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
 from delaylog.broker.host.settings.options import ConfigError, cannot_listen
 from delaylog.broker.host.snapshot_child import ChildRun
@@ -270,8 +269,6 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     collector.start()
     reloader.start()
     certificates.start()
-    minutes = MinuteLog(node, config.data_dir)
-    minutes.start()
     if as_json:
         print(orjson.dumps({"ready": listening}).decode(), flush=True)
     else:
@@ -286,7 +283,6 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         manager.notify(STOPPING=1)
         reloader.stop()
         certificates.stop()
-        await minutes.stop()
         await pusher.stop()
         await face.close_listener()
         if resp is not None:

@@ -20,7 +20,6 @@ from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.host.metrics.minutes import FILE as MINUTES
 from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.keyspace import verify_keyspace
@@ -58,7 +57,7 @@ from delaylog.storage.log.tick_slots import decode_slot
 T = TypeVar("T")
 _KNOWN = frozenset(
     {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "texts", "ready", "reserve"}
-    | {"crash", MINUTES, "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN, HELD}
+    | {"crash", "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN, HELD}
 )
 
 

@@ -24,11 +24,9 @@ from delaylog.broker.engine.views.listing import Listing
 from delaylog.broker.engine.views.oldest_due import oldest_due_ms
 from delaylog.broker.engine.views.overview import Overview
 from delaylog.broker.engine.watch.lateness import BOUNDS_MS
-from delaylog.broker.host.metrics.recent_minutes import recent_lateness
 from delaylog.contract.calls.shapes import TOPIC_SORTS
 from delaylog.contract.calls.topic_settings import SETTINGS
 from delaylog.storage.layout import MessageState
-from delaylog.storage.work import ReadJob, Work
 
 CONSUMERS_MAX: Final = 100
 """Consumers that the counts of a topic name, those with the most messages under lease."""
@@ -224,9 +222,6 @@ async def overview(ctx: Context) -> Answer:
         shown=lambda topic: ctx.caller.may("read", (topic.namespace, topic.name)),
     )
     await node.run(found.work())
-    late: list[dict[str, Any]] = []
-    reading = ReadJob(lambda: late.extend(recent_lateness(node.engine.folder, now_ms)))
-    await node.run(_job(reading))
     # Topics and groups may have been dropped since they were summed up.
     behind = [
         each for each in found.behind if state.group(each[1].number, each[2].number) is each[2]
@@ -258,16 +253,15 @@ async def overview(ctx: Context) -> Answer:
             "hours": found.hours,
             "later": found.later,
             "seconds": found.seconds,
-            "lateness": {"bounds_ms": BOUNDS_MS, "minutes": late},
+            "lateness": {
+                "bounds_ms": BOUNDS_MS,
+                "minutes": node.recent_lateness.minutes(now_ms),
+            },
             "jobs_running": len(state.jobs.running()),
             "free_bytes": node.free_bytes(),
             "disk_full": node.refusing_sends,
         }
     )
-
-
-def _job(job: ReadJob) -> Work:
-    yield job
 
 
 def _consumers(ctx: Context, topic: Topic, group: Group) -> list[dict[str, Any]]:

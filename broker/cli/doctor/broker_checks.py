@@ -141,7 +141,7 @@ def _loop(broker: Examined) -> Found:
     longest_s = broker.now.value("delaylog_loop_lag_max_seconds")
     if longest_s > STALL_S_WARN:
         text = f"its event loop was once blocked for {seconds_text(longest_s)} since the start"
-        yield Mark.WARN, text, "`delaylog report` says when; " + advice
+        yield Mark.WARN, text, advice
 
 
 def _lateness(broker: Examined) -> Found:

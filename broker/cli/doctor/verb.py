@@ -1,4 +1,4 @@
-"""The verb `doctor`: its actions, and the module of each."""
+"""The verb `doctor`, whose only action is `broker`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from delaylog.broker.cli.parser import add_action, add_actions
 
 def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `delaylog doctor`."""
-    from delaylog.broker.cli.doctor.of_tls import tls_arguments
-
     actions = add_actions(parser)
     broker = add_action(
         actions,
@@ -33,15 +31,10 @@ def doctor_arguments(parser: argparse.ArgumentParser) -> None:
         )
     )
     add_broker(broker, topic=None, namespace=False)
-    tls_arguments(actions)
 
 
 def doctor_command(args: argparse.Namespace) -> int | Coroutine[Any, Any, int]:
     """`delaylog doctor`: 0, or 1 if a check fails. A warning is no failure."""
-    if args.action == "tls":
-        from delaylog.broker.cli.doctor.of_tls import tls_command
-
-        return tls_command(args)
     from delaylog.broker.cli.doctor.of_broker import broker_command
 
     return broker_command(args)

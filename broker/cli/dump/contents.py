@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ import orjson
 
 from delaylog.broker.calls.forms.deliveries import own_members
 from delaylog.broker.cli.failing import UsageError
-from delaylog.broker.host.metrics.minutes import SLOT_BYTES, decode_row
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
@@ -107,14 +105,3 @@ def dump_object(file: File, path: Path) -> Lines:  # noqa: ARG001
         yield {"error": f"not JSON: {error}"}
         return
     yield found if isinstance(found, dict) else {"error": "not an object"}
-
-
-def dump_minutes(file: File, path: Path) -> Lines:  # noqa: ARG001
-    """A line for each minute that has figures, in the order of the slots."""
-    for at in range(0, file.size(), SLOT_BYTES):
-        slot = file.pread(SLOT_BYTES, at)
-        row = decode_row(slot)
-        if row is not None:
-            yield {"slot": at // SLOT_BYTES, **asdict(row)}
-        elif any(slot):
-            yield {"offset": at, "error": "the slot does not verify"}

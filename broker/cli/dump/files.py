@@ -22,7 +22,6 @@ from delaylog.broker.cli.dump.contents import (
     dump_bodies,
     dump_ids,
     dump_ids_index,
-    dump_minutes,
     dump_object,
     dump_text,
 )
@@ -336,7 +335,6 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         HELD: dump_order,
         "index": dump_ids_index,
         "crash": dump_text,
-        "minutes": dump_minutes,
         "backup.json": dump_object,
     }
     if path.name in by_name:
@@ -361,8 +359,8 @@ def _dumper(path: Path) -> Callable[[File, Path], Lines]:
         f"{path.name} is not a file that dump reads: give a log segment, delay.index, "
         "delay.log, second.index, state, extents, a run of hours/far, tick, held, a checkpoint, a "
         "snapshot of the keyspace, definitions or rows of schedules, a run of ids or their index, "
-        "crash, minutes or backup.json (the bytes of "
-        "lock, hold, reserve and the files in ready have no meaning)"
+        "crash or backup.json (the bytes of lock, hold, reserve and the files in ready have no "
+        "meaning)"
     )
 
 

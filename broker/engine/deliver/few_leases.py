@@ -17,7 +17,6 @@ import numpy as np
 from delaylog.broker.engine.apply.state_frames import FewLeases, apply_lease_few
 from delaylog.broker.engine.deliver.selecting import ATTEMPTS_MAX, ReceiveRequest, shared_out
 from delaylog.broker.engine.late.late_note import late_note
-from delaylog.broker.engine.late.latest import LatestMessage
 from delaylog.broker.engine.model import FewDelivery, Topic
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
@@ -138,20 +137,18 @@ def _lease(
     )
     _, end = state.append(FrameKind.LEASE, payload, now_ms)
     apply_lease_few(state, leases, end)
-    _note(state, topic, group, few, attempts, earliest_ms, now_ms)
+    _note(state, topic, few, attempts, now_ms)
     return FewDelivery(leases.number, leases.deadline_ms, few, attempts, end, counts)
 
 
 def _note(
     state: EngineState,
     topic: Topic,
-    group: Group,
     few: Sequence[FoundRow],
     attempts: Sequence[int],
-    earliest_ms: int,
     now_ms: int,
 ) -> None:
-    """Note how late the messages are; see `Lateness.note_handed_out` and `LatestMessages.note`."""
+    """Note how late the messages are; see `Lateness.note_handed_out`."""
     pairs = zip(few, attempts, strict=True)
     # A message that was given back without a new due time was late before, or was not.
     fresh = [one for one, attempt in pairs if attempt == 1 or one.row.origin != one.ref]
@@ -160,16 +157,9 @@ def _note(
     late = state.series.lateness_of(topic)
     for one in fresh:
         late.handed_out.note(now_ms - one.row.deliver_at)
-    place = topic.number, group.number
-    example = any(one.record for one in few) and late.handed_out.wants_example(now_ms)
-    if not example and not state.latest.wants(place, now_ms - earliest_ms):
-        return
-    first = min(fresh, key=_due_ms)
-    late_ms = now_ms - first.row.deliver_at
-    text = first.record[: first.row.id_size].decode("utf-8", "replace")
-    text = text or ref_to_id(first.row.origin)
-    if example:
-        late.keep_example(late_ms, text, now_ms)
-    if state.latest.wants(place, now_ms - earliest_ms):
-        message = LatestMessage(late_ms, now_ms, text, False, first.row.tag_mask)
-        state.latest.keep(place, message)
+    if any(one.record for one in few) and late.handed_out.wants_example(now_ms):
+        first = min(fresh, key=_due_ms)
+        text = first.record[: first.row.id_size].decode("utf-8", "replace")
+        late.keep_example(
+            now_ms - first.row.deliver_at, text or ref_to_id(first.row.origin), now_ms
+        )

@@ -12,13 +12,13 @@ from delaylog.broker.engine.apply.state_frames import apply_lease
 from delaylog.broker.engine.deliver.deliverable import deliverable, records_of, with_tags
 from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.late.late_note import late_note
-from delaylog.broker.engine.late.latest import HandOut
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, Part, Topic
 from delaylog.broker.engine.ready.key_table import TakenKeys
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.watch.lateness import HandOut
 from delaylog.storage.columns.questions import alike, among, distinct, some
 from delaylog.storage.columns.whole_rows import concat_rows, take_rows
 from delaylog.storage.layout import (
@@ -119,7 +119,6 @@ class Selection:
         "lot",
         "now_ms",
         "only",
-        "parked",
         "shares",
         "state",
         "taken",
@@ -150,8 +149,6 @@ class Selection:
         self.found: list[Part] = []
         self.taken = TakenKeys()
         """Keys of the messages found."""
-        self.parked: list[Int64Array] = []
-        """Refs found that had waited for their keys."""
         self.lot = group.gate.parking.any
         """Where messages with locked keys are parked."""
 
@@ -278,7 +275,7 @@ class Selection:
             keys = [key for key, _ in parts]
             lot.take_first(keys)
             self.taken.add(np.array(keys, np.uint64))
-            self._take_parked(part)
+            self._take_out(part)
             return True
         good = set(part.refs.tolist())
         keys, taken = [], []
@@ -293,12 +290,8 @@ class Selection:
         self.taken.add(np.array(keys, np.uint64))
         if len(taken) < len(part.refs):
             part = _taken(part, np.flatnonzero(among(part.refs, np.array(taken, np.int64))))
-        self._take_parked(part)
-        return True
-
-    def _take_parked(self, part: Part) -> None:
-        self.parked.append(part.refs)
         self._take_out(part)
+        return True
 
     def _take_out(self, part: Part) -> None:
         """Keep messages whose refs were taken out of the queue or the lot."""
@@ -393,9 +386,8 @@ class Selection:
             records = records_of(state, refs, rows)
         _, end = state.append(FrameKind.LEASE, decision.encode(), self.now_ms)
         origins = apply_lease(state, decision, end, rows)
-        out = HandOut(self.now_ms, refs, rows, attempts, records, self.parked)
+        out = HandOut(self.now_ms, refs, rows, attempts, records)
         state.series.lateness_of(self.topic).note_handed_out(due_ms, out, retries=same != 1)
-        state.latest.note((self.topic.number, self.group.number), earliest_ms, out)
         if (tap := state.taps.by_topic.get(self.topic.number)) is not None:
             names = list(chain.from_iterable(map(repeat, self.consumers, counts)))
             names = names or list(self.consumers[:1])

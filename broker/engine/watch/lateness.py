@@ -6,19 +6,29 @@ receive, for its key, and for a rate limit.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from delaylog.broker.engine.late.latest import HandOut
 from delaylog.broker.engine.watch.histogram import Example, Histogram
 from delaylog.storage.columns.questions import every
-from delaylog.storage.layout import Int64Array, ref_to_id
+from delaylog.storage.layout import Int64Array, RowArray, ref_to_id
 
 BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 1_000, 5_000, 30_000, 300_000)
 """From the promise of a millisecond to an outage of minutes. Few, since each topic has them."""
 EXAMPLE_TEXT_MAX: Final = 100
 """Characters of a message id in an example: OpenMetrics allows 128 for labels and their names."""
+
+
+class HandOut(NamedTuple):
+    """Messages that a receive hands out."""
+
+    now_ms: int
+    refs: Int64Array
+    rows: RowArray
+    attempts: Int64Array
+    records: bytes
+    """Of all rows; empty if they are handed out for a claim, which reads them later."""
 
 
 class Lateness:

@@ -36,8 +36,6 @@ class Space:
         self._loss_logged = False
         """Whether the reserve is not whole and this was logged."""
         self._refusal_logged = False
-        self._refused = False
-        """Whether a check found that sends are refused, since `take_refused`."""
 
     def free_bytes(self) -> int:
         """Free space that sends may use: 0 while the disk is full or the reserve is not completely
@@ -63,11 +61,6 @@ class Space:
         """Whether sends are refused for lack of space."""
         return self.free_bytes() < self._engine().limits.disk_reserve_bytes
 
-    def take_refused(self) -> bool:
-        """Whether sends are refused, or a `check` found that they were since the last call."""
-        refused, self._refused = self._refused or self.refusing_sends, False
-        return refused
-
     def check(self) -> None:
         """Log when sends are refused, and a change of the reserve; have upkeep free the log early
         while space is short.
@@ -75,7 +68,6 @@ class Space:
         engine = self._engine()
         reserve, refusing = engine.reserve, self.refusing_sends
         engine.upkeep.short_of_space = refusing
-        self._refused |= refusing
         if refusing != self._refusal_logged:
             self._refusal_logged = refusing
             room = {

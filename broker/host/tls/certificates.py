@@ -1,6 +1,6 @@
 """What certificates say, and what is wrong with them: their ends, names, use and issuers.
 
-Every certificate in use is judged here, at a start, at a reload and by the doctors: those of the
+Every certificate in use is judged here, at a start, at a reload and once a minute: those of the
 listeners (`server_tls`), of the calls to other nodes (`client_tls`), and of the connections between
 nodes (`cluster/peers/tls`). OpenSSL judges them itself, by a handshake in memory with a client that
 trusts them, so that no other package is needed and no rule of OpenSSL is repeated here.
@@ -282,31 +282,16 @@ def use(setting: str, context: ssl.SSLContext, chain: Sequence[Certificate]) -> 
 
 
 def issuers(
-    setting: str,
-    context: ssl.SSLContext,
-    chain: Sequence[Certificate],
-    roots: Sequence[bytes],
-    roots_of: str,
-    gravity: Gravity = Gravity.FAILS,
+    setting: str, context: ssl.SSLContext, leaf: Certificate, roots: Sequence[bytes]
 ) -> Iterator[Fault]:
-    """A chain that does not lead to one of the CAs in `roots`, which are those of `roots_of`."""
-    leaf, last, rest = chain[0], chain[0], list(chain[1:])
-    while last.issuer != last.name:
-        above = next((each for each in rest if each.name == last.issuer), None)
-        if above is None:
-            break
-        rest.remove(above)
-        last = above
-    for each in rest:
-        text = f"{setting}: {each.name} in it is no issuer of {last.name}"
-        yield Fault("chain", Gravity.WARNS, text, "remove it", each.name)
+    """A chain that does not lead to one of the CAs in `roots`, those of tls-ca."""
     if why := _refusal(context, roots):
-        text = f"{setting}: {leaf.name} cannot be verified with {roots_of}: {why}"
+        text = f"{setting}: {leaf.name} cannot be verified with tls-ca: {why}"
         advice = (
-            f"the file ends before {last.issuer}: append its certificate if it is an intermediate "
-            f"CA, or add it to {roots_of} if it is a root"
+            "append the certificates of its intermediate CAs to the file, or add its root CA to "
+            "tls-ca"
         )
-        yield Fault("chain", gravity, text, advice)
+        yield Fault("chain", Gravity.FAILS, text, advice)
 
 
 def _refusal(server: ssl.SSLContext, roots: Iterable[bytes], *, partial: bool = False) -> str:

@@ -24,7 +24,6 @@ from delaylog.broker.host.tls.certificates import (
     Authorities,
     Certificate,
     Fault,
-    Gravity,
     Hosts,
 )
 from delaylog.broker.host.tls.pem import load_pair, trust
@@ -60,15 +59,9 @@ class _Loaded:
 class ServerTls:
     """The context in use, and the client CAs that it trusts."""
 
-    def __init__(
-        self,
-        config: TlsConfig,
-        now_s: Callable[[], float] = REAL.wall_s,
-        *,
-        refuses: bool = True,
-    ) -> None:
-        """Read the files. `now_s` = seconds since the epoch. Raises ConfigError; if it `refuses`,
-        also for certificates that have expired or are not valid yet.
+    def __init__(self, config: TlsConfig, now_s: Callable[[], float] = REAL.wall_s) -> None:
+        """Read the files. `now_s` = seconds since the epoch. Raises ConfigError, also for
+        certificates that have expired or are not valid yet.
         """
         self._config = config
         self._now_s = now_s
@@ -77,8 +70,7 @@ class ServerTls:
         self.roots: Callable[[], Sequence[bytes]] = lambda: ()
         """The CAs of `tls-ca` in DER, which other nodes verify this one with; empty = not set."""
         self._loaded = self._load()
-        if refuses:
-            certificates.refuse(self._faults(self._loaded))
+        certificates.refuse(self._faults(self._loaded))
         self.on_exchange: list[Callable[[], Awaitable[None]]] = []
         """Awaited after a new context is in use, if a client CA was removed."""
 
@@ -132,11 +124,6 @@ class ServerTls:
         """What is wrong with the certificates in use."""
         return self._faults(self._loaded)
 
-    def unknown_issuers(self, roots: Sequence[bytes], roots_of: str) -> list[Fault]:
-        """Warnings, if the certificate is not of one of the CAs `roots`, those of `roots_of`."""
-        chain = self._loaded.chain
-        return [*certificates.issuers(_CERT, self.context, chain, roots, roots_of, Gravity.WARNS)]
-
     def ends(self) -> dict[str, float]:
         """When the certificates in use end, in seconds since the epoch, by source."""
         loaded = self._loaded
@@ -153,7 +140,7 @@ class ServerTls:
         if all(each.begin_s <= now_s < each.end_s for each in chain):
             faults += certificates.use(_CERT, loaded.context, chain)
             if roots := self.roots():
-                faults += certificates.issuers(_CERT, loaded.context, chain, roots, "tls-ca")
+                faults += certificates.issuers(_CERT, loaded.context, chain[0], roots)
         faults += certificates.names(_CERT, chain[0], self.hosts)
         if loaded.client_cas is not None:
             faults += certificates.authority_faults(_CLIENT_CA, loaded.client_cas, now_s)

@@ -65,7 +65,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 def test_bash_completes_verbs() -> None:
     assert offered("delaylog", "") >= VERBS
     assert offered("delaylog", "re") == {
-        *("receive", "reject", "reload", "replay", "report", "reschedule", "restore", "resume"),
+        *("receive", "reject", "reload", "replay", "reschedule", "restore", "resume"),
     }
     assert offered("delaylog", "groups", "") >= {"list", "make", "drop"}
     assert offered("delaylog", "cluster", "") >= {"status", "members", "doctor", "handover"}

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.host.metrics.minutes import SLOT_BYTES, MinuteRow, write_row
 from tests.starts.warm import run_warm
 
 
@@ -93,16 +92,7 @@ def test_plain_files(folder: Path, tmp_path: Path) -> None:
     assert [line["text"] for line in dump(tmp_path / "crash")] == ["Fatal", "  here"]
 
 
-def test_figures_of_minutes(tmp_path: Path) -> None:
-    """A line for each; one that is damaged is an error."""
-    for minute in (3, 5):
-        write_row(str(tmp_path), MinuteRow(minute, 1, sent=minute))
-    with (tmp_path / "minutes").open("r+b") as file:
-        file.seek(5 * SLOT_BYTES + 20)
-        file.write(b"?")
-    found, broken = dump(tmp_path / "minutes", status=1)
-    assert (found["slot"], found["minute"], found["sent"]) == (3, 3, 3)
-    assert broken == {"offset": 5 * SLOT_BYTES, "error": "the slot does not verify"}
+def test_a_manifest_that_is_not_json(tmp_path: Path) -> None:
     (tmp_path / "backup.json").write_text("{")
     dump(tmp_path / "backup.json", 1)
 

@@ -54,6 +54,20 @@ def test_it_shows_the_broker_on_its_own_clock(open_embedded: Any) -> None:
     assert "metrics" not in grant
 
 
+def test_the_overview_has_the_lateness_of_minutes_that_ended(open_embedded: Any) -> None:
+    clock = ManualClock()
+    broker = open_embedded(clock=clock)
+    url = broker.serve_ui()
+    broker.send("t", "x")
+    clock.advance(seconds=7)
+    broker.receive("t")
+    clock.advance(minutes=1)
+    lateness = ask(url, "/v1/overview")[1]["lateness"]
+    (minute,) = lateness["minutes"]
+    counts = zip(lateness["bounds_ms"], minute["counts"], strict=False)
+    assert [bound for bound, count in counts if count] == [30_000]
+
+
 def test_changes_and_refusals(open_embedded: Any) -> None:
     broker = open_embedded(clock=ManualClock(), fsync="never")
     url = broker.serve_ui()

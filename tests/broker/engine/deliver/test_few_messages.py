@@ -257,7 +257,6 @@ class Side:
             (late.handed_out.counts, late.handed_out.sum, late.handed_out.examples)
             for late in (*state.series.lateness.values(), state.series.other_lateness)
         ]
-        out["latest"] = dict(state.latest._by_place)
         out["settled"] = list(state.timeline._settled.items())
         out["noted"] = list(state.timeline.noted.items())
         marks = state.marks

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from delaylog.broker.host.tls.certificates import Certificate, Hosts, covers, va
 from delaylog.broker.host.tls.client_tls import ClientTls
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.watch.reloader import Reloader, ReloadError
-from tests.certificates import CLIENT, Authority, write_private
+from tests.certificates import CLIENT, HOSTS, Authority, pem_of, self_signed, write_private
 from tests.waiting import until
 
 DAY_S = 86_400
@@ -95,10 +96,15 @@ def test_names(tmp_path: Path, host: str, named: list[str], covered: bool) -> No
 
 
 @pytest.mark.parametrize(
-    "key", [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65_537, 2_048)]
+    "how",
+    [
+        {"key": ec.generate_private_key(ec.SECP384R1())},
+        {"key": rsa.generate_private_key(65_537, 2_048)},
+        {"signs": True},
+    ],
 )
-def test_kinds_of_keys(tmp_path: Path, key: Any) -> None:
-    assert not ServerTls(TlsConfig(str(put(tmp_path / "pair.pem", key=key, hosts=["a"])))).faults()
+def test_kinds_of_keys(tmp_path: Path, how: dict[str, Any]) -> None:
+    assert not ServerTls(TlsConfig(str(put(tmp_path / "pair.pem", hosts=["a"], **how)))).faults()
 
 
 def test_proxies_may_have_the_other_names(pair: Path) -> None:
@@ -111,6 +117,38 @@ def test_proxies_may_have_the_other_names(pair: Path) -> None:
     assert fault.text.startswith("tls-cert names none of public.example, b.example; it names a.ex")
     tls.hosts = Hosts(told=("10.0.0.1", "10.0.0.9"), others=("public.example",))
     assert [each.about for each in tls.faults()] == ["10.0.0.9"]
+
+
+ROOT = Authority("root")
+MIDDLE = Authority("middle", ROOT)
+
+
+def blocks(pair: bytes) -> list[bytes]:
+    """The key and the certificates of a file."""
+    return [b"-----BEGIN " + part for part in pair.split(b"-----BEGIN ")[1:]]
+
+
+SOUND = MIDDLE.issue("broker", hosts=HOSTS)
+ALONE = b"".join(blocks(SOUND)[:2])
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        (SOUND, []),
+        (ALONE, ["tls-cert: CN=broker cannot be verified with tls-ca: unable to get"]),
+        (ALONE + Authority("middle", Authority("root")).pem, ["cannot be verified with tls-ca: "]),
+        (self_signed(), ["tls-cert: CN=broker cannot be verified with tls-ca: self"]),
+    ],
+    ids=["sound", "no intermediate", "another intermediate", "self-signed"],
+)
+def test_issuers(tmp_path: Path, pair: bytes, says: list[str]) -> None:
+    (tmp_path / "roots.pem").write_bytes(ROOT.pem)
+    tls = ServerTls(TlsConfig(str(write_private(tmp_path / "pair.pem", pair))))
+    tls.roots = ClientTls(str(tmp_path / "roots.pem")).roots
+    faults = tls.faults()
+    assert [each.check for each in faults] == ["chain"] * len(says)
+    assert all(text in fault.text for text, fault in zip(says, faults, strict=True))
 
 
 # ------------------------------------------------------------------ start and reload
@@ -127,6 +165,33 @@ def encrypted(path: Path) -> None:
 
 def half_written(path: Path) -> None:
     write_private(path, CA.issue("broker")[:-50])
+
+
+def no_key(path: Path) -> None:
+    """Also where others may read the file: a certificate needs no mode 0600."""
+    write_private(path, b"".join(blocks(SOUND)[1:])).chmod(0o644)
+
+
+def issuer_first(path: Path) -> None:
+    key, leaf, issuer = blocks(SOUND)
+    write_private(path, key + issuer + leaf)
+
+
+def signed_with_sha1(path: Path) -> None:
+    """By openssl, since `cryptography` signs with SHA-1 no more."""
+    folder = path.parent
+    write_private(folder / "ca.key", pem_of(CA.key))
+    (folder / "ca.pem").write_bytes(CA.pem)
+    (folder / "extensions").write_text("subjectAltName=DNS:localhost")
+    new = ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=broker"]
+    sign = ["x509", "-req", "-sha1", "-days", "90", "-in", "csr", "-CA", "ca.pem"]
+    for words in (
+        [*new, "-keyout", "key", "-out", "csr"],
+        [*sign, "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions", "-out", "leaf"],
+    ):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+    parts = [(folder / name).read_bytes() for name in ("key", "leaf")]
+    write_private(path, b"".join(parts) + CA.pem)
 
 
 def ended_intermediate(path: Path) -> None:
@@ -148,6 +213,11 @@ def fifo(path: Path) -> None:
         (lambda at: put(at, days=(0.01, 9)), r"tls-cert: CN=broker is not valid before .* UTC; it"),
         (ended_intermediate, "tls-cert: CN=middle has expired"),
         (encrypted, "the key is encrypted; write it without a passphrase"),
+        (no_key, "contains no private key: give its file as tls-key"),
+        (issuer_first, "belongs to another certificate"),
+        (lambda at: put(at, key=rsa.generate_private_key(65_537, 1_024)), "is too weak"),
+        (lambda at: put(at, key=ec.generate_private_key(ec.SECP224R1())), "no client can"),
+        (signed_with_sha1, "is too weak"),
         (half_written, r"tls-cert .*broker.pem cannot be used: .* \(it ends too early\)"),
         (lambda at: write_private(at, b""), r"tls-cert .* \(it is empty\)"),
         (lambda at: at.unlink(), "cannot read tls-cert .*: No such file"),
@@ -218,9 +288,26 @@ def test_authorities(tmp_path: Path, pair: Path) -> None:
     path.write_bytes(old.pem + new.pem)
     (fault,) = ClientTls(str(path)).faults()
     assert (fault.severity, fault.text[:30]) == ("warning", "tls-ca: CN=old has expired: it")
-    ends = ServerTls(TlsConfig(str(pair), None, str(path))).ends()
+    tls = ServerTls(TlsConfig(str(pair), None, str(path)))
+    assert [each.severity for each in tls.faults()] == ["warning"]
+    ends = tls.ends()
     assert ends["client_ca"] == pytest.approx(time.time() + 90 * DAY_S, abs=60)
     assert ends["server"] == pytest.approx(time.time() + 30 * DAY_S, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("content", "severity", "says"),
+    [
+        (blocks(SOUND)[1], "error", "tls-client-ca holds no CA"),
+        (ROOT.pem + blocks(SOUND)[1], "warning", "tls-client-ca holds certificates that are no CA"),
+    ],
+)
+def test_files_of_authorities_that_hold_others(
+    tmp_path: Path, pair: Path, content: bytes, severity: str, says: str
+) -> None:
+    (tmp_path / "clients.pem").write_bytes(content)
+    (fault,) = ServerTls(TlsConfig(str(pair), None, str(tmp_path / "clients.pem"))).faults()
+    assert (fault.severity, fault.text.startswith(says)) == (severity, True)
 
 
 # ------------------------------------------------------------------ watch
