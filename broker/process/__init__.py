@@ -1,5 +1,5 @@
 """Puts a process together from its parts: the only folder that imports every face.
 
-`serve` starts and stops the parts of `delaylog serve`, `exit_codes` says why one ended, and
-`embedded_dashboard` gives an embedded broker the dashboard.
+`serve` is the process of `delaylog serve`, `parts` makes, starts and stops its parts, `exit_codes`
+says why one ended, and `embedded_dashboard` gives an embedded broker the dashboard.
 """

@@ -1,0 +1,332 @@
+"""The parts of a node that serves: made, started one after the other, stopped in reverse order.
+
+A part that fails to start ends the process without a stop of the others: everything is in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from delaylog.broker.calls.access.first_admin import is_awaited
+from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
+from delaylog.broker.cluster.members.addresses import (
+    names_of_node,
+    told_to_clients,
+    unlike_options,
+)
+from delaylog.broker.cluster.watch.metrics import ClusterMetrics
+from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.membership import Membership
+from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.host.audit.audit_log import AuditLog
+from delaylog.broker.host.audit.files import FOLDER
+from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.config import Config
+from delaylog.broker.host.machine import REAL
+from delaylog.broker.host.metrics.metrics import Metrics
+from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
+from delaylog.broker.host.settings.options import cannot_listen
+from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.host.system.folder_lock import retention_suspended
+from delaylog.broker.host.tls.certificate_watch import CertificateWatch
+from delaylog.broker.host.tls.certificates import Hosts
+from delaylog.broker.host.tls.client_tls import ClientTls
+from delaylog.broker.host.tls.server_tls import ServerTls
+from delaylog.broker.host.watch.loop_lag import StallTrace
+from delaylog.broker.host.watch.reloader import Reloader
+from delaylog.broker.host.watch.start_log import StartLog
+from delaylog.broker.host.watch.timings import note_recovery
+from delaylog.broker.process.collector import Collector
+from delaylog.broker.push.starting import start_pusher
+from delaylog.broker.rules.addresses import host_port
+from delaylog.broker.web.app import HttpFace
+from delaylog.broker.web.camellia import CamelliaFace
+from delaylog.broker.web.oidc import OidcIssuer
+from delaylog.broker.web.request_checks import RequestChecks, host_name
+from delaylog.storage.errors import damage_of
+from delaylog.storage.files.os_file_system import OsFileSystem
+
+if TYPE_CHECKING:
+    from delaylog.broker.resp.face import RespFace
+
+log = logging.getLogger("delaylog.serve")
+
+
+class Parts:
+    """The parts of one node. `open`, then `start`, then `stop`."""
+
+    node: ServingNode
+    """From `open` on."""
+
+    def __init__(self, config: Config, on_fatal: Callable[[BaseException], None]) -> None:
+        """`on_fatal` ends the process."""
+        self._config, self._on_fatal = config, on_fatal
+        self._stops = AsyncExitStack()
+        self._clock = BrokerClock(
+            on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
+        )
+        self._recovery: dict[str, Histogram] = {}
+        self._hold = config.hold
+        self._collector = Collector()
+        self.reloader, self._certificates = Reloader(REAL), CertificateWatch(REAL)
+        self.reloader.after = self._certificates.look
+        self._tls: ServerTls | None = None
+        self._nodes_tls: ClientTls | None = None
+        self._place: ClusterNode | None = None
+        """Its place in a cluster."""
+
+    # ------------------------------------------------------------------ opening
+
+    async def open(self) -> None:
+        """Recover the folder. Raises what `exit_codes` explains."""
+        config, clock = self._config, self._clock
+        self._read_certificates()
+        self._collector.prepare()
+        if config.cluster is None:
+            engine = self._make_engine()
+            node = ServingNode(engine, clock, self._on_fatal, fsync=config.fsync, machine=REAL)
+            clock.hold_from(node.engine.started_ms)
+        else:
+            node = await self._open_member()
+        if self._tls is not None:
+            self._tls.hosts = self._hosts()
+            self._tls.roots = self._tls.roots if self._nodes_tls is None else self._nodes_tls.roots
+        node.reloader = self.reloader
+        node.timings.recovery = self._recovery
+        node.timings.slow.threshold_s = config.slow_request_s or float("inf")
+        node.files_pinned = self._files_pinned
+        clock.on_jump = node.clock_jumped
+        self.node = node
+        self._set_access()
+        if clock.ahead_ms:
+            log.warning(
+                "the wall clock is behind the broker's clock, which waits until wall time has "
+                "caught up or the step is accepted (POST /v1/clock)",
+                extra={"held_ms": clock.ahead_ms},
+            )
+
+    def _read_certificates(self) -> None:
+        config = self._config
+        if config.tls_ca is not None:
+            self._nodes_tls = ClientTls(config.tls_ca)
+            self.reloader.register("tls-ca", self._nodes_tls.files, self._nodes_tls.read)
+            self._certificates.add(self._nodes_tls)
+        if config.tls is not None:
+            self._tls = ServerTls(config.tls)
+            self.reloader.register("tls", self._tls.files, self._tls.read)
+            self._certificates.add(self._tls)
+
+    def _make_engine(
+        self, member: Membership | None = None, loaded: LoadedKeyspace | None = None
+    ) -> Engine:
+        config, started = self._config, StartLog(REAL.steady_s)
+        engine = Engine(
+            OsFileSystem(),
+            config.data_dir,
+            Setup(
+                random=REAL.random(),
+                limits=config.limits,
+                progress=log.info,
+                working=started,
+                make_snapshot=ChildRun,
+                hold=self._hold,
+                archive_hold=config.archive_hold,
+            ),
+            now_ms=self._clock.now_ms(),
+            member=member,
+            loaded=loaded,
+        )
+        # Once for the process: an operator may release the broker before the next engine.
+        self._hold = None
+        note_recovery(self._recovery, started.ended())
+        return engine
+
+    async def _open_member(self) -> ServingNode:
+        place = self._place = await open_cluster_node(
+            self._config, self._clock, self._make_engine, self._on_fatal, REAL
+        )
+        self._stops.callback(place.files.close)
+        member = place.member.config
+        if member.secret.files:
+            self.reloader.register("cluster-secret", member.secret.files, place.read_secret)
+        if member.tls is not None:
+            self.reloader.register("cluster-tls", member.tls.files, member.tls.read)
+            self._certificates.add(member.tls)
+            member.tls.hosts = names_of_node(member.me)
+        place.member.watch.certificates = self._certificates.facts
+        return place.node
+
+    def _files_pinned(self) -> bool:
+        # Messages come before backups: a broker that needs the space removes files, and a backup
+        # that misses them starts again or fails with an error.
+        config = self._config
+        enough = self.node.free_bytes() >= 2 * config.limits.disk_reserve_bytes
+        return enough and retention_suspended(config.data_dir)
+
+    def _set_access(self) -> None:
+        """Require authentication wherever other machines reach the node, unless it is off."""
+        config, node = self._config, self.node
+        authenticator, state = node.access.authenticator, node.engine.state
+        node.access.expect_first_admin(config.admin_token)
+        awaited = is_awaited(state.fs, config.data_dir)
+        known = config.admin_token is not None or config.oidc is not None
+        authenticator.switched_off = config.no_auth
+        authenticator.always_required = config.open_to_others or known or awaited
+        begins = config.cluster is None or config.new_cluster
+        has_principal = bool(state.access.principals) or awaited
+        if begins and authenticator.required and not known and not has_principal:
+            log.warning(
+                "every call is refused, since there is no principal: stop this node and run "
+                "`delaylog init` on its data folder, or set DELAYLOG_ADMIN_TOKEN"
+            )
+        if config.no_auth:
+            log.warning(
+                "authentication is switched off by --insecure=no-auth: anyone may do anything"
+            )
+        if config.no_tls and config.tls is None:
+            log.warning(
+                "TLS is switched off by --insecure=no-tls: everyone on the way may read and change "
+                "messages and tokens"
+            )
+
+    def _hosts(self) -> Hosts:
+        """The names and addresses at which clients call this node."""
+        place = self._place
+        named = () if place is None else told_to_clients(place.member.config.me)
+        return Hosts(named, tuple(self._config.called_at))
+
+    # ------------------------------------------------------------------ starting
+
+    async def start(self) -> dict[str, str]:
+        """Serve; returns HOST:PORT of each listener by its name. Raises as `open`."""
+        config, node, place, stops = self._config, self.node, self._place, self._stops
+        metrics, audit = self._metrics(), self._audit()
+        metrics.registry.register(audit)
+        camellia = CamelliaFace(
+            node,
+            monitor_seconds=config.camellia_monitor_seconds,
+            metrics_prefix=config.camellia_metrics_prefix,
+            nodes_tls=self._nodes_tls,
+        )
+        face = HttpFace(node, metrics, camellia, self._request_checks(), audit)
+        resp = self._resp_face(metrics, face, audit)
+
+        audit.start()
+        stops.push_async_callback(audit.stop)
+        node.start()
+        stops.push_async_callback(node.stop)
+        if place is not None:
+            stops.push_async_callback(place.member.stop)
+        if resp is not None:
+            stops.push_async_callback(resp.stop)
+        stops.push_async_callback(face.stop)
+        if config.oidc is not None:
+            oidc = OidcIssuer(config.oidc, node)
+            node.access.authenticator.foreign = oidc.caller
+            await oidc.start()
+            stops.callback(oidc.stop)
+        if config.log_level == "debug":
+            StallTrace(node.loop_lag).start()
+        stops.callback(node.waiters.close)
+        if place is not None:
+            stops.push_async_callback(place.leave)
+
+        listening = await self._listen(face, resp)
+        pusher = start_pusher(node, config.push, listening, self._on_fatal, metrics.registry)
+        stops.push_async_callback(pusher.stop)
+        self._collector.start()
+        self._certificates.start()
+        stops.callback(self._certificates.stop)
+        self.reloader.start()
+        stops.callback(self.reloader.stop)
+        return listening
+
+    async def _listen(self, face: HttpFace, resp: RespFace | None) -> dict[str, str]:
+        config, place = self._config, self._place
+        asked = config.http_host, config.http_port
+        try:
+            port = await face.start(*asked, self._tls)
+        except OSError as error:
+            raise cannot_listen(f"{host_port(asked)} (--http)", error) from None
+        self._stops.push_async_callback(face.close_listener)
+        listening = {"http": host_port((config.http_host, port))}
+        if resp is not None and config.resp is not None:
+            from delaylog.broker.resp.starting import listen
+
+            listening["resp"] = await listen(resp, config.resp, self._tls)
+            self._stops.push_async_callback(resp.close_listener)
+        if place is not None:
+            await place.start()
+            me, resp_port = (
+                place.member.config.me,
+                None if config.resp is None else config.resp.port,
+            )
+            for text in unlike_options(me, port, resp_port, has_tls=config.tls is not None):
+                log.warning(text)
+            listening["peer"] = host_port(me.peer)
+        return listening
+
+    def _metrics(self) -> Metrics:
+        metrics = Metrics(self.node)
+        if self._place is not None:
+            metrics.registry.register(ClusterMetrics(self._place.member))
+        metrics.registry.register(ReloadMetrics(self.reloader))
+        metrics.registry.register(self._certificates)
+        return metrics
+
+    def _audit(self) -> AuditLog:
+        config, place = self._config, self._place
+        return AuditLog(
+            OsFileSystem(),
+            f"{config.data_dir}/{FOLDER}",
+            0 if place is None else place.member.config.node,
+            config.audit,
+            REAL,
+            self.node.space.make_room,
+        )
+
+    def _request_checks(self) -> RequestChecks:
+        """Checks with the host names of this node: configured ones and those of the cluster."""
+        config, place = self._config, self._place
+        hosts = [config.http_host, *config.http_hosts]
+        if place is not None:
+            urls = [member.http_url for member in place.member.config.members]
+            hosts += [host_name(url.partition("://")[2]) for url in urls]
+        return RequestChecks(hosts, config.http_allowed_origins)
+
+    def _resp_face(self, metrics: Metrics, face: HttpFace, audit: AuditLog) -> RespFace | None:
+        if self._config.resp is None:
+            return None
+        # A broker without Redis clients starts faster without importing their commands.
+        from delaylog.broker.resp.metrics import RespMetrics
+        from delaylog.broker.resp.starting import make_face
+
+        resp = make_face(self.node, self._config.resp, audit)
+        metrics.registry.register(RespMetrics(resp.executor))
+        metrics.connections["resp"] = lambda: resp.open_connections
+        face.other_connections = lambda: resp.open_connections
+        resp.other_connections = lambda: face.connections
+        return resp
+
+    # ------------------------------------------------------------------ the end
+
+    async def stop(self) -> None:
+        """Stop what was started, the newest first; a leader hands over."""
+        await self._stops.aclose()
+
+    def note_damage(self, error: BaseException) -> None:
+        """Remember damage of the folder for the next start, which may get a copy."""
+        damage = damage_of(error)
+        if damage is not None and self._place is not None:
+            self._place.note_damage(damage)
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether other nodes may have a copy of the folder."""
+        return self._place is not None and bool(self._place.member.config.others)
