@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 PRODUCT: Final = ("contract", "broker", "storage", "wheel", "replication", "client")
-OTHERS: Final = ("tests", "bench", "tools")
+OTHERS: Final = ("tests", "bench", "tools", "examples")
 LEAVES: Final = (
     "broker/keyspace",
     "broker/engine/keyspace",

@@ -1,4 +1,4 @@
-"""The pages whose examples are run, and their stories."""
+"""The pages whose examples are run, and their stories; the programs of examples/."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ PAGES: Final = (
     "docs/TESTING_PROGRAMS.md",
     "docs/COMING-FROM.md",
 )
+
+
+FRAMEWORKS: Final = ("aiohttp", "fastapi", "flask", "django")
+"""Folders of examples/ with the programs of docs/FRAMEWORKS.md."""
+
+
+def program_files(example: str) -> dict[str, Path]:
+    """The Python files of a folder of examples/, by their names in it."""
+    folder = ROOT / "examples" / example
+    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*.py"))}
 
 
 def stories(*pages: str) -> list[Story]:

@@ -5,12 +5,13 @@ Each example is a file, with what it goes on from before it.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.docs.examples import PAGES, stories
+from tests.docs.examples import PAGES, program_files, stories
 from tests.docs.pages import Kind
 from tests.typecheckers import mypy, pyright
 
@@ -27,8 +28,10 @@ def examples(tmp_path: Path) -> list[str]:
     """The names of the files, which are in the test's folder."""
     names = []
     # Of the web frameworks, aiohttp is installed here.
-    aiohttp = [each for each in stories("docs/FRAMEWORKS.md") if "aiohttp" in each.title]
-    for story in [*stories(*PAGES), *aiohttp]:
+    for name, path in program_files("aiohttp").items():
+        shutil.copy(path, tmp_path / name)
+        names.append(name)
+    for story in stories(*PAGES):
         for example in story.examples:
             if example.kind in {Kind.PYTHON, Kind.PYTEST, Kind.FILE}:
                 page = Path(example.page).stem.lower()

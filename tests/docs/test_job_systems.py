@@ -6,19 +6,19 @@ import re
 
 import pytest
 
-from tests.docs.job_systems_table import COLUMNS, DOCUMENT, REDIS, ROOT, SYSTEMS, System, put_in
+from tests.docs.job_systems_list import DOCUMENT, FEATURES, REDIS, ROOT, SYSTEMS, System, put_in
 
 PAGE = DOCUMENT.read_text()
 
 
-def test_the_table_is_that_of_the_tests() -> None:
-    assert put_in(PAGE) == PAGE, "run tests/docs/job_systems_table.py"
+def test_the_list_is_that_of_the_tests() -> None:
+    assert put_in(PAGE) == PAGE, "run tests/docs/job_systems_list.py"
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
-def test_each_cell_has_a_test_and_each_system_a_section(system: System) -> None:
+def test_each_entry_has_a_test_and_each_system_a_section(system: System) -> None:
     text = system.path.read_text()
-    assert system.tests.keys() <= set(COLUMNS)
+    assert system.tests.keys() <= set(FEATURES)
     for name in system.tests.values():
         assert f"def {name}(" in text
     assert f"\n## {system.name}\n" in PAGE

@@ -1,4 +1,4 @@
-"""For tests of web frameworks: the programs of docs/FRAMEWORKS.md, served as by their users.
+"""For tests of web frameworks: the programs of examples/, served as by their users.
 
 They need the frameworks, so `make test-frameworks` runs them in an environment that has these.
 """
@@ -6,6 +6,7 @@ They need the frameworks, so `make test-frameworks` runs them in an environment 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,6 @@ import pytest
 from delaylog.client import Client
 from delaylog.client.free_ports import free_port
 from tests.broker.conftest import Broker
-from tests.docs.pages import stories_of
 from tests.waiting import await_that
 
 ROOT: Final = Path(__file__).parents[2]
@@ -32,20 +32,19 @@ TIMEOUT_S: Final = 60
 
 
 class Site:
-    """A folder with the files of one section of the page, and the programs that run there."""
+    """A copy of one folder of examples/, and the programs that run there."""
 
-    def __init__(self, folder: Path, title: str, broker: Broker) -> None:
+    def __init__(self, folder: Path, example: str, broker: Broker) -> None:
         self.folder = folder
         self.broker = broker
         self.port = free_port()
         self._running: list[subprocess.Popen[bytes]] = []
-        stories = stories_of(ROOT / "docs" / "FRAMEWORKS.md", ROOT)
-        (story,) = [story for story in stories if story.title.startswith(title)]
-        for example in story.examples:
-            assert example.file is not None, example.place
-            path = folder / example.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(example.text + "\n")
+        shutil.copytree(
+            ROOT / "examples" / example,
+            folder,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start a program of this environment; `PORT` is the port of the site."""
@@ -141,7 +140,7 @@ def client(broker: Broker) -> Iterator[Client]:
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path, broker: Broker) -> Iterator[Site]:
-    """The section that the test names by `@pytest.mark.parametrize("site", …, indirect=True)`."""
+    """The folder that the test names by `@pytest.mark.parametrize("site", …, indirect=True)`."""
     site = Site(tmp_path, request.param, broker)
     try:
         yield site

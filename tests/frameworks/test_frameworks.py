@@ -1,5 +1,5 @@
-"""The programs of docs/FRAMEWORKS.md, each served by its framework: what is sent in a request is
-handled later, and a stop leaves nothing behind.
+"""The programs of docs/FRAMEWORKS.md, which are in examples/, each served by its framework: what is
+sent in a request is handled later, and a stop leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from importlib.util import find_spec
 import pytest
 
 from delaylog.client import Client
-from tests.docs.pages import stories_of
+from tests.docs.examples import FRAMEWORKS, program_files
 from tests.frameworks.conftest import ROOT, Site
 from tests.waiting import await_that
 
 LINES_MAX = 60
-"""Of a program, without its blank lines."""
+"""Of a program, without its blank lines and its docstring."""
 DJANGO_SETTINGS = """
 from shop.tasks_settings import TASKS
 
@@ -35,22 +35,26 @@ urlpatterns = [path("order", order), path("figures", figures)]
 """
 
 
-def about(title: str) -> pytest.MarkDecorator:
-    """A test of one section."""
-    return pytest.mark.parametrize("site", [title], indirect=True)
+def about(example: str) -> pytest.MarkDecorator:
+    """A test of one folder of examples/."""
+    return pytest.mark.parametrize("site", [example], indirect=True)
 
 
 def test_every_program_is_short() -> None:
-    stories = stories_of(ROOT / "docs" / "FRAMEWORKS.md", ROOT)
-    assert [story.title.split(":")[0] for story in stories] == [
-        "aiohttp",
-        "FastAPI",
-        "Flask",
-        "Django",
-    ]
-    examples = [example for story in stories for example in story.examples]
-    lines = {each.place: sum(map(bool, each.text.splitlines())) for each in examples}
-    assert {place: count for place, count in lines.items() if count >= LINES_MAX} == {}
+    lines = {
+        path: sum(map(bool, path.read_text().splitlines()[1:]))
+        for example in FRAMEWORKS
+        for path in program_files(example).values()
+    }
+    assert {path: count for path, count in lines.items() if count >= LINES_MAX} == {}
+
+
+def test_the_page_names_every_program() -> None:
+    page = (ROOT / "docs" / "FRAMEWORKS.md").read_text()
+    for example in FRAMEWORKS:
+        assert program_files(example)
+        for name in program_files(example):
+            assert f"(../examples/{example}/{name})" in page
 
 
 @about("aiohttp")
@@ -100,12 +104,12 @@ def test_a_user_sees_the_reminders_that_are_to_come(site: Site, client: Client) 
     assert (counts.acked, counts.cancelled, counts.leased, counts.waiting) == (1, 1, 0, 1)
 
 
-@about("FastAPI")
+@about("fastapi")
 def test_the_test_of_the_page_passes(site: Site) -> None:
     assert site.start("pytest", "-q", "-p", "no:cacheprovider", "test_carts.py").wait(60) == 0
 
 
-@about("FastAPI")
+@about("fastapi")
 def test_an_order_that_is_not_paid_is_cancelled(site: Site, client: Client) -> None:
     site.start("uvicorn", "shop:app", "--port", "PORT")
 
@@ -135,7 +139,7 @@ def test_an_order_that_is_not_paid_is_cancelled(site: Site, client: Client) -> N
     assert place(3, 3_600) == 201
 
 
-@about("Flask")
+@about("flask")
 def test_a_worker_beside_the_site_delivers_mails(site: Site, client: Client) -> None:
     site.start("flask", *["--app", "mails", "run", "--port", "PORT"])
     site.start("delaylog", "worker", "mails:client", "--processes", "2")
@@ -156,7 +160,7 @@ def for_this_django(site: Site) -> str:
     return "django.tasks"
 
 
-@about("Django")
+@about("django")
 def test_a_task_of_django_runs_after_its_time(site: Site, client: Client) -> None:
     package = for_this_django(site)
     (site.folder / "settings.py").write_text(DJANGO_SETTINGS)

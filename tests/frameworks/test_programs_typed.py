@@ -1,4 +1,4 @@
-"""Strict type checkers agree with the programs of the pages about frameworks and job systems.
+"""Strict type checkers agree with the programs for frameworks and of pages about job systems.
 
 These import packages that the environment of the other pages has not; test_examples_typed.py of
 tests/docs checks those pages.
@@ -12,19 +12,19 @@ from typing import Final
 
 import pytest
 
-from tests.docs.pages import Kind, Story, stories_of
+from tests.docs.examples import FRAMEWORKS, program_files, stories
+from tests.docs.pages import Kind
 from tests.frameworks.conftest import ROOT
 from tests.typecheckers import mypy, pyright
 
 PAGES: Final = (
-    "docs/FRAMEWORKS.md",
     "docs/JOB_SYSTEMS.md",
     "docs/REDIS.md",
     "docs/job-systems/move-celery.md",
     "docs/job-systems/redis-endpoint.md",
 )
-BY_SPARK: Final = ("docs/SPARK.md", "docs/SPARK_AIRFLOW.md", "docs/SPARK_LAKEHOUSE.md")
-"""Their programs need PySpark, Delta and Iceberg: tests/spark runs them, and checks no types."""
+BY_SPARK: Final = ("docs/SPARK.md",)
+"""Its programs need PySpark: tests/spark runs them, and checks no types."""
 UNTYPED: Final = {
     "arq/connections": "has an environment of its own: it needs redis-py 5",
     "huey": "has no types, and no package of stubs",
@@ -62,10 +62,6 @@ follow_imports_for_stubs = true
 ANYTHING: Final = "from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n"
 
 
-def stories() -> list[Story]:
-    return [story for page in PAGES for story in stories_of(ROOT / page, ROOT)]
-
-
 def test_all_python_of_the_documentation_is_checked_by_one_of_the_tests() -> None:
     others = (ROOT / "tests" / "docs" / "examples.py").read_text()
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
@@ -80,21 +76,33 @@ def programs(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
         stub = tmp_path / "typings" / f"{module}.pyi"
         stub.parent.mkdir(parents=True, exist_ok=True)
         stub.write_text(ANYTHING)
-    names: dict[str, None] = {}
-    for story in stories():
-        kind = "other frameworks" if story.page == PAGES[0] else "job systems"
-        if request.param != ("Django" if story.title == "Django" else kind):
-            continue
+    programs = of_pages() if request.param == "job systems" else of_frameworks(request.param)
+    assert programs
+    for name, program in programs.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(checked(program))
+    return [*programs]
+
+
+def of_pages() -> dict[str, str]:
+    """The programs of the pages, by the names of their files."""
+    programs = {}
+    for story in stories(*PAGES):
         for example in story.examples:
-            if example.kind not in {Kind.PYTHON, Kind.FILE}:
-                continue
-            name = example.file or f"{Path(story.page).stem}_{example.line}.py".replace("-", "_")
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(checked("\n\n".join(part.text for part in example.program)))
-            names[name] = None
-    assert names
-    return [*names]
+            if example.kind in {Kind.PYTHON, Kind.FILE}:
+                place = f"{Path(story.page).stem}_{example.line}.py".replace("-", "_")
+                program = "\n\n".join(part.text for part in example.program)
+                programs[example.file or place] = program
+    return programs
+
+
+def of_frameworks(which: str) -> dict[str, str]:
+    """The programs of examples/ for Django, or for the others."""
+    folders = ["django"] if which == "Django" else [each for each in FRAMEWORKS if each != "django"]
+    return {
+        name: path.read_text() for folder in folders for name, path in program_files(folder).items()
+    }
 
 
 def checked(program: str) -> str:

@@ -1,5 +1,5 @@
-"""The programs of docs/OTHER_LANGUAGES.md: their clients are generated from the document of a
-broker, by the commands of the page, and they do what the page shows.
+"""The programs of docs/OTHER_LANGUAGES.md, which are in examples/: their clients are generated from
+the document of a broker, by the commands of the page, and they print what the page shows.
 
 `make test-languages` makes the environment with the generators and compilers.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -53,21 +54,23 @@ def environment(broker: Broker) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("section", "language", "name"),
-    [("TypeScript", "ts", "reminders.mts"), ("Go", "go", "main.go")],
+    ("section", "program"),
+    [("TypeScript", "examples/typescript/reminders.mts"), ("Go", "examples/go/main.go")],
 )
 def test_a_generated_client_sends_receives_and_acks(
-    section: str, language: str, name: str, broker: Broker, tmp_path: Path
+    section: str, program: str, broker: Broker, tmp_path: Path
 ) -> None:
     folder = tmp_path / "program"
     folder.mkdir()
     (folder / "node_modules").symlink_to(TOOLS / "node_modules")
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    assert f"`{name}`" in text
+    assert f"(../{program})" in text
+    shutil.copy(ROOT / program, folder)
     printed, shown = "", ""
     for kind, block in BLOCK.findall(text):
         if kind == "sh":
-            for command in block.replace("127.0.0.1:8711", f"127.0.0.1:{broker.port}").splitlines():
+            placed = block.replace("127.0.0.1:8711", f"127.0.0.1:{broker.port}")
+            for command in placed.replace("\\\n", "").splitlines():
                 if command.startswith(("npm install", "pip install")):
                     continue
                 done = run_program(
@@ -78,8 +81,6 @@ def test_a_generated_client_sends_receives_and_acks(
                 )
                 assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
                 printed = done.stdout
-        elif kind == language:
-            (folder / name).write_text(block)
         else:
             assert kind == "text"
             shown = block

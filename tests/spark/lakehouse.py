@@ -1,4 +1,4 @@
-"""The recipes of docs/SPARK_LAKEHOUSE.md as they stand; as a program, one that dies in the middle.
+"""The programs of examples/spark/lakehouse; as a program, one that dies in the middle.
 
     python tests/spark/lakehouse.py delta|iceberg ARCHIVE LAKE
 
@@ -8,7 +8,6 @@ The program ends by SIGKILL after the rows were read, and before the commit.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections import Counter
@@ -18,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-PAGE = Path(__file__).parents[2] / "docs" / "SPARK_LAKEHOUSE.md"
+FOLDER = Path(__file__).parents[2] / "examples" / "spark" / "lakehouse"
 ICEBERG_TABLE = "delaylog.messages"
 
 Found = Counter[tuple[str, str, int]]
@@ -26,10 +25,12 @@ Found = Counter[tuple[str, str, int]]
 
 
 def recipes() -> dict[str, Any]:
-    """What the blocks of the page define."""
+    """What the programs define."""
     names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        exec(compile(block, PAGE.name, "exec"), names)
+    if str(FOLDER) not in sys.path:
+        sys.path.append(str(FOLDER))
+    for path in sorted(FOLDER.glob("*.py")):
+        exec(compile(path.read_text(), path.name, "exec"), names)
     return names
 
 

@@ -1,6 +1,6 @@
-"""docs/SPARK_AIRFLOW.md: the program runs with the arguments of the DAG, and the hooks of dbt run.
+"""Examples for Airflow and dbt: the program runs with the arguments of the DAG, and the hooks run.
 
-Airflow and dbt are stood in for: what they would do with the page is done here.
+Airflow and dbt are stood in for: what they would do with examples/spark is done here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.client.spark.fake_broker import FakeBroker
 from tests.spark.frames import ids_of, messages
 from tests.spark.session import ROOT
 
-PAGE = ROOT / "docs" / "SPARK_AIRFLOW.md"
+FOLDER = ROOT / "examples" / "spark"
 DAY = "20261128"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def example(name: str) -> str:
+    return (FOLDER / name).read_text()
 
 
 class Operator:
@@ -61,15 +61,15 @@ def run_dag(monkeypatch: pytest.MonkeyPatch, dag: str) -> dict[str, Any]:
         for count in range(1, len(parts)):
             monkeypatch.setitem(sys.modules, ".".join(parts[:count]), ModuleType(parts[0]))
         monkeypatch.setitem(sys.modules, name, module)
-    exec(compile(dag, str(PAGE), "exec"), {})
+    exec(compile(dag, "dag.py", "exec"), {})
     return Operator.said
 
 
 def test_the_dag_runs_the_program_once_however_often(
     spark: SparkSession, broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program, dag = blocks("python")
-    said = run_dag(monkeypatch, dag)
+    program = example("airflow/load_reminders.py")
+    said = run_dag(monkeypatch, example("airflow/dag.py"))
     messages(spark, 0, 300).write.parquet(str(tmp_path / f"day={DAY}"))
     values = {"{{ ds_nodash }}": DAY, "/data/reminders": str(tmp_path)}
     words = [values[word] for word in said["application_args"]]
@@ -80,7 +80,7 @@ def test_the_dag_runs_the_program_once_however_often(
     )
     monkeypatch.setattr(sys, "argv", [said["application"], *words])
     for _ in range(2):
-        exec(compile(program, str(PAGE), "exec"), {})
+        exec(compile(program, "load_reminders.py", "exec"), {})
     assert sorted(broker.ids("reminders")) == ids_of(0, 300)
     assert broker.transactions[f"reminders-{DAY}"].state == "committed"
 
@@ -88,8 +88,7 @@ def test_the_dag_runs_the_program_once_however_often(
 def test_the_hooks_of_dbt_send_the_rows_of_a_model_once(
     spark: SparkSession, broker: FakeBroker
 ) -> None:
-    (model,) = blocks("sql")
-    config, query = model.split(") }}\n")
+    config, query = example("dbt/reminders.sql").split(") }}\n")
     hooks = re.findall(r'^        "(.*?)"(?=,?\n)', config, re.DOTALL | re.MULTILINE)
     assert len(hooks) == 2
     spark.sql("SELECT 'a' AS tenant, timestamp'2030-01-01' AS due").createOrReplaceTempView(

@@ -100,6 +100,11 @@ def test_only_append_is_a_mode(spark: SparkSession, broker: FakeBroker, mode: st
     assert broker.transactions == {}
 
 
+def page() -> str:
+    """The text of docs/SPARK.md without its line ends."""
+    return " ".join((ROOT / "docs" / "SPARK.md").read_text().split())
+
+
 def test_spark_saves_a_table_that_nobody_can_read(spark: SparkSession, broker: FakeBroker) -> None:
     """A sink cannot refuse `saveAsTable`: to it, it is like `save`. The page says what it does."""
     try:
@@ -109,15 +114,14 @@ def test_spark_saves_a_table_that_nobody_can_read(spark: SparkSession, broker: F
             spark.table("made").count()
     finally:
         spark.sql("DROP TABLE IF EXISTS made")
-    page = (ROOT / "docs" / "SPARK.md").read_text()
-    assert "`saveAsTable` sends the rows, and then leaves a table" in page
+    assert "`saveAsTable` sends the rows, and then leaves a table" in page()
 
 
 def test_partitions_of_files_are_refused_by_spark(spark: SparkSession, broker: FakeBroker) -> None:
     with pytest.raises(Exception, match="partitioning or clustering columns do not match"):
         sink(messages(spark, 0, 10), broker).partitionBy("id").save()
     assert broker.sent == {}
-    assert "do not match the existing table's" in (ROOT / "docs" / "SPARK.md").read_text()
+    assert "do not match the existing table's" in page()
 
 
 def test_rows_that_are_refused_are_put_aside(spark: SparkSession, broker: FakeBroker) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of docs/SPARK_LAKEHOUSE.md: what the broker has, once.
+"""The programs of examples/spark/lakehouse: what the broker has, once.
 
 Loads are repeated, and killed.
 """

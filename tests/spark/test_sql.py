@@ -1,4 +1,4 @@
-"""SQL alone: views of the formats, and INSERT INTO, as docs/SPARK_SQL.md shows them."""
+"""SQL alone: views of the formats, and INSERT INTO, as docs/SPARK.md shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.broker.engine.host import Host
 from tests.client.spark.fake_broker import FakeBroker
 
-PAGE = Path(__file__).parents[2] / "docs" / "SPARK_SQL.md"
+PAGE = Path(__file__).parents[2] / "docs" / "SPARK.md"
 
 
 @pytest.fixture

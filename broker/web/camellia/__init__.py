@@ -1,7 +1,7 @@
 """camellia-delay-queue's HTTP face: its paths, codes, defaults and state numbers over the engine.
 
 Behaviour follows camellia-delay-queue (github.com/netease-im/camellia); where its code and its
-intent differ, the intent is built, and nothing comes out early. docs/CAMELLIA.md has the list.
+intent differ, the intent is built, and nothing comes out early. docs/COMING-FROM.md has the list.
 """
 
 from delaylog.broker.web.camellia.face import LOCAL, PLAIN, CamelliaFace

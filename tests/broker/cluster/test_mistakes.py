@@ -1,7 +1,7 @@
 """Mistakes of operators, one by one, on real nodes: no harm is done, and a line says what to do.
 
-`random_operator/` makes them at any moment and under load; docs/TESTING.md says which test covers
-which mistake.
+`random_operator/` makes them at any moment and under load; docs/TESTING.md names the other tests of
+failures and mistakes.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def test_the_task_of_a_killed_worker_runs_again(
 def test_tasks_with_an_eta_wait_in_a_worker_and_a_limit_of_them_holds_others_back(
     bench: Bench,
 ) -> None:
-    """What docs/job-systems/ten-million-etas.md says of Celery on Redis."""
+    """What docs/JOB_SYSTEMS.md says of Celery on Redis."""
     jobs = bench.jobs("celery_jobs")
     begin, count = now_ms(), 20
     for number in range(count):

@@ -1,4 +1,4 @@
-"""The programs of docs/SPARK_SQL.md, compiled with the compilers among Spark's own jars."""
+"""The Java and Scala programs of examples/spark, compiled by compilers of Spark's own jars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 1_000
 @pytest.mark.drill
 def test_the_java_program_loads_by_name(real: RealBroker, tmp_path: Path) -> None:
     """Janino, which Spark has for its own code, also compiles Java where there is no JDK."""
-    program = example("java").replace("http://127.0.0.1:8711", real.url)
+    program = example("LoadByName.java").replace("http://127.0.0.1:8711", real.url)
     (tmp_path / "LoadByName.java").write_text(program)
     python = linked(tmp_path / "venv")
     packages = installed_apart(built_wheel(tmp_path), tmp_path / "packages")
@@ -36,7 +36,7 @@ def test_the_java_program_loads_by_name(real: RealBroker, tmp_path: Path) -> Non
 def test_the_scala_program_loads_both_ways(real: RealBroker, tmp_path: Path) -> None:
     """Over HTTP, the answers of a part and of the commit are lost; the repeated part is refused, so
     its task fails and runs again."""
-    program = example("scala")
+    program = example("Load.scala")
     python = linked(tmp_path / "venv")
     packages = installed_apart(built_wheel(tmp_path), tmp_path / "packages")
     faults = {
@@ -65,10 +65,9 @@ def test_the_scala_program_loads_both_ways(real: RealBroker, tmp_path: Path) -> 
         assert sorted(real.ids(topic)) == expected, topic
 
 
-def example(language: str) -> str:
-    """The page's program."""
-    page = (ROOT / "docs" / "SPARK_SQL.md").read_text()
-    return page.split(f"```{language}\n")[1].split("```")[0]
+def example(name: str) -> str:
+    """The program in this file."""
+    return (ROOT / "examples" / "spark" / name).read_text()
 
 
 def compile_with(jars: Path, source: Path) -> Path:

@@ -1,24 +1,25 @@
-"""The table of docs/job-systems/redis-endpoint.md: versions and what the tests of each system show.
+"""The list in docs/job-systems/redis-endpoint.md: versions and what the tests of each system show.
 
-Versions come from the files that pin them, and every cell names a test. Run this file to write the
-table into the page; test_job_systems.py fails while it is out of date.
+Versions come from the files that pin them, and every entry names a test. Run this file to write the
+list into the page; test_job_systems.py fails while it is out of date.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = ROOT / "docs" / "job-systems" / "redis-endpoint.md"
-BEGIN: Final = "<!-- made by tests/docs/job_systems_table.py -->"
+BEGIN: Final = "<!-- made by tests/docs/job_systems_list.py -->"
 END: Final = "<!-- to here -->"
 REDIS: Final = ROOT / "tests" / "redis"
-COLUMNS: Final = (
-    "jobs, results",
+FEATURES: Final = (
+    "jobs and results",
     "jobs for later",
     "retries",
     "schedules",
@@ -27,6 +28,7 @@ COLUMNS: Final = (
     "several workers",
     "a killed worker",
 )
+WIDTH: Final = 119
 _PIP: Final = (REDIS / "requirements-older.txt", REDIS / "requirements.txt")
 """The newer version of a package that both name counts."""
 _NPM: Final = REDIS / "other_languages" / "package.json"
@@ -36,9 +38,9 @@ _DEBIAN: Final = {"sidekiq": "6.4.1"}
 
 @dataclass(frozen=True)
 class System:
-    """A job system: the packages whose versions count, and its tests by column.
+    """A job system: the packages whose versions count, and its tests by what they show.
 
-    `words` are what a cell says instead of "tested".
+    `words` say what is special about some.
     """
 
     name: str
@@ -59,7 +61,7 @@ SYSTEMS: Final = (
         ("celery", "kombu"),
         "job_systems/test_celery.py",
         {
-            "jobs, results": "test_results_groups_and_chords",
+            "jobs and results": "test_results_groups_and_chords",
             "jobs for later": "test_countdown_and_retry_are_not_early",
             "retries": "test_countdown_and_retry_are_not_early",
             "schedules": "test_beat_sends_tasks_again_and_again",
@@ -67,14 +69,13 @@ SYSTEMS: Final = (
             "several workers": "test_workers_side_by_side_run_each_task_once",
             "a killed worker": "test_the_task_of_a_killed_worker_runs_again",
         },
-        {"an id taken once": "Celery has none"},
     ),
     System(
         "RQ",
         ("rq",),
         "job_systems/test_rq.py",
         {
-            "jobs, results": "test_jobs_run_in_order_and_keep_their_results",
+            "jobs and results": "test_jobs_run_in_order_and_keep_their_results",
             "jobs for later": "test_jobs_for_later_are_not_early",
             "retries": "test_a_retry_later",
             "priorities": "test_the_order_of_queues_and_of_what_depends",
@@ -86,7 +87,7 @@ SYSTEMS: Final = (
         ("dramatiq",),
         "job_systems/test_dramatiq.py",
         {
-            "jobs, results": "test_results",
+            "jobs and results": "test_results",
             "jobs for later": "test_delays_and_retries_are_not_early",
             "retries": "test_delays_and_retries_are_not_early",
         },
@@ -96,7 +97,7 @@ SYSTEMS: Final = (
         ("huey",),
         "job_systems/test_huey.py",
         {
-            "jobs, results": "test_results",
+            "jobs and results": "test_results",
             "jobs for later": "test_tasks_for_later_are_not_early",
             "retries": "test_retries",
             "priorities": "test_priorities",
@@ -107,7 +108,7 @@ SYSTEMS: Final = (
         ("arq",),
         "older_client/test_arq.py",
         {
-            "jobs, results": "test_results_and_failures",
+            "jobs and results": "test_results_and_failures",
             "jobs for later": "test_delayed_jobs_are_not_early",
             "retries": "test_retries_wait_and_a_key_is_taken_once",
             "schedules": "test_cron",
@@ -120,7 +121,7 @@ SYSTEMS: Final = (
         ("taskiq", "taskiq-redis"),
         "job_systems/test_taskiq.py",
         {
-            "jobs, results": "test_results",
+            "jobs and results": "test_results",
             "jobs for later": "test_scheduled_tasks_are_not_early",
             "schedules": "test_scheduled_tasks_are_not_early",
         },
@@ -130,7 +131,7 @@ SYSTEMS: Final = (
         ("bullmq", "ioredis"),
         "job_systems/test_bullmq.py",
         {
-            "jobs, results": "test_results_and_failures",
+            "jobs and results": "test_results_and_failures",
             "jobs for later": "test_delayed_jobs_are_not_early_and_an_id_is_taken_once",
             "retries": "test_a_retry_later",
             "schedules": "test_a_flow_and_a_scheduler",
@@ -144,27 +145,29 @@ SYSTEMS: Final = (
         ("sidekiq",),
         "job_systems/test_sidekiq.py",
         {
-            "jobs, results": "test_jobs_run_in_order",
+            "jobs and results": "test_jobs_run_in_order",
             "jobs for later": "test_scheduled_jobs_are_not_early",
             "retries": "test_a_retry_later",
             "a killed worker": "test_the_job_of_a_killed_worker_is_lost",
         },
-        {"a killed worker": "tested: its job is lost, as on Redis"},
+        {"a killed worker": "its job is lost, as on Redis"},
     ),
 )
 
 
-def table() -> str:
-    """The table in Markdown."""
-    rows = [f"| | tested versions | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 2) + "|"]
+def listing() -> str:
+    """The list in Markdown."""
+    entries = []
     for system in SYSTEMS:
         link = f"[{system.name}](#{system.name.lower()})"
-        tested = dict.fromkeys(system.tests, "tested") | system.words
-        cells = [tested.get(column, "–") for column in COLUMNS]
-        rows.append(
-            f"| {link} | {', '.join(map(version, system.packages))} | {' | '.join(cells)} |"
-        )
-    return "\n".join(rows)
+        shown = [
+            f"{feature} ({system.words[feature]})" if feature in system.words else feature
+            for feature in FEATURES
+            if feature in system.tests
+        ]
+        entry = f"- {link}, {', '.join(map(version, system.packages))}: {', '.join(shown)}"
+        entries += textwrap.wrap(entry, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(entries)
 
 
 def version(package: str) -> str:
@@ -176,10 +179,10 @@ def version(package: str) -> str:
 
 
 def put_in(document: str) -> str:
-    """The page with the table as it is now."""
+    """The page with the list as it is now."""
     head, _, rest = document.partition(BEGIN)
-    assert rest, "the page has no place for the table"
-    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+    assert rest, "the page has no place for the list"
+    return f"{head}{BEGIN}\n\n{listing()}\n\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
