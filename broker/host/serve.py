@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
@@ -140,6 +139,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
             Setup(
                 random=REAL.random(),
                 limits=config.limits,
+                open_hours_max=min(descriptors.OPEN_HOURS_SERVED, descriptors.served().hours),
                 progress=log.info,
                 working=started,
                 make_snapshot=ChildRun,
@@ -187,7 +187,6 @@ async def _serve(config: Config, *, as_json: bool) -> int:
         tls.roots = tls.roots if nodes_tls is None else nodes_tls.roots
     node.reloader = reloader
     node.timings.recovery = recovery
-    node.timings.slow.threshold_s = config.slow_request_s or float("inf")
     clock.on_jump = node.clock_jumped
     _set_access(node, config)
     if clock.ahead_ms:
@@ -196,12 +195,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
             "up or the step is accepted (POST /v1/clock)",
             extra={"held_ms": clock.ahead_ms},
         )
-    camellia = CamelliaFace(
-        node,
-        monitor_seconds=config.camellia_monitor_seconds,
-        metrics_prefix=config.camellia_metrics_prefix,
-        nodes_tls=nodes_tls,
-    )
+    camellia = CamelliaFace(node, nodes_tls=nodes_tls)
 
     def files_pinned() -> bool:
         # Messages come before backups: a broker that needs the space removes files, and a backup
@@ -432,9 +426,6 @@ def _run(config: Config, *, as_json: bool) -> int:
     process_memory.start_keeper()
     descriptors.raise_process_limit()
     hold_spares()
-    open_hours = max(config.limits.open_hours_max, descriptors.OPEN_HOURS_SERVED)
-    limits = replace(config.limits, open_hours_max=open_hours)
-    config = replace(config, limits=descriptors.served().limit_hours(limits))
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         try:

@@ -27,7 +27,7 @@ from delaylog.broker.engine.transactions.outstanding import by_topic
 from delaylog.broker.engine.transactions.winners import Winner
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.calls.call import Right
-from delaylog.storage.calls.shapes import WINNERS
+from delaylog.storage.calls.shapes import STAGED_PARTS_MAX, WINNERS
 from delaylog.storage.log.transaction_frames import RESULTS, EndedTransaction
 from delaylog.storage.messages.batch import with_wire
 from delaylog.storage.messages.batch_ranges import BatchRanges
@@ -173,7 +173,7 @@ async def commit_transaction(ctx: Context) -> Answer:
     """POST …/commit: send the rows of these attempts, atomically."""
     name, node = ctx.params["transaction"], ctx.node
     limits = node.engine.limits
-    values = await ctx.values(WINNER_VALUES * limits.staged_parts_max)
+    values = await ctx.values(WINNER_VALUES * STAGED_PARTS_MAX)
     acks = take_acks(values)
     winners = []
     for item, winner in enumerate(values["winners"]):

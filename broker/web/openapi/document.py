@@ -22,7 +22,7 @@ from delaylog.broker.web.request_checks import REFUSALS
 from delaylog.storage.calls.call import ApiCall, Right, Takes
 from delaylog.storage.calls.of_topics import IN_NAMESPACES
 from delaylog.storage.calls.schedule_members import NAME as SCHEDULE_NAME
-from delaylog.storage.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
+from delaylog.storage.calls.shapes import JSON_ROWS_MAX, NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
 from delaylog.storage.calls.table import ALL
 from delaylog.storage.messages.members import Schema
 from delaylog.storage.messages.message_fields import ID_PATTERN
@@ -259,7 +259,7 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
             "type": "array",
             "items": schema,
             "minItems": 1,
-            "maxItems": limits.json_rows_max,
+            "maxItems": JSON_ROWS_MAX,
         }
         schemas.setdefault(f"{name}OrList", {"anyOf": [schema, many]})
         schema = _ref(f"{name}OrList")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.engine.limits import Limits
+from delaylog.storage.calls import shapes
 from delaylog.storage.calls.streams import OPEN
 from delaylog.storage.errors import MemberError
 from delaylog.storage.messages.message_fields import TAGS_MAX
@@ -40,7 +41,7 @@ def test_tags_are_separated_by_commas() -> None:
         ("messages", "-1"),
         ("messages", "1000001"),
         ("bytes", "1e3"),
-        ("lease_ms", str(LIMITS.lease_ms_max + 1)),
+        ("lease_ms", str(shapes.LEASE_MS_MAX + 1)),
         ("form", "xml"),
         ("begin", "no"),
     ],
