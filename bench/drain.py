@@ -13,13 +13,11 @@ import numpy as np
 from broker_process import Brokers
 from clients import Consumer
 from load import Driver, LoadError
-from peers import PEERS
 from sending import Stopwatch, Timed, fill
 from settings import BODY_BYTES, DRAIN_BATCH, DRAIN_LANES, FILL_BATCH, Settings
 from tables import (
     Column,
     Table,
-    Target,
     at_least,
     mebibytes,
     median,
@@ -58,7 +56,6 @@ def measure(brokers: Brokers, settings: Settings) -> Table:
         figures, reached = _one_case(brokers, settings, window_s)
         targets = [] if window_s else [at_least(reached, 400e3, "400 k/s")]
         table.add(case, figures, targets)
-    _add_peers(table, brokers, settings)
     return table
 
 
@@ -126,19 +123,3 @@ def _figures(runs: list[Timed]) -> dict[str, object]:
         "server_us": median([run.server_us for run in runs]),
         "client_us": median([run.client_us for run in runs]),
     }
-
-
-def _add_peers(table: Table, brokers: Brokers, settings: Settings) -> None:
-    for peer in PEERS:
-        if not peer.available():
-            continue
-        with brokers.folder() as folder:
-            peer.start(folder)
-            try:
-                peer.fill_due(settings.drain_messages, body_size=BODY_BYTES)
-                got = peer.drain(settings.drain_messages, batch=DRAIN_BATCH)
-            finally:
-                peer.stop()
-        timed = Timed(got.messages, got.seconds, got.server_cpu_s, got.client_cpu_s)
-        no_targets: list[Target] = []
-        table.add(peer.name, _figures([timed]), no_targets)

@@ -11,8 +11,7 @@ from broker_process import Brokers
 from clients import counts
 from floors import Floors, bare_server
 from load import LoadError
-from peers import PEERS
-from sending import POOL_ROWS, Timed, spread_dues, timed_sends
+from sending import Timed, timed_sends
 from settings import BATCH_SIZES, BODY_BYTES, INGEST_LANES, SPREADS_HOURS, Settings
 from tables import (
     Column,
@@ -75,7 +74,6 @@ def measure(brokers: Brokers, settings: Settings, floors: Floors) -> Table:
             figures = _one_case(brokers, settings, floors, bare, batch, hours)
             case = f"{batch:,} a batch, over {hours} h"
             table.add(case, figures, _targets(batch, hours, figures))
-        _add_peers(table, brokers, settings, floors, bare, batch)
     return table
 
 
@@ -130,20 +128,3 @@ def _targets(batch: int, hours: int, figures: dict[str, object]) -> list[Target]
     if (batch, hours) == (1_000, 720):
         return [at_least(reached, 200e3, "200 k/s")]
     return []
-
-
-def _add_peers(
-    table: Table, brokers: Brokers, settings: Settings, floors: Floors, bare: Timed, batch: int
-) -> None:
-    for peer in PEERS:
-        if not peer.available():
-            continue
-        dues = spread_dues(min(settings.ingest_messages[batch], POOL_ROWS), 1, seed=batch)
-        with brokers.folder() as folder:
-            peer.start(folder)
-            try:
-                got = peer.ingest(dues, batch=batch, body_size=BODY_BYTES)
-            finally:
-                peer.stop()
-        timed = Timed(got.messages, got.seconds, got.server_cpu_s, got.client_cpu_s)
-        table.add(f"{peer.name}, {batch:,} a batch", _figures([timed], bare, floors))

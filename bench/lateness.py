@@ -18,7 +18,7 @@ from broker_process import Brokers
 from clients import Consumer, Int64Array
 from load import Driver, LoadError
 from settings import BODY_BYTES, DRAIN_BATCH, LATENESS_LANES, LATENESS_RATES, Settings
-from tables import Column, Table, Target, at_most, microseconds, milliseconds, percent, whole
+from tables import Column, Table, at_most, microseconds, milliseconds, percent, whole
 from wire import BULK_TYPE, even_template, unpack
 from workers import Worker, run_apart
 
@@ -126,11 +126,6 @@ def consume(
     with Driver(port, lanes) as driver:
         driver.run(consumer)
     return Received(*consumer.columns())
-
-
-def early_target(received: Received) -> Target:
-    """None of these may have come before its time."""
-    return at_most(int((received.at_ms < received.dues).sum()), 0, "0 early")
 
 
 def produce_and_receive(

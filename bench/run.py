@@ -26,7 +26,6 @@ import burst
 import cluster
 import control
 import drain
-import elections
 import floors
 import ingest
 import lateness
@@ -72,7 +71,6 @@ SECTIONS: Final = (
     "listing",
     "transactions",
     "cluster",
-    "elections",
     "resp",
     "sdk",
     "starts",
@@ -80,9 +78,8 @@ SECTIONS: Final = (
     "restart",
     "spark",
 )
-# These run only where they are named: spark needs an environment with pyspark and Java; elections
-# measures no broker.
-ASKED_FOR: Final = frozenset({"elections", "spark"})
+# These run only where they are named: spark needs an environment with pyspark and Java.
+ASKED_FOR: Final = frozenset({"spark"})
 # Above this share of foreign work a note stands under the table.
 OTHERS_SHARE_QUIET: Final = 0.05
 
@@ -190,8 +187,6 @@ def _sections(
     if "cluster" in wanted:
         yield "cluster ingest", lambda: iter([cluster.ingest(brokers, settings)])
         yield "cluster lateness", lambda: iter([cluster.lateness(brokers, settings)])
-    if "elections" in wanted:
-        yield "elections", lambda: elections.measure(brokers, settings)
     if "resp" in wanted:
         import resp
 

@@ -86,10 +86,6 @@ class Settings:
     upkeep_ids: int
     upkeep_pending: int
     upkeep_sends: int
-    # New clusters of each kind of oracle, and windows in which they are at rest.
-    election_rounds: int
-    election_rest_windows: int
-    election_rest_s: float
     # Of one case of the everyday requests, and of its open loops.
     everyday_round_s: float
     everyday_rounds: int
@@ -139,9 +135,6 @@ SMALL: Final = Settings(
     upkeep_ids=200_000,
     upkeep_pending=1_000_000,
     upkeep_sends=500_000,
-    election_rounds=20,
-    election_rest_windows=3,
-    election_rest_s=20.0,
     everyday_round_s=0.4,
     everyday_rounds=3,
     everyday_window_s=3.0,
@@ -189,9 +182,6 @@ FULL: Final = Settings(
     upkeep_ids=5_000_000,
     upkeep_pending=50_000_000,
     upkeep_sends=2_000_000,
-    election_rounds=60,
-    election_rest_windows=3,
-    election_rest_s=20.0,
     everyday_round_s=3.0,
     everyday_rounds=3,
     everyday_window_s=30.0,

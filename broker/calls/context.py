@@ -22,7 +22,7 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.host.audit.lines import CHANGING, Fact
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.contract.calls.call import ApiCall
-from delaylog.contract.calls.shapes import READ
+from delaylog.contract.calls.shapes import JSON_ROWS_MAX, READ, STAGED_PARTS_MAX
 from delaylog.contract.shape import Shape
 
 if TYPE_CHECKING:
@@ -177,15 +177,14 @@ class Context(ABC):
 
     def decoded(self, raw: bytes, values_max: int | None) -> Any:
         """The members in a body that was read; see `members`."""
-        kind, limits = self.content_type, self.node.engine.limits
+        kind = self.content_type
         if not raw:
             return {}
         if kind == JSON:
             return read_json(raw, values_max)
         if kind == MSGPACK:
             # The parser reserves the declared length of each open container.
-            length_max = max(limits.json_rows_max, limits.staged_parts_max)
-            return read_msgpack(raw, values_max, length_max)
+            return read_msgpack(raw, values_max, max(JSON_ROWS_MAX, STAGED_PARTS_MAX))
         raise Problem("unsupported", f"content type {kind!r} is not read here; use {JSON}")
 
     async def values(self, values_max: int | None = None) -> dict[str, Any]:

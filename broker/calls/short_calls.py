@@ -37,7 +37,7 @@ from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.model import Delivery, Settlement
 from delaylog.contract.calls.call import ApiCall
-from delaylog.contract.calls.shapes import ACK_AND_RECEIVE, SETTLE
+from delaylog.contract.calls.shapes import ACK_AND_RECEIVE, JSON_VALUES_MAX, SETTLE
 from delaylog.storage.messages.batch import unpack_map
 
 KNOWN_BYTES_MAX: Final = 256
@@ -87,7 +87,7 @@ class ShortCall(BufferedContext):
         raw = self.raw
         if not self.fits or (self.form.kind == JSON and raw[:1] not in _OPENINGS):
             return None
-        members = self.decoded(raw, self.node.engine.limits.json_values_max)
+        members = self.decoded(raw, JSON_VALUES_MAX)
         return members if isinstance(members, kind) else None
 
 

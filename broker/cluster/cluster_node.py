@@ -134,13 +134,11 @@ def _open_place(
     machine: Machine,
 ) -> ClusterNode:
     def open_files() -> MemberFiles:
-        segment_bytes = config.limits.segment_bytes_max
         return open_member(
             fs,
             config.data_dir,
             cluster,
             incarnation=int.from_bytes(machine.random_bytes(8)) >> 1 | 1,
-            segment_bytes_max=segment_bytes,
         )
 
     def engine_over(files: MemberFiles, loaded: LoadedKeyspace | None = None) -> Engine:

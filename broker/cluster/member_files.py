@@ -28,7 +28,6 @@ from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.physical_log import PhysicalLog
-from delaylog.storage.log.sizes import SEGMENT_BYTES_MAX
 from delaylog.storage.log.tick_slots import TickSlots
 
 RECENT_BYTES_MAX: Final = 4 << 20
@@ -107,7 +106,6 @@ def open_member(
     config: ClusterConfig,
     *,
     incarnation: int,
-    segment_bytes_max: int = SEGMENT_BYTES_MAX,
 ) -> MemberFiles:
     """Recover the log of a member. Raises ClusterError, CorruptionError and OSError.
 
@@ -125,7 +123,6 @@ def open_member(
     physical = PhysicalLog(
         fs,
         f"{folder}/log",
-        segment_bytes_max=segment_bytes_max,
         recent_bytes_max=RECENT_BYTES_MAX,
         node=config.node,
     )

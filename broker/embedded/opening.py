@@ -31,6 +31,7 @@ from delaylog.client.hooks import Hooks, as_one
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.files.spare_descriptors import hold_spares
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
+from delaylog.storage.hours.hour_folders import OPEN_HOURS_MAX
 
 MANUAL_CHECKPOINT_MS: Final = 86_400_000
 """Interval of checkpoints under a manual clock, on that clock: it may pass a month in a moment."""
@@ -112,7 +113,7 @@ def _open(
     # The program may change its working directory later.
     folder = str(Path(folder).absolute())
     manual = isinstance(clock, ManualClock)
-    wanted = _limits(limits, manual=manual)
+    wanted = _limits(limits)
     # Under a wall clock checkpoints are always synced, as in a server.
     files = UnsyncedFileSystem() if manual and fsync == "never" else OsFileSystem()
     check_folder(folder, member=False)
@@ -123,10 +124,15 @@ def _open(
         )
     lock = lock_folder(folder)
     try:
-        wanted = descriptors.embedded().limit_hours(wanted)
-        hold = False if release_hold else None
-        setup = Setup(random=Random(), limits=wanted, hold=hold)
+        setup = Setup(
+            random=Random(),
+            limits=wanted,
+            open_hours_max=min(OPEN_HOURS_MAX, descriptors.embedded().hours),
+            hold=False if release_hold else None,
+        )
         engine = Engine(files, folder, setup, now_ms=clock.now_ms())
+        if manual:
+            engine.upkeep.every_ms = engine.upkeep.idle_ms = MANUAL_CHECKPOINT_MS
         clock.hold_from(engine.started_ms)
         node = EmbeddedNode(engine, clock, dial=fsync)
         try:
@@ -157,20 +163,15 @@ def _clock(clock: object) -> Clock:
     raise TypeError(f"a clock is a WallClock or a ManualClock, not {type(clock).__name__}")
 
 
-def _limits(given: Limits | Mapping[str, int] | None, *, manual: bool) -> Limits:
+def _limits(given: Limits | Mapping[str, int] | None) -> Limits:
     if isinstance(given, Limits):
         return given
     if given is not None and not isinstance(given, Mapping):
         raise TypeError(f"limits are a mapping of names to integers, not {type(given).__name__}")
-    base = LIMITS
-    if manual:
-        base = replace(
-            base, checkpoint_ms=MANUAL_CHECKPOINT_MS, checkpoint_idle_ms=MANUAL_CHECKPOINT_MS
-        )
     known = {each.name for each in fields(Limits)}
     for name, value in (given or {}).items():
         if name not in known:
             raise ValueError(f"unknown limit {name!r}; known are {', '.join(sorted(known))}")
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"limits.{name} must be an integer, not {value!r}")
-    return replace(base, **dict(given or {}))
+    return replace(LIMITS, **dict(given or {}))

@@ -82,7 +82,7 @@ class Engine:
     ) -> None:
         """`loaded` = the result of `load_keyspace` of an earlier engine of this folder."""
         self.folder = folder
-        self.limits = limits = setup.limits
+        self.limits = setup.limits
         self._setup = setup
         if not fs.exists(folder):
             fs.mkdir(folder)
@@ -101,15 +101,13 @@ class Engine:
             fs,
             scratch,
             folder,
-            PhysicalLog(fs, f"{folder}/log", segment_bytes_max=limits.segment_bytes_max)
-            if member is None
-            else member.log,
-            HourStore(fs, f"{folder}/hours", open_hours_max=limits.open_hours_max),
+            PhysicalLog(fs, f"{folder}/log") if member is None else member.log,
+            HourStore(fs, f"{folder}/hours", open_hours_max=setup.open_hours_max),
             IdIndex(fs, f"{folder}/ids"),
             TextIndex(fs, f"{folder}/texts"),
         )
         self.state = EngineState(
-            files, limits, setup.random, now_ms, archive_hold=setup.archive_hold
+            files, self.limits, setup.random, now_ms, archive_hold=setup.archive_hold
         )
         self.upkeep = Upkeep(
             self.state,

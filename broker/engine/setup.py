@@ -8,6 +8,7 @@ from random import Random
 
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotRunner
 from delaylog.broker.engine.limits import Limits
+from delaylog.storage.hours.hour_folders import OPEN_HOURS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Setup:
 
     random: Random
     limits: Limits = field(default_factory=Limits)
+    open_hours_max: int = OPEN_HOURS_MAX
+    """Hours whose files stay open: five descriptors each."""
     progress: Callable[[str], None] = lambda text: None
     """Called with a line about each step of a start."""
     working: Callable[[str, int, int], None] = lambda what, done, total: None

@@ -43,7 +43,7 @@ from delaylog.broker.engine.watch.taps import Taps
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.run_file import ScratchRuns
-from delaylog.storage.hours.hot_seconds import HotSeconds
+from delaylog.storage.hours.hot_seconds import HOT_BYTES_MAX, HotSeconds
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_hash import UNKEYED, IdHash
 from delaylog.storage.ids.id_index import IdIndex
@@ -217,7 +217,7 @@ class EngineState:
         self.wheel = TimingWheel(now_ms)
         self.exposures: deque[Exposure | FewExposure] = deque()
         """Oldest first."""
-        self.hot = HotSeconds(scratch, f"{folder}/ready", bytes_max=limits.hot_bytes_max)
+        self.hot = HotSeconds(scratch, f"{folder}/ready", bytes_max=HOT_BYTES_MAX)
         self.released_upto = (0, 0)
         """(time, log position): messages due by then and durable below it have been released,
         unless they are still being loaded."""

@@ -46,7 +46,6 @@ class RespConfig:
     """Bytes; 0 = no limit."""
     scripts: bool = True
     """Whether clients may run Lua."""
-    script_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,6 @@ class Config:
     http_host: str
     http_port: int
     fsync: str
-    camellia_monitor_seconds: float
-    camellia_metrics_prefix: str
     cluster: str | None
     """Path of the cluster file."""
     cluster_node: str | None
@@ -102,8 +99,6 @@ class Config:
     push: AddressRules = field(default_factory=AddressRules)
     """What pushes may reach."""
     audit: AuditSettings = field(default_factory=AuditSettings)
-    slow_request_s: float = 1.0
-    """Requests that take longer are logged; 0 = none."""
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -149,30 +144,11 @@ def _words(
     return words
 
 
-def _seconds(values: Mapping[str, str], name: str) -> float:
-    text = values[name.replace("-", "_")]
-    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) or float(text) <= 0:
-        raise ConfigError(f"{name} must be a number of seconds above 0, not {text!r}")
-    return float(text)
-
-
-def _slow_request(values: Mapping[str, str]) -> float:
-    return (
-        0.0 if values["slow_request_seconds"] == "0" else _seconds(values, "slow-request-seconds")
-    )
-
-
 def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
     text = values[name.replace("-", "_")]
     if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
         raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
     return int(text)
-
-
-def _metrics_prefix(text: str) -> str:
-    if not re.fullmatch(r"([A-Za-z_:][A-Za-z0-9_:]*)?", text):
-        raise ConfigError(f"camellia-metrics-prefix must be letters, digits, _ or :, not {text!r}")
-    return text
 
 
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Config:
@@ -197,8 +173,6 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         http_host=host,
         http_port=port,
         fsync=fsync,
-        camellia_monitor_seconds=_seconds(values, "camellia-monitor-seconds"),
-        camellia_metrics_prefix=_metrics_prefix(values["camellia_metrics_prefix"]),
         cluster=values["cluster"] or None,
         cluster_node=values["node"] or None,
         new_cluster=bool(flags.get("new_cluster")),
@@ -219,7 +193,6 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
         push=_push(values),
         audit=_audit(values),
-        slow_request_s=_slow_request(values),
         limits=_limits(sources.limits),
     )
 
@@ -289,7 +262,6 @@ def _resp(values: Mapping[str, str], *, no_auth: bool) -> RespConfig | None:
         scripts=trusted if scripts == "auto" else scripts == "on",
         after_write=everysec,
         maxmemory=_memory(values["resp_maxmemory"]),
-        script_seconds=_seconds(values, "resp-script-seconds"),
     )
 
 

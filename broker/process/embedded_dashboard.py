@@ -116,8 +116,7 @@ class UiThread:
             if answer is None and path == SESSION and request.method == "GET":
                 answer = Answer(orjson.dumps(_who()), JSON)
             if path == LIVE and request.method == "GET":
-                most = self._node.engine.state.limits.live_streams_max
-                live = Live(query, lambda each: carry("GET", each, {}, b""), self._streams, most)
+                live = Live(query, lambda each: carry("GET", each, {}, b""), self._streams)
                 return await send_pieces(request, live.answer(), "", log.error)
             if answer is None:
                 answer = await carry(

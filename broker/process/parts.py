@@ -33,6 +33,7 @@ from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
 from delaylog.broker.host.settings.options import cannot_listen
 from delaylog.broker.host.snapshot_child import ChildRun
+from delaylog.broker.host.system import descriptors
 from delaylog.broker.host.system.folder_lock import retention_suspended
 from delaylog.broker.host.tls.certificate_watch import CertificateWatch
 from delaylog.broker.host.tls.certificates import Hosts
@@ -99,7 +100,6 @@ class Parts:
             self._tls.roots = self._tls.roots if self._nodes_tls is None else self._nodes_tls.roots
         node.reloader = self.reloader
         node.timings.recovery = self._recovery
-        node.timings.slow.threshold_s = config.slow_request_s or float("inf")
         node.files_pinned = self._files_pinned
         clock.on_jump = node.clock_jumped
         self.node = node
@@ -132,6 +132,7 @@ class Parts:
             Setup(
                 random=REAL.random(),
                 limits=config.limits,
+                open_hours_max=min(descriptors.OPEN_HOURS_SERVED, descriptors.served().hours),
                 progress=log.info,
                 working=started,
                 make_snapshot=ChildRun,
@@ -208,12 +209,7 @@ class Parts:
         config, node, place, stops = self._config, self.node, self._place, self._stops
         metrics, audit = self._metrics(), self._audit()
         metrics.registry.register(audit)
-        camellia = CamelliaFace(
-            node,
-            monitor_seconds=config.camellia_monitor_seconds,
-            metrics_prefix=config.camellia_metrics_prefix,
-            nodes_tls=self._nodes_tls,
-        )
+        camellia = CamelliaFace(node, nodes_tls=self._nodes_tls)
         face = HttpFace(node, metrics, camellia, self._request_checks(), audit)
         resp = self._resp_face(metrics, face, audit)
 

@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
@@ -171,9 +170,6 @@ def _run(config: Config, *, as_json: bool) -> int:
     process_memory.start_keeper()
     descriptors.raise_process_limit()
     hold_spares()
-    open_hours = max(config.limits.open_hours_max, descriptors.OPEN_HOURS_SERVED)
-    limits = replace(config.limits, open_hours_max=open_hours)
-    config = replace(config, limits=descriptors.served().limit_hours(limits))
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         try:

@@ -32,6 +32,7 @@ from delaylog.broker.push.outcomes import Outcome, Verdict, fault, without_excer
 from delaylog.broker.push.requests import PushedMessage, PushRequest, event_id, make_request
 from delaylog.broker.push.share import Share
 from delaylog.broker.rules.push.signing import make_signers, signature_headers
+from delaylog.contract.calls.shapes import LEASE_MS_MAX
 from delaylog.storage.errors import DISTRUSTED
 from delaylog.storage.layout import NEVER_MS, ref_to_id
 from delaylog.storage.messages.records import split_records
@@ -213,7 +214,7 @@ class Pump:
         call = ReceiveCall(
             count,
             wait_ms=wait_ms,
-            lease_ms=min(lease_ms, self._state.limits.lease_ms_max),
+            lease_ms=min(lease_ms, LEASE_MS_MAX),
             group=self._place.group,
             consumer=CONSUMER,
         )

@@ -22,7 +22,6 @@ from delaylog.broker.keyspace.errors import HELD, NO_MEMORY, READ_ONLY
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.executor import DEFERRED_BYTES_MIN, Executor
 from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.keyspace.scripts.limits import ScriptLimits
 from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.facts import address_text, listens, tell
@@ -74,7 +73,6 @@ class RespFace:
         after_write: bool = False,
         maxmemory: int = 0,
         scripts: bool = True,
-        script_seconds: float | None = None,
     ) -> None:
         self._node = node
         self.loop = asyncio.get_running_loop()
@@ -96,8 +94,6 @@ class RespFace:
         self.restoring = Restoring(node, self._forget_turn)
         self.executor.on_script_stopped = self.restoring.undo_script
         self.executor.scripts_allowed = scripts
-        if script_seconds is not None:
-            self.executor.script_limits = ScriptLimits(script_seconds, script_seconds)
         self.executor.on_attack = self._note_attack
         self.executor.waits.clock_ms = lambda: int(self.loop.time() * 1000)
         self.turns = Turns(

@@ -32,7 +32,6 @@ def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFac
         after_write=config.after_write,
         maxmemory=config.maxmemory,
         scripts=config.scripts,
-        script_seconds=config.script_seconds,
     )
     CommandAudit(audit, face.executor, face.users)
     return face

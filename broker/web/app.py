@@ -381,9 +381,7 @@ class HttpFace:
                     return problem_answer(problem)
                 return self._refusal(error, inner, path)
 
-        node = self._node
-        streams_max = node.engine.state.limits.live_streams_max
-        return Live(ctx.query_text, read, node.waiters.streams, streams_max).answer()
+        return Live(ctx.query_text, read, self._node.waiters.streams).answer()
 
     async def _carry_camellia(self, ctx: HttpContext, handler: HttpHandler, path: str) -> AnyAnswer:
         role = self._node.role

@@ -298,9 +298,9 @@ _QUOTA_ADVICE: Final = {
     "staged_bytes": " (limit staged_bytes_max of the broker, 16 GiB by default, of all open loads "
     "together: divide the load into several, one after another, each with its txnAppId; abort "
     "abandoned ones, which delaylog transactions list shows; or raise the limit)",
-    "staged_parts": " (limit staged_parts_max of the broker, of all open loads together: each task "
-    'makes a part of each topic that it has rows of. Write df.repartition("topic"), which puts '
-    "the rows of a topic into one task)",
-    "transactions": " (limit transactions_open_max of the broker: abort abandoned loads, which "
-    "delaylog transactions list shows)",
+    "staged_parts": " (the broker's bound for all open loads together: each task makes a part of "
+    'each topic that it has rows of. Write df.repartition("topic"), which puts the rows of a topic '
+    "into one task)",
+    "transactions": " (the broker's bound: abort abandoned loads, which delaylog transactions list "
+    "shows)",
 }

@@ -174,8 +174,8 @@ class Transactions:
                 raise TransactionError(
                     f"transaction {identity} has ended ({error.state or error.code}) before this "
                     "task was done; run the load again (option txnTtlMs is the time until a "
-                    "transaction expires; with staged_log_bytes_max of the broker's log, 64 GiB by "
-                    "default, the one with the oldest parts expires sooner)"
+                    "transaction expires; with four times staged_bytes_max of the broker's log, "
+                    "64 GiB by default, the one with the oldest parts expires sooner)"
                 ) from error
             raise
 

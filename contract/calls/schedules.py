@@ -64,7 +64,7 @@ FROM_MS: Final = QueryInt(
 UNTIL_MS: Final = QueryInt(
     "until_ms", "Instants before this time.", 0, INSTANT_MS_MAX, default=INSTANT_MS_MAX
 )
-LIMIT: Final = QueryInt("limit", "At most this many schedules.", 1, "list_max", default=100)
+LIMIT: Final = QueryInt("limit", "At most this many schedules.", 1, shapes.LIST_MAX, default=100)
 
 OF_SCHEDULES: Final = (
     ApiCall(

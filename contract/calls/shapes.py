@@ -38,6 +38,22 @@ REASON_BYTES_MAX: Final = 1_024
 MINUTES_MAX: Final = 120
 HOURS_MAX: Final = 744
 """31 days. The bound limits the size of a forecast's answer, which is one list."""
+WAIT_MS_MAX: Final = 60_000
+"""A long poll's wait: proxies cut idle connections soon after."""
+LEASE_MS_MAX: Final = 43_200_000
+"""A lease's length: a lost consumer gives its messages back within half a day."""
+JSON_ROWS_MAX: Final = 10_000
+"""Messages, ids or receipts of one JSON array: each costs a Python object."""
+JSON_VALUES_MAX: Final = 64 * JSON_ROWS_MAX
+"""Values in one JSON or msgpack body: bounds the memory of parsing."""
+LIST_MAX: Final = 1_000
+"""Messages, topics or schedules on one page of a list: each costs a Python object."""
+CLAIM_ROWS_MAX: Final = 1_000_000
+"""Messages of one claim: ten bytes of memory each, beside their leases."""
+TRANSACTION_AGE_MS: Final = 86_400_000
+"""No transaction stays open longer than this, since the log is kept for it."""
+STAGED_PARTS_MAX: Final = 200_000
+"""Parts of open transactions: about 300 bytes of memory each."""
 
 MESSAGE: Final = Shape(
     "Message to send",
@@ -54,8 +70,8 @@ GROUP: Final = Text(
     "group", "The consumer group; absent: the default one.", 200, "^[A-Za-z0-9._-]{1,200}$"
 )
 MAX: Final = Int("max", "At most this many messages.", 1, "receive_max")
-WAIT_MS: Final = Int("wait_ms", "How many ms to wait for a message.", 0, "wait_ms_max")
-LEASE_MS: Final = Int("lease_ms", "The length of the lease in ms.", 1, "lease_ms_max")
+WAIT_MS: Final = Int("wait_ms", "How many ms to wait for a message.", 0, WAIT_MS_MAX)
+LEASE_MS: Final = Int("lease_ms", "The length of the lease in ms.", 1, LEASE_MS_MAX)
 WANTED_TAGS: Final = TextList("tags", "Only messages with these tags.", 0, TAGS_MAX)
 TAGS_MODE: Final = Choice("tags_mode", "Any of the tags, or all of them.", TAG_MODES)
 CONSUMER: Final = Text(
@@ -99,10 +115,10 @@ EXTEND_MS: Final = Int(
     "lease_ms",
     "extend, begin: the lease from now, in ms; extend: 0 returns the message at once.",
     0,
-    "lease_ms_max",
+    LEASE_MS_MAX,
 )
 RECEIPTS: Final = TextList(
-    "receipts", "Receipts from a receive.", 0, "json_rows_max", pattern="^[0-9a-f]{32}$"
+    "receipts", "Receipts from a receive.", 0, JSON_ROWS_MAX, pattern="^[0-9a-f]{32}$"
 )
 ACK_AND_RECEIVE: Final = Shape(
     "Ack and receive", RECEIPTS, *RECEIVE.members, rules={"required": ["receipts"]}
@@ -110,7 +126,7 @@ ACK_AND_RECEIVE: Final = Shape(
 SETTLE: Final = Shape(
     "Settle",
     RECEIPTS,
-    TextList("ids", "Ids instead of receipts; needs force.", 0, "json_rows_max"),
+    TextList("ids", "Ids instead of receipts; needs force.", 0, JSON_ROWS_MAX),
     Flag("force", "Settle by id, whichever consumer has the lease: true with ids."),
     BACK_MS,
     EXTEND_MS,
@@ -125,7 +141,7 @@ SETTLE: Final = Shape(
     },
 )
 
-CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, "json_rows_max")
+CONTROL_IDS: Final = TextList("ids", "Ids of messages.", 1, JSON_ROWS_MAX)
 CANCEL_FORCE: Final = Flag("force", "Cancel leased messages and dead letters too.")
 FILTER_STATE: Final = Choice(
     "state",
@@ -229,7 +245,7 @@ TRANSACTION: Final = Shape(
         "ttl_ms",
         "Its lifetime in ms, counted from the last begin or part.",
         1,
-        "transaction_age_ms",
+        TRANSACTION_AGE_MS,
     ),
 )
 PART_TOPIC: Final = Name(
@@ -255,7 +271,7 @@ WINNERS: Final = ObjectList(
         doc="a winner",
         rules={"required": ["part", "attempt", "rows"]},
     ),
-    "staged_parts_max",
+    STAGED_PARTS_MAX,
 )
 COMMIT: Final = Shape("Commit", WINNERS, rules={"required": ["winners"]})
 ABORT: Final = Shape("Abort")
@@ -274,7 +290,7 @@ PARTS: Final = (
     QueryInt("number", "Number of this body within the attempt.", 0, 2**32 - 1),
     ACKS,
 )
-LISTED_MAX: Final = QueryInt("limit", "At most this many.", 1, "list_max", 100)
+LISTED_MAX: Final = QueryInt("limit", "At most this many.", 1, LIST_MAX, 100)
 READ: Final = Choice(
     "read",
     "leader: the leader's state; local: what this node has applied, which may be stale.",
@@ -319,9 +335,9 @@ LIST: Final = (
     GROUP,
     BODIES,
     CURSOR,
-    QueryInt("limit", "At most this many messages.", 1, "list_max", default=100),
+    QueryInt("limit", "At most this many messages.", 1, LIST_MAX, default=100),
 )
-TOPICS_LIMIT: Final = QueryInt("limit", "At most this many topics.", 1, "list_max", default=1_000)
+TOPICS_LIMIT: Final = QueryInt("limit", "At most this many topics.", 1, LIST_MAX, default=1_000)
 PREFIX: Final = Text("prefix", "Only topics whose names begin with it.")
 CONTAINS: Final = Text("contains", "Only topics whose names contain it.", 200)
 TOPIC_SORTS: Final = ("name", "waiting", "ready", "leased", "dead")
@@ -345,9 +361,10 @@ HOURS: Final = QueryInt(
 )
 
 TAIL_MAX: Final = 1_000
+TAIL_WAIT_MS: Final = QueryInt("wait_ms", "How many ms to wait for a hand-out.", 0, WAIT_MS_MAX)
 TAIL: Final = (
     QueryInt("after", "Number from which on; 0: from now on.", 0, 2**53),
-    QueryInt("wait_ms", "How many ms to wait for a hand-out.", 0, "wait_ms_max"),
+    TAIL_WAIT_MS,
 )
 
 MAKE_CLAIM: Final = Shape(
@@ -357,7 +374,7 @@ MAKE_CLAIM: Final = Shape(
         "max",
         "At most this many messages; absent: as many as a claim may have.",
         1,
-        "claim_rows_max",
+        CLAIM_ROWS_MAX,
     ),
     LEASE_MS,
     WANTED_TAGS,

@@ -45,7 +45,7 @@ OPEN: Final = (
         default=MESSAGES,
     ),
     QueryInt("bytes", "The same in bytes, after one message.", 0, CREDIT_BYTES_MAX, default=BYTES),
-    QueryInt("lease_ms", "The length of leases in ms; 0: the topic's.", 0, "lease_ms_max"),
+    QueryInt("lease_ms", "The length of leases in ms; 0: the topic's.", 0, shapes.LEASE_MS_MAX),
     QueryTexts(
         "tags",
         "Only messages with these tags, separated by commas; a comma of a tag is \\,.",

@@ -34,6 +34,8 @@ from delaylog.storage.layout import (
     RowArray,
 )
 
+HOT_BYTES_MAX: Final = 1 << 30
+"""Disk for copies: they are removed at a start, and a second without one is read from its hour."""
 HOT_ROWS_MIN: Final = 8_192
 """Messages that make a second hot. A topic is copied if it has at least an eighth."""
 _SLICE_ROWS: Final = 4_096

@@ -29,6 +29,8 @@ from delaylog.storage.hours.states.state_column import (
 from delaylog.storage.hours.tail_pile import TailPile, sort_loose
 from delaylog.storage.work import Work
 
+STATE_BYTES_MAX: Final = 24 << 20
+"""Changed state pages in memory before they are written."""
 FLUSH_ROWS_MAX: Final = 32_768
 """Rows of one append: about 5 ms of preparation, on the thread that writes them."""
 _SLICE_PAGES: Final = 256
@@ -69,6 +71,7 @@ class HourFlusher:
         """Whether a flush of states runs: a page that was copied may not be written yet."""
         self.boundary = 0
         """Position of the checkpoint being taken, which no append may straddle; 0 = none."""
+        self.state_bytes_max = STATE_BYTES_MAX
 
     def flush(self, *, upto: int, hour: int | None = None) -> Work:
         """Append tails (frames below `upto`, which must be durable): of all hours, or of `hour`."""

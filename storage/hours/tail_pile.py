@@ -23,6 +23,8 @@ from delaylog.storage.messages.batch import Block
 from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows
 
+TAIL_BYTES_MAX: Final = 28 << 20
+"""Rows and bodies in memory before the splitter takes them to their hours."""
 _ROWS_PER_HOUR_MIN: Final = 64
 _DIRECT_HOURS_MAX: Final = 4
 _OVERHEAD_BYTES: Final = 400
@@ -37,6 +39,7 @@ class TailPile:
         self._tails: dict[int, HourTail] = {}
         self._loose: list[PlacedRows] = []
         self._size_bytes = 0
+        self.bytes_max = TAIL_BYTES_MAX
 
     @property
     def size_bytes(self) -> int:

@@ -32,16 +32,17 @@ class PhysicalLog:
         fs: FileSystem,
         folder: str,
         *,
-        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        segment_bytes_max: int | None = None,
         node: int = 0,
         recent_bytes_max: int = 0,
     ) -> None:
-        """`node` = the index of this node in a cluster, which is part of each epoch that it leads.
+        """`segment_bytes_max`: None = `SEGMENT_BYTES_MAX`. `node` = the index of this node in a
+        cluster, which is part of each epoch that it leads.
 
         `recent_bytes_max` = bytes of the newest frames that are kept in memory for `read`.
         """
         self.segments = LogSegments(fs, folder)
-        self._segment_bytes_max = segment_bytes_max
+        self._segment_bytes_max = segment_bytes_max or SEGMENT_BYTES_MAX
         self._node = node
         self._file: File | None = None
         self._pending: list[Block] = []

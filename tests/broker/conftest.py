@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +31,7 @@ from delaylog.client.free_ports import free_port
 from delaylog.storage.files.os_file_system import OsFileSystem
 from tests.broker.answer import Answer
 from tests.coroutines import pytest_pyfunc_call  # noqa: F401
+from tests.starts.tuned import tuning
 from tests.starts.warm import WarmProcess
 from tests.waiting import await_that
 
@@ -47,10 +48,13 @@ class Broker:
         folder: Path,
         *options: str,
         limits: str = "",
+        constants: Mapping[str, float] | None = None,
         program: Sequence[str] | None = None,
     ) -> None:
-        """`program` stands for the command; without it each start is a warm one."""
+        """`constants` of the code: see `tests/starts/tuned.py`. `program` stands for the command;
+        without it each start is a warm one."""
         self.program = program
+        self._tuning = tuning(constants or {})
         self._starts = itertools.count()
         self.data_dir = folder / "data"
         self.log_path = folder / "log"
@@ -74,6 +78,7 @@ class Broker:
         words = ["serve", "--data-dir", str(self.data_dir), "--http", f"127.0.0.1:{self.port}"]
         words += self._options
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}
+        environment |= self._tuning
         reading, writing = os.pipe()
         self._out = os.fdopen(reading)
         try:
@@ -277,12 +282,11 @@ def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
     def start(
         *options: str,
-        limits: str = "",
         folder: Path | None = None,
-        program: Sequence[str] | None = None,
+        **how: Any,
     ) -> Broker:
         folder = folder or tmp_path_factory.mktemp("broker")
-        broker = Broker(folder, *options, limits=limits, program=program)
+        broker = Broker(folder, *options, **how)
         made.append(broker)
         broker.start()
         return broker

@@ -15,13 +15,18 @@ import os
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
+
+# This is a program: what it needs of the tests is two folders up, behind all packages.
+sys.path.append(str(Path(__file__).parents[2]))
 
 from delaylog.broker.cli.main import main
 from delaylog.broker.process import serve
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files import file_system
 from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
+from tests.starts.tuned import tune
 
 
 class Fault:
@@ -91,6 +96,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "--busy":
         del sys.argv[1]
         serve.ServingNode = BusyNode  # type: ignore[misc]
+    tune()
     kind, pattern, armed, *arguments = sys.argv[1:]
     fault = Fault(kind, pattern, armed)
     serve.OsFileSystem = lambda: FailingFileSystem(fault)  # type: ignore[misc, assignment]

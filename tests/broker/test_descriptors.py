@@ -8,17 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.starts.warm import PROGRAM
+from tests.starts.tuned import tuned
 
 FILES = 256
+OFTEN = {"delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS": 100}
 
 
 def test_more_idle_sockets_than_descriptors(
     start_broker: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Those beyond half are refused; checkpoints and the log find the files they need."""
-    limited = ("/bin/sh", "-c", f'ulimit -n {FILES}; exec "$0" "$@"', PROGRAM)
-    broker = start_broker(limits="checkpoint_ms = 100\n", folder=tmp_path, program=limited)
+    limited = ("/bin/sh", "-c", f'ulimit -n {FILES}; exec "$0" "$@"', *tuned(OFTEN))
+    broker = start_broker(folder=tmp_path, program=limited)
     socks: list[socket.socket] = []
     try:
         assert broker.call("POST", "/v1/topics/t/messages", {"body": "x"}).status == 200

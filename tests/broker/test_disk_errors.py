@@ -21,17 +21,12 @@ from typing import Any
 import pytest
 
 from tests.broker.strace import strace
-from tests.starts.warm import PROGRAM, run_warm
+from tests.starts.tuned import BUSY, tuned
+from tests.starts.warm import run_warm
 
 FAILING = str(Path(__file__).with_name("failing_disk.py"))
 LATER = {"body": "x" * 200, "delay_ms": 7_200_000}
 PATH = "/v1/topics/t"
-BUSY = """
-checkpoint_ms = 150
-tail_bytes_max = 20000
-state_bytes_max = 4096
-"""
-"""With these the splitter, state pages and checkpoints are always at work."""
 SENDERS = 3
 
 
@@ -108,8 +103,8 @@ def test_a_failing_system_call(
     # With -D the broker, not strace, is our child.
     program = [strace(), "-D", "-f", "-qq", "--seccomp-bpf", "-o", str(tmp_path / "strace")]
     program += ["-P", str(tmp_path / "data" / file), "-e", f"trace={calls}"]
-    program += ["-e", f"inject={calls}:error=EIO:when={when}", PROGRAM]
-    broker = start_broker(limits=BUSY, folder=tmp_path, program=program)
+    program += ["-e", f"inject={calls}:error=EIO:when={when}", *tuned(BUSY)]
+    broker = start_broker(constants=BUSY, folder=tmp_path, program=program)
     with Load(broker) as load:
         assert_ended(broker, *words)
     assert_kept(broker, load.sent)
@@ -133,7 +128,7 @@ def test_failing_background_work(
 ) -> None:
     armed = tmp_path / "armed"
     program = [sys.executable, FAILING, kind, pattern, str(armed)]
-    broker = start_broker(limits=BUSY, folder=tmp_path, program=program)
+    broker = start_broker(constants=BUSY, folder=tmp_path, program=program)
     with Load(broker) as load:
         while len(load.sent) < 20:
             assert any(thread.is_alive() for thread in threading.enumerate()[1:])
@@ -172,7 +167,7 @@ def test_nothing_stands_behind_the_line_that_says_what_failed(
     """What begins while the broker goes is not complained about: it leaves without another turn."""
     armed = tmp_path / "armed"
     program = [sys.executable, FAILING, "--busy", "sync", "*/log/*", str(armed)]
-    broker = start_broker(limits=BUSY, folder=tmp_path, program=program)
+    broker = start_broker(constants=BUSY, folder=tmp_path, program=program)
     with Load(broker) as load:
         while len(load.sent) < 20:
             assert any(thread.is_alive() for thread in threading.enumerate()[1:])
@@ -187,7 +182,7 @@ def test_a_failing_read(start_broker: Callable[..., Any], tmp_path: Path) -> Non
     """What cannot be read is not skipped: the node stops, and delivers it from a good disk."""
     armed = tmp_path / "armed"
     program = [sys.executable, FAILING, "read", "*/hours/*/delay.*", str(armed)]
-    broker = start_broker(limits=BUSY, folder=tmp_path, program=program)
+    broker = start_broker(constants=BUSY, folder=tmp_path, program=program)
     broker.post(f"{PATH}/messages", [{"body": "kept", "delay_ms": 1_000, "id": "m"}])
     broker.await_metric("delaylog_tail_bytes", 0)
     armed.touch()

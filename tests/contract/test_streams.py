@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from delaylog.broker.engine.limits import Limits
+from delaylog.contract.calls import shapes
 from delaylog.contract.calls.streams import OPEN
-from delaylog.contract.errors import MemberError
 from delaylog.contract.message_fields import TAGS_MAX
+from delaylog.storage.errors import MemberError
 
 LIMITS = Limits()
 BY_NAME = {member.name: member for member in OPEN}
@@ -40,7 +41,7 @@ def test_tags_are_separated_by_commas() -> None:
         ("messages", "-1"),
         ("messages", "1000001"),
         ("bytes", "1e3"),
-        ("lease_ms", str(LIMITS.lease_ms_max + 1)),
+        ("lease_ms", str(shapes.LEASE_MS_MAX + 1)),
         ("form", "xml"),
         ("begin", "no"),
     ],

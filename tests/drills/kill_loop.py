@@ -31,6 +31,7 @@ from recorded_calls import RecordedCalls, now_ms
 from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
 from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
+from tests.starts.tuned import BUSY, tuned, tuning
 from tests.starts.warm_child import WarmChildBroker
 
 RULES = frozenset("ABCDEFGHJ")
@@ -41,14 +42,8 @@ START_KILL_S_MAX = 0.8
 WARM_START_KILL_S_MAX = 0.15
 BACKOFF_MS_MAX = 800
 BUSY_SHARE = 0.6
-BUSY_LIMITS = """
-[limits]
-checkpoint_ms = 150
-tail_bytes_max = 20000
-state_bytes_max = 4096
-open_hours_max = 8
-"""
-"""Rounds are too short for the usual limits: with these the kill also meets the splitter, the
+BUSY_CONSTANTS = {**BUSY, "delaylog.broker.process.descriptors.OPEN_HOURS_SERVED": 8}
+"""Rounds are too short for the usual constants: with these the kill also meets the splitter, the
 writing of states, checkpoints and the dropping of segments, not only the log."""
 OPEN_STATES = ("waiting", "ready", "leased")
 DRAIN_TIMEOUT_S = 30.0
@@ -64,8 +59,6 @@ class KillLoop:
         self._rounds = rounds
         self.history = folder / "history.jsonl"
         self._random = Random(seed)
-        self._busy = folder / "busy.toml"
-        self._busy.write_text(BUSY_LIMITS)
         self._load = MixedLoad(seed)
         self._recorder = HistoryRecorder(self.history, client="kill-loop")
         self.surprises: list[str] = []
@@ -82,10 +75,11 @@ class KillLoop:
             await self._finish()
 
     def _broker(self) -> ChildBroker:
-        options = ()
-        if self._random.random() < BUSY_SHARE:
-            options = ("--config", str(self._busy))
-        return self._kind(self.folder / "data", options=options)
+        constants = BUSY_CONSTANTS if self._random.random() < BUSY_SHARE else {}
+        broker = self._kind(self.folder / "data", program=tuned(constants))
+        if isinstance(broker, WarmChildBroker):
+            broker.tuning = tuning(constants)
+        return broker
 
     def _calls(self, client: AsyncPlainClient) -> RecordedCalls:
         return RecordedCalls(client, self._recorder, self.surprises, self.counts)

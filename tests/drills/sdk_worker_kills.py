@@ -34,6 +34,7 @@ from sdk_worker import COUNT_ALL, EARLY_ACK, POISON, TOPIC
 from delaylog.broker.history import CheckSettings, check_files, report_text
 from delaylog.client import AsyncClient, ClientError
 from delaylog.client.child_broker import ChildBroker
+from tests.starts.tuned import tuned
 
 RULES: Final = frozenset("ABCFGJ")
 PROGRAM: Final = Path(__file__).with_name("sdk_worker.py")
@@ -60,11 +61,10 @@ DRAIN_S: Final = 90.0
 SHOWN_MAX: Final = 10
 SOUND: Final = "none"
 MEDDLER: Final = "meddler"
-LOG_KEPT = """
-[limits]
-checkpoint_ms = 86400000
-checkpoint_idle_ms = 86400000
-"""
+LOG_KEPT = {
+    "delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS": 86_400_000,
+    "delaylog.broker.engine.upkeep.checkpoints.IDLE_MS": 86_400_000,
+}
 """So that the log still holds every step of every life at the end."""
 
 
@@ -91,12 +91,9 @@ class SdkWorkerKills:
 
     async def run(self) -> None:
         """Kill, then drain, then read every life."""
-        config = self.folder / "broker.toml"
-        config.write_text(LOG_KEPT)
-        options = ("--config", str(config))
         with self.history:
             async with (
-                ChildBroker(self.folder / "data", options=options) as broker,
+                ChildBroker(self.folder / "data", program=tuned(LOG_KEPT)) as broker,
                 AsyncClient(broker.url) as client,
             ):
                 settings = {"max_retry": 60_000, "ended_keep_ms": 3_600_000}

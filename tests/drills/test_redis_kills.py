@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,10 @@ from tests.broker.resp.resp_client import RespClient
 from tests.drills.redis_load import OwningClient
 
 CLIENTS = 5
-BUSY = "checkpoint_ms = 150\nkeyspace_bytes = 50000"
+BUSY = {
+    "delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS": 150,
+    "delaylog.broker.engine.keyspace.keyspace_snapshots.SNAPSHOT_BYTES": 50_000,
+}
 """So that kills also meet checkpoints and snapshots."""
 
 
@@ -32,8 +36,8 @@ def judge(clients: list[OwningClient]) -> None:
 def brokers(tmp_path: Path) -> Iterator[Callable[..., RespBroker]]:
     made: list[RespBroker] = []
 
-    def make(*options: str, limits: str = "") -> RespBroker:
-        broker = RespBroker(tmp_path, "--resp", "RESP", *options, limits=limits)
+    def make(*options: str, **how: Any) -> RespBroker:
+        broker = RespBroker(tmp_path, "--resp", "RESP", *options, **how)
         made.append(broker)
         broker.start()
         return broker
@@ -76,14 +80,16 @@ def kill_broker(broker: RespBroker, rounds: int, seed: int) -> None:
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_three_kills(brokers: Callable[..., RespBroker], fsync: str) -> None:
-    kill_broker(brokers("--resp-fsync", fsync, limits=BUSY), 3, 20130101)
+    kill_broker(brokers("--resp-fsync", fsync, constants=BUSY), 3, 20130101)
 
 
 @pytest.mark.drill
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
-@pytest.mark.parametrize("limits", ["", BUSY])
-def test_many_kills(brokers: Callable[..., RespBroker], fsync: str, limits: str) -> None:
-    kill_broker(brokers("--resp-fsync", fsync, limits=limits), 100, 20131231)
+@pytest.mark.parametrize("constants", [{}, BUSY])
+def test_many_kills(
+    brokers: Callable[..., RespBroker], fsync: str, constants: dict[str, float]
+) -> None:
+    kill_broker(brokers("--resp-fsync", fsync, constants=constants), 100, 20131231)
 
 
 # --------------------------------------------------------------------------- three nodes
@@ -91,7 +97,7 @@ def test_many_kills(brokers: Callable[..., RespBroker], fsync: str, limits: str)
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[ThreeNodes]:
-    made = ThreeNodes(tmp_path, redis=True, limits=f"[limits]\n{BUSY}\n")
+    made = ThreeNodes(tmp_path, redis=True, constants=BUSY)
     made.start(new_cluster=True)
     yield made
     made.clean_up()

@@ -19,11 +19,13 @@ import tempfile
 from pathlib import Path
 
 from delaylog.broker.engine.limits import Limits
+from delaylog.storage.log import physical_log
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
 from tests.broker.engine.host import Host
 from tests.golden import scene
 
-LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, segment_bytes_max=16_000)
+LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
+physical_log.SEGMENT_BYTES_MAX = 16_000  # type: ignore[misc]
 
 
 def main(out: Path) -> None:

@@ -80,7 +80,7 @@ class Deliveries(PowerCuts, RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         how: dict[str, Any] = {}
         if self.world.small:
-            how = {"limits": Limits(receive_bytes_max=24), "hot_rows_min": 2}
+            how = {"hot_rows_min": 2}
         if self.world.fake_disk:
             limits = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
             how = {"limits": limits, "hot_rows_min": 8, "fs": FakeDisk()}

@@ -20,6 +20,12 @@ import struct
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
+
+# This is a program: what it needs of the tests is two folders up, behind all packages.
+sys.path.append(str(Path(__file__).parents[2]))
+
+from tests.starts.tuned import tune
 
 LOADED = (
     "delaylog.broker.cli.completion",
@@ -91,6 +97,7 @@ def become(request: dict[str, object], streams: list[int]) -> list[str]:
     os.chdir(request["folder"])
     for name in request.get("hidden", ()):
         sys.modules[name] = None
+    tune()
     sys.argv = request["words"]
     return sys.argv[1:]
 

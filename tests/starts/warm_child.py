@@ -9,7 +9,8 @@ import asyncio
 import itertools
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import IO, Any, cast
 
 from delaylog.client.child_broker import ChildBroker
@@ -20,6 +21,8 @@ class WarmChildBroker(ChildBroker):
     """One broker on one data folder, by warm starts that take turns between the starters."""
 
     _starts = itertools.count()
+    tuning: Mapping[str, str] = MappingProxyType({})
+    """Of `tests/starts/tuned.py`."""
 
     async def _begin(self, words: Sequence[str], log: IO[bytes]) -> asyncio.subprocess.Process:
         reading, writing = os.pipe()
@@ -30,6 +33,7 @@ class WarmChildBroker(ChildBroker):
             stdin=nothing,
             stdout=writing,
             stderr=log.fileno(),
+            environment={**os.environ, **self.tuning},
             turn=next(self._starts),
         )
         os.close(nothing)

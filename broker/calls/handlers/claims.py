@@ -39,11 +39,12 @@ from delaylog.broker.engine.deliver.claims import (
     make_work,
     settle_work,
 )
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
+from delaylog.broker.engine.deliver.selecting import RECEIVE_BYTES_MAX, ReceiveRequest
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.late.demand import EVERYTHING
 from delaylog.broker.engine.model import Delivery, Topic
 from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.contract.calls.shapes import CLAIM_ROWS_MAX
 from delaylog.contract.members import limit_note
 
 BATCH_BYTES_MAX: Final = 8 << 20
@@ -87,7 +88,7 @@ async def make_claim(ctx: Context) -> Answer:
     """POST …/claims/{c}: lease messages under a name; a repeat returns the same claim."""
     node, values = ctx.node, await ctx.values()
     name = group_of(ctx, values)
-    count_max = values["max"] or node.engine.limits.claim_rows_max
+    count_max = values["max"] or CLAIM_ROWS_MAX
     only = TagFilter.parse(values["tags"], values["tags_mode"] or "any")
     await node.room_for_changes()
     await _until_may_hand_out(node)
@@ -149,7 +150,7 @@ async def read_claim(ctx: Context) -> Answer | Stream:
     """GET …/claims/{c}/rows: some of its messages, as JSON, a bulk body or Arrow."""
     # A node that does not lead was asked for what it knows, and hands out nothing.
     values, led = ctx.query_values(), ctx.node.role.leading
-    limits = ctx.node.engine.limits
+    rows_max = ctx.node.engine.limits.receive_max
     topic, claim = _the_claim(ctx, values)
     start, stop = values["from"], values["to"]
     if start > stop:
@@ -164,19 +165,17 @@ async def read_claim(ctx: Context) -> Answer | Stream:
         # A stream that has begun can only be broken off, without a reason.
         check_known(ctx.node.engine.state, claim, start, stop)
         return Stream(_arrow_pieces(ctx, topic, claim, start, stop, led=led), ARROW)
-    if stop - start > limits.receive_max:
+    if stop - start > rows_max:
         raise Problem(
             "bad_request",
-            f"an answer has at most {limits.receive_max} rows, except in Arrow, which has no limit"
+            f"an answer has at most {rows_max} rows, except in Arrow, which has no limit"
             + limit_note("receive_max"),
             field="to",
         )
     state, now_ms = ctx.node.engine.state, ctx.node.clock.now_ms()
     check_open(claim, now_ms)
-    if stop - start > 1 and claim_bytes(state, claim, start, stop) > limits.receive_bytes_max:
-        raise Problem(
-            "too_large", f"these rows have over {limits.receive_bytes_max} bytes; request fewer"
-        )
+    if stop - start > 1 and claim_bytes(state, claim, start, stop) > RECEIVE_BYTES_MAX:
+        raise Problem("too_large", f"these rows have over {RECEIVE_BYTES_MAX} bytes; request fewer")
     got = claim_rows(state, claim, start, stop)
     if ctx.accepts_bulk:
         return ctx.bulk_answer(_bulk(claim, got, now_ms))

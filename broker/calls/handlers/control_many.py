@@ -33,6 +33,7 @@ from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.send.due_times import check_delays
 from delaylog.broker.engine.send.sending import all_utf8
 from delaylog.broker.engine.topics.groups import Group
+from delaylog.contract.calls.shapes import JSON_VALUES_MAX
 from delaylog.contract.times import TIME_MS_MAX
 from delaylog.storage.columns.questions import every
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array, MessageState
@@ -54,8 +55,7 @@ async def control_many(ctx: Context) -> Answer:
     if ctx.content_type == BULK:
         return await _bulk(ctx)
     action = ctx.params["action"]
-    limits = ctx.node.engine.limits
-    values = await ctx.values(limits.json_values_max)
+    values = await ctx.values(JSON_VALUES_MAX)
     due, force = None, False
     if action == "cancel":
         force = values["force"]

@@ -46,7 +46,7 @@ from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.model import Delivery, SendResult, Settlement, Topic, integers
 from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.contract.calls.shapes import ACKS, RECEIVE
+from delaylog.contract.calls.shapes import ACKS, JSON_ROWS_MAX, JSON_VALUES_MAX, RECEIVE
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.layout import MessageState, ref_to_id
 from delaylog.storage.messages.batch import BATCH_VERSION, unpack_map
@@ -60,8 +60,7 @@ async def send_messages(ctx: Context) -> Answer:
     acks = take_acks(ctx.query_values()) if ctx.query_text else None
     if ctx.content_type in (BULK, ARROW):
         return await send_body(ctx, acks)
-    limits = ctx.node.engine.limits
-    members = await ctx.members(limits.json_values_max)
+    members = await ctx.members(JSON_VALUES_MAX)
     now_ms = ctx.node.clock.now_ms()
     if TRACEPARENT in ctx.headers:
         keep_trace(members, ctx.headers)
@@ -86,8 +85,8 @@ def parsed_single(ctx: Context, members: Any, now_ms: int) -> Single:
 def parsed_singles(ctx: Context, members: list[Any], now_ms: int) -> list[Single]:
     """The messages of an array, which the caller's limit allows."""
     limits = ctx.node.engine.limits
-    if not 1 <= len(members) <= limits.json_rows_max:
-        raise Problem("bad_request", f"an array holds 1 to {limits.json_rows_max} messages")
+    if not 1 <= len(members) <= JSON_ROWS_MAX:
+        raise Problem("bad_request", f"an array holds 1 to {JSON_ROWS_MAX} messages")
     singles = [
         parse_message(item, limits=limits, now_ms=now_ms, item=at)
         for at, item in enumerate(members)
@@ -187,7 +186,7 @@ def received_answer(
 async def _receive_members(ctx: Context) -> Any:
     """Members of a receive: JSON, msgpack, or a bulk body without rows."""
     if ctx.content_type != BULK:
-        return await ctx.members(ctx.node.engine.limits.json_values_max)
+        return await ctx.members(JSON_VALUES_MAX)
     return bulk_members(await ctx.body())
 
 
@@ -202,8 +201,7 @@ def bulk_members(raw: bytes) -> dict[str, Any]:
 
 async def peek_messages(ctx: Context) -> Answer:
     """POST …/peek: ready messages, without leasing them."""
-    limits = ctx.node.engine.limits
-    call = parse_receive(await ctx.members(limits.json_values_max), limits)
+    call = parse_receive(await ctx.members(JSON_VALUES_MAX), ctx.node.engine.limits)
     permit_group(ctx, call.group)
     ctx.node.run_due(unpaced=True)
     state = ctx.node.engine.state
@@ -235,8 +233,7 @@ async def settle_messages(ctx: Context) -> Answer:
     action = ctx.params["action"]
     if ctx.content_type == BULK:
         return await _settle_bulk(ctx, action)
-    limits = ctx.node.engine.limits
-    values = await ctx.values(limits.json_values_max)
+    values = await ctx.values(JSON_VALUES_MAX)
     wanted = settling_of(action, values)
     await ctx.node.room_for_changes(rows=False)
     topic = ctx.node.engine.state.topics.get(ctx.topic_key)
@@ -269,7 +266,7 @@ async def ack_and_receive(ctx: Context) -> Answer:
 
     The ack is durable before the receive begins, so it stays even if the receive fails.
     """
-    values = await ctx.values(ctx.node.engine.limits.json_values_max)
+    values = await ctx.values(JSON_VALUES_MAX)
     call, named = receive_call(values, ctx.address), parse_receipts(values["receipts"])
     permit_group(ctx, call.group)
     ctx.node.engine.state.holding.check()

@@ -51,6 +51,7 @@ from delaylog.contract.calls.schedules import (
     TRY_SCHEDULE,
     UPDATE_SCHEDULE,
 )
+from delaylog.contract.calls.shapes import JSON_VALUES_MAX
 from delaylog.contract.shape import Shape
 from delaylog.contract.times import UNIX_MS_MIN
 
@@ -242,7 +243,7 @@ async def _given(
     ctx: Context, shape: Shape, *, body_needed: bool = False
 ) -> tuple[dict[str, Any], bytes | None]:
     """(members that the engine checks, the body of the message)."""
-    raw = shape.check(await ctx.members(ctx.node.engine.limits.json_values_max))
+    raw = shape.check(await ctx.members(JSON_VALUES_MAX))
     members = {name: value for name, value in raw.items() if name not in _BODIES}
     if ctx.node.clock.now_ms() >= UNIX_MS_MIN:
         check_times(members)

@@ -26,7 +26,7 @@ from delaylog.broker.engine.transactions.open_transaction import OpenTransaction
 from delaylog.broker.engine.transactions.outstanding import by_topic
 from delaylog.broker.engine.transactions.winners import Winner
 from delaylog.contract.calls.call import Right
-from delaylog.contract.calls.shapes import WINNERS
+from delaylog.contract.calls.shapes import STAGED_PARTS_MAX, WINNERS
 from delaylog.replication.leading.leader import Acks
 from delaylog.storage.log.transaction_frames import RESULTS, EndedTransaction
 from delaylog.storage.messages.batch import with_wire
@@ -173,7 +173,7 @@ async def commit_transaction(ctx: Context) -> Answer:
     """POST …/commit: send the rows of these attempts, atomically."""
     name, node = ctx.params["transaction"], ctx.node
     limits = node.engine.limits
-    values = await ctx.values(WINNER_VALUES * limits.staged_parts_max)
+    values = await ctx.values(WINNER_VALUES * STAGED_PARTS_MAX)
     acks = take_acks(values)
     winners = []
     for item, winner in enumerate(values["winners"]):

@@ -23,6 +23,7 @@ from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import Delivery
+from delaylog.contract.calls.shapes import JSON_ROWS_MAX, JSON_VALUES_MAX
 from delaylog.contract.calls.streams import CREDIT, FRAMES, STOP
 from delaylog.storage.messages.batch import BATCH_VERSION
 
@@ -58,9 +59,9 @@ def decode(raw: str | bytes, limits: Limits) -> Grant | Stop | Settle:
     """A frame of a client: JSON as a text, msgpack as bytes. Raises EngineError or BatchError."""
     try:
         if isinstance(raw, str):
-            members = read_json(raw.encode(), limits.json_values_max)
+            members = read_json(raw.encode(), JSON_VALUES_MAX)
         else:
-            members = read_msgpack(raw, limits.json_values_max, limits.json_rows_max)
+            members = read_msgpack(raw, JSON_VALUES_MAX, JSON_ROWS_MAX)
     except Problem as error:
         # A reader of bodies speaks of a body.
         what = error.detail.replace("the body", "the frame").replace("requests", "frames")

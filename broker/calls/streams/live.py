@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from delaylog.broker.engine.errors import EngineError
 
 LIVE: Final = "/v1/live"
+STREAMS_MAX: Final = 100
+"""Open streams of a node, such as those of dashboards: each reads again every 2 s."""
 READS_MAX: Final = 20
 """Reads of one stream: twice what a page of the dashboard shows."""
 EVERY_SECONDS: Final = 2.0
@@ -54,10 +56,9 @@ class Live:
         query: str,
         read: Callable[[str], Awaitable[AnyAnswer]],
         streams: OpenStreams,
-        streams_max: int,
     ) -> None:
-        """`read` answers a GET of a path with its query, also if it refuses it. `streams_max` live
-        streams may be open at the same time: the first piece of a further one is a QuotaRefusal.
+        """`read` answers a GET of a path with its query, also if it refuses it. While `STREAMS_MAX`
+        live streams are open, the first piece of a further one is a QuotaRefusal.
 
         Raises a Problem for a query without reads, or with too many.
         """
@@ -72,7 +73,6 @@ class Live:
             )
         self._read = read
         self._streams = streams
-        self._streams_max = streams_max
         self._told: dict[str, bytes] = {}
         self.ended: asyncio.Future[EngineError] = asyncio.get_running_loop().create_future()
         """Why the broker ends the stream, once it does."""
@@ -88,9 +88,9 @@ class Live:
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         now_s = asyncio.get_running_loop().time
-        if self._streams.of(NO_GROUP) >= self._streams_max:
+        if self._streams.of(NO_GROUP) >= STREAMS_MAX:
             raise QuotaRefusal(
-                f"{self._streams_max:,} live streams are open, the most that this node has; "
+                f"{STREAMS_MAX:,} live streams are open, the most that this node has; "
                 "try again when one has ended"
             )
         self._streams.add(NO_GROUP, self)

@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from delaylog.broker.cluster.members.node_status import Status
 from delaylog.broker.cluster.watch.clock_offsets import AGREES, ClockOffsets, Exchange, Offset
 from delaylog.broker.host.watch.quiet_log import QuietLog
+
+WARN_MS: Final = 250
+"""Offset between the clocks of two nodes: NTP keeps them within some milliseconds, so a larger one
+means that it does not work on one of them."""
+STAND_MS: Final = 2_000
+"""Offset of a node's clock from the median of all nodes beyond which it does not lead."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -41,11 +47,9 @@ class Alarm:
 class ClockWatch:
     """The clocks as one node measures them."""
 
-    def __init__(self, name: Callable[[int], str], *, warn_ms: int, stand_ms: int) -> None:
+    def __init__(self, name: Callable[[int], str]) -> None:
         """`name` = the name of a peer for log lines."""
         self._name = name
-        self._warn_ms = warn_ms
-        self._stand_ms = stand_ms
         self.offsets = ClockOffsets()
         self._peers: dict[int, Alarm] = {}
         self._own = Alarm()
@@ -65,12 +69,12 @@ class ClockWatch:
     def look(self) -> None:
         """Update all alarms; called twice a second."""
         for peer, offset in self.peers.items():
-            if self._peers.setdefault(peer, Alarm()).look(offset, self._warn_ms):
+            if self._peers.setdefault(peer, Alarm()).look(offset, WARN_MS):
                 self._tell_peer(peer, offset)
         own = self._verdict(self._own)
-        if self._own.look(own, self._warn_ms) and own is not None:
+        if self._own.look(own, WARN_MS) and own is not None:
             self._tell_own(own)
-        if self._unfit.look(self._verdict(self._unfit), self._stand_ms):
+        if self._unfit.look(self._verdict(self._unfit), STAND_MS):
             self._log_fitness()
 
     def _verdict(self, alarm: Alarm) -> Offset | None:
@@ -122,7 +126,7 @@ class ClockWatch:
             return None
         if middle is None:
             return peer in self._peers and self._peers[peer].raised and not self._own.raised
-        return offset.less(middle).at_least_us > self._warn_ms * 1_000
+        return offset.less(middle).at_least_us > WARN_MS * 1_000
 
     # ------------------------------------------------------------------ log lines
 
@@ -155,7 +159,7 @@ class ClockWatch:
                 "stands aside",
                 "the clock of this node is off by more than %d ms: it leaves the leadership to "
                 "other nodes while one of them can take it",
-                self._stand_ms,
+                STAND_MS,
             )
         else:
             log.info("this node may lead again: its clock is right")

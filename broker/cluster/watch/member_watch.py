@@ -39,12 +39,7 @@ class MemberWatch:
     def __init__(self, member: WatchedMember, node: Node) -> None:
         self._member = member
         self._node = node
-        limits = node.engine.limits
-        self.clocks = ClockWatch(
-            member.members.describe,
-            warn_ms=limits.clock_offset_warn_ms,
-            stand_ms=limits.clock_offset_stand_ms,
-        )
+        self.clocks = ClockWatch(member.members.describe)
         self._majority = MajorityWatch()
         self.certificates: Callable[[], dict[str, Any]] = dict
         """Fields of a status about the certificates of this process; `serve` sets it."""

@@ -31,7 +31,7 @@ def replay(
 
     The log must be intact up to `durable_end`. `run` runs work to its end at once.
     """
-    limits = state.limits
+    pile, flusher = state.hours.pile, state.hours.flusher
     state.replaying = True
     frames = 0
     files_end = state.log.segments.files_end()
@@ -40,10 +40,10 @@ def replay(
         frames += 1
         if frames % _REPLAY_FLUSH_FRAMES == 0:
             working("replaying the log", frame.end - start, files_end - start)
-            if state.hours.pile.size_bytes > limits.tail_bytes_max:
-                run(state.hours.flusher.flush(upto=frame.end))
-            if state.hours.flusher.dirty_state_bytes > limits.state_bytes_max:
-                run(state.hours.flusher.flush_states())
+            if pile.size_bytes > pile.bytes_max:
+                run(flusher.flush(upto=frame.end))
+            if flusher.dirty_state_bytes > flusher.state_bytes_max:
+                run(flusher.flush_states())
     state.replaying = False
     state.position = state.log.end_position
     return frames

@@ -27,10 +27,13 @@ from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
+from delaylog.contract.calls.shapes import CLAIM_ROWS_MAX, LEASE_MS_MAX
 from delaylog.storage.columns.questions import every
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.work import Work
 
+CLAIMS_MAX: Final = 4_096
+"""Claims that have not ended: each checkpoint has all of them."""
 SLICE_ROWS: Final = 4_096
 """Messages of one lease, which are taken or settled in one slice."""
 AHEAD_SLICES: Final = 16
@@ -72,12 +75,10 @@ def begin_claim(
     expire_claims(state, now_ms)
     claim = state.claims.find(topic.number, group.number, name)
     if claim is None:
-        if not 1 <= count_max <= state.limits.claim_rows_max:
-            raise BadRequestError(
-                f"a claim has 1 to {state.limits.claim_rows_max} messages", field="max"
-            )
-        if len(state.claims) >= state.limits.claims_max:
-            raise QuotaRefusal(f"there are {state.limits.claims_max} claims; settle some first")
+        if not 1 <= count_max <= CLAIM_ROWS_MAX:
+            raise BadRequestError(f"a claim has 1 to {CLAIM_ROWS_MAX} messages", field="max")
+        if len(state.claims) >= CLAIMS_MAX:
+            raise QuotaRefusal(f"there are {CLAIMS_MAX} claims; settle some first")
         number = state.claims.next_number
         members = {
             "op": "begin",
@@ -200,10 +201,8 @@ def claim_bytes(state: EngineState, claim: Claim, start: int, stop: int) -> int:
 
 def extend_claim(state: EngineState, claim: Claim, lease_ms: int, now_ms: int) -> None:
     """Set the deadline of the whole claim to `lease_ms` from now."""
-    if not 1 <= lease_ms <= state.limits.lease_ms_max:
-        raise BadRequestError(
-            f"lease_ms must lie from 1 to {state.limits.lease_ms_max}", field="lease_ms"
-        )
+    if not 1 <= lease_ms <= LEASE_MS_MAX:
+        raise BadRequestError(f"lease_ms must lie from 1 to {LEASE_MS_MAX}", field="lease_ms")
     expire_claims(state, now_ms)
     check_open(claim, now_ms)
     _go_on(state, claim, "extend", OPEN, now_ms + lease_ms, now_ms)

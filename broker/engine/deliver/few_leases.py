@@ -83,7 +83,7 @@ def _plain(
     if len(few) == 1:
         return True
     # The queue contains hints: a ref may be there twice.
-    return size <= asked.limited_bytes(state) and len({one.ref for one in few}) == len(few)
+    return size <= asked.limited_bytes() and len({one.ref for one in few}) == len(few)
 
 
 def _begun(attempts: Sequence[int], counts: Sequence[int], begin: Sequence[int | None]) -> bool:

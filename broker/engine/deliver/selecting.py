@@ -34,6 +34,8 @@ from delaylog.storage.messages.batch import Column
 
 ATTEMPTS_MAX: Final = 65_535
 """A state entry has sixteen bits for the number of attempts."""
+RECEIVE_BYTES_MAX: Final = 32 << 20
+"""Bodies of one receive, after the first message: they are in memory until they are answered."""
 _READY = int(MessageState.READY)
 _ROUNDS_MAX = 64
 """Rounds of popping refs in one receive."""
@@ -61,11 +63,11 @@ class ReceiveRequest(NamedTuple):
     addresses: Sequence[str] = ()
     """Where each of them calls from; "" = not known."""
     bytes_max: int | None = None
-    """Bytes of the messages, after the first one; None = `receive_bytes_max`."""
+    """Bytes of the messages, after the first one; None = `RECEIVE_BYTES_MAX`."""
 
-    def limited_bytes(self, state: EngineState) -> int:
-        """`bytes_max` within the limit of the node."""
-        limit = state.limits.receive_bytes_max
+    def limited_bytes(self) -> int:
+        """`bytes_max` within the limit of every receive."""
+        limit = RECEIVE_BYTES_MAX
         return limit if self.bytes_max is None else min(limit, self.bytes_max)
 
 
@@ -145,7 +147,7 @@ class Selection:
         self.shares = asked.shares
         self.begin = asked.begin
         self.consumers, self.addresses = asked.consumers, asked.addresses
-        self.bytes_max = asked.limited_bytes(state)
+        self.bytes_max = asked.limited_bytes()
         self.found: list[Part] = []
         self.taken = TakenKeys()
         """Keys of the messages found."""

@@ -30,6 +30,7 @@ from delaylog.broker.engine.deliver.ready_again import make_ready_again
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.model import Settlement, Topic, blank_entries, empty_refs, integers
 from delaylog.broker.engine.state import EngineState
+from delaylog.contract.calls.shapes import LEASE_MS_MAX
 from delaylog.storage.columns.questions import alike, among, distinct, every, some
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.layout import (
@@ -396,8 +397,8 @@ def extend(
     state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, *, lease_ms: int
 ) -> Settlement:
     """Set the deadline to `lease_ms` from now; 0 returns the messages as never attempted."""
-    if lease_ms > state.limits.lease_ms_max:
-        raise BadRequestError(f"lease_ms is at most {state.limits.lease_ms_max}", field="lease_ms")
+    if lease_ms > LEASE_MS_MAX:
+        raise BadRequestError(f"lease_ms is at most {LEASE_MS_MAX}", field="lease_ms")
     if lease_ms and (few := _extend_few(state, topic, receipts, now_ms, lease_ms)) is not None:
         return few
     lease, rows, gone = _open_rows(state, topic, receipts)
@@ -444,10 +445,8 @@ def begin(
     state: EngineState, topic: Topic, receipts: Receipts, now_ms: int, *, lease_ms: int
 ) -> Settlement:
     """Count the attempts at messages that were leased untried, and extend their leases."""
-    if not 0 < lease_ms <= state.limits.lease_ms_max:
-        raise BadRequestError(
-            f"lease_ms of begin is 1 to {state.limits.lease_ms_max}", field="lease_ms"
-        )
+    if not 0 < lease_ms <= LEASE_MS_MAX:
+        raise BadRequestError(f"lease_ms of begin is 1 to {LEASE_MS_MAX}", field="lease_ms")
     lease, rows, gone = _open_rows(state, topic, receipts)
     if lease is None or len(rows) == 0:
         return Settlement(0, gone, state.log.end_position)

@@ -168,7 +168,7 @@ class JobRunner:
         """Wait until the log is committed and the tails have room."""
         state = self._state
         yield from state.until_committed()
-        if state.hours.pile.size_bytes >= state.limits.tail_bytes_max // 2:
+        if state.hours.pile.size_bytes >= state.hours.pile.bytes_max // 2:
             yield from self._flush()
 
     def _slice(self, job: Job, topic: Topic, origins: Int64Array, now_ms: int) -> bool:

@@ -23,6 +23,14 @@ from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.work import Work
 
+SNAPSHOT_BYTES: Final = 64 << 20
+"""Effects of Redis commands after which a snapshot is made, or the size of the last one if that is
+larger: bounds what a start applies again, and what snapshots write."""
+SNAPSHOT_LOG_BYTES: Final = 1 << 30
+"""Log that may be kept only for the effects in it, or eight times the snapshot if that is more.
+Beyond it a new snapshot is made, so that the log can be removed."""
+RETRY_MS: Final = 30_000
+"""Time between tries to make a snapshot when one has failed: a full disk seldom ends sooner."""
 LOOK_SECONDS: Final = 0.25
 """Poll interval: a snapshot takes seconds, and each poll has the log synced."""
 SMALL_BYTES: Final = 4 << 20
@@ -96,12 +104,11 @@ class KeyspaceSnapshots:
 
     def set_back(self, now_ms: int) -> None:
         """The clock went back: do not wait longer than the retry interval."""
-        soon = now_ms + self._state.limits.keyspace_retry_ms
-        self._not_before_ms = min(self._not_before_ms, soon)
+        self._not_before_ms = min(self._not_before_ms, now_ms + RETRY_MS)
 
     def due(self, now_ms: int, *, short_of_space: bool) -> bool:
         """Whether a snapshot is to be made now."""
-        state, base, limits = self._state, self._state.keyspace_base, self._state.limits
+        state, base = self._state, self._state.keyspace_base
         if not self._may_begin() or now_ms < self._not_before_ms:
             return False
         if base.position < self.wanted_position:
@@ -110,8 +117,8 @@ class KeyspaceSnapshots:
         if short_of_space:
             # A snapshot takes space before it frees log.
             return log_bytes >= max(self._lean_bytes, 2 * (base.size + base.bytes))
-        return base.bytes >= max(limits.keyspace_bytes, base.size) or log_bytes >= max(
-            limits.keyspace_log_bytes, 8 * base.size
+        return base.bytes >= max(SNAPSHOT_BYTES, base.size) or log_bytes >= max(
+            SNAPSHOT_LOG_BYTES, 8 * base.size
         )
 
     def _may_begin(self) -> bool:
@@ -156,7 +163,7 @@ class KeyspaceSnapshots:
             self.made += 1
         except SnapshotFailed as error:
             self.failed += 1
-            self._not_before_ms = clock() + state.limits.keyspace_retry_ms
+            self._not_before_ms = clock() + RETRY_MS
             self.on_failure(str(error))
             yield lambda: forget_task(state.fs, task)
         finally:

@@ -13,6 +13,11 @@ from delaylog.broker.engine.topics.groups import DEFAULT_GROUP
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.upkeep.archive import keeps_topic
 
+TOPIC_IDLE_MS: Final = 1_800_000
+"""An empty topic that a send created is dropped after this time without use: who uses topics with
+names such as those of orders leaves them behind."""
+EPHEMERAL_IDLE_MS: Final = 300_000
+"""An ephemeral group is dropped after this time without a receive: a restart takes less."""
 RETIRE_MAX: Final = 256
 """Topics dropped in one call, at most."""
 LOOK_MIN: Final = 1_024
@@ -44,7 +49,7 @@ def retire_unused(state: EngineState, now_ms: int) -> int:
             continue
         topic.used_ms = topic.used_ms or now_ms
         idle_ms = now_ms - max(topic.used_ms, topic.keep_until_ms)
-        if idle_ms >= 0 and now_ms - topic.used_ms >= state.limits.topic_idle_ms:
+        if idle_ms >= 0 and now_ms - topic.used_ms >= TOPIC_IDLE_MS:
             drop_topic(state, topic, now_ms)
             gone += 1
     return gone
@@ -61,7 +66,7 @@ def _retire_groups(state: EngineState, now_ms: int) -> int:
             # Pushes use it, also while its breaker is open and nothing is received.
             continue
         group.used_ms = group.used_ms or now_ms
-        if now_ms - group.used_ms >= state.limits.ephemeral_idle_ms:
+        if now_ms - group.used_ms >= EPHEMERAL_IDLE_MS:
             drop_group(state, topic, group, now_ms)
             gone += 1
     return gone

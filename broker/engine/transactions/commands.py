@@ -7,7 +7,7 @@ compares row counts, decides, and answers at once. Every call is idempotent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.apply.transaction_frames import apply_part, apply_transaction
 from delaylog.broker.engine.errors import (
@@ -31,6 +31,7 @@ from delaylog.broker.engine.transactions.open_transaction import (
 from delaylog.broker.engine.transactions.parts import PartSummary
 from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
 from delaylog.broker.engine.transactions.winners import Winner, parts_of_winners
+from delaylog.contract.calls.shapes import STAGED_PARTS_MAX, TRANSACTION_AGE_MS
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.payloads import pack
 from delaylog.storage.log.transaction_frames import (
@@ -41,6 +42,14 @@ from delaylog.storage.log.transaction_frames import (
 )
 from delaylog.storage.messages.batch import Block, MessageBatch
 
+OPEN_MAX: Final = 10_000
+"""Open transactions: each is checked periodically."""
+TTL_MS: Final = 3_600_000
+"""An open transaction expires this long after the last call about it, unless it has its own time:
+parts of a writer that died must not stay for ever."""
+LOG_SHARE: Final = 4
+"""Log that open transactions keep from being removed, for each byte that they may stage: beyond it
+the transaction with the oldest part expires."""
 RETRY_S = 5
 """Retry-After where only the end of another transaction makes room."""
 
@@ -96,23 +105,23 @@ def begin(
 
     A transaction that has ended stays as it is. `owner` = the principal that begins it, if any.
     """
-    table, limits = state.transactions, state.limits
+    table = state.transactions
     name = f"{state.random.getrandbits(128):032x}" if name is None else name
     try:
         known: Known | None = _now(state, name, now_ms)
     except UnknownError:
         known = None
     if known is None:
-        if len(table.open) >= limits.transactions_open_max:
+        if len(table.open) >= OPEN_MAX:
             raise _quota(f"{len(table.open)} transactions are open already", "transactions")
         number, began_ms = table.next_number, now_ms
-        ttl_ms = limits.transaction_ttl_ms if ttl_ms is None else ttl_ms
+        ttl_ms = TTL_MS if ttl_ms is None else ttl_ms
     elif isinstance(known, OpenTransaction):
         number, began_ms = known.number, known.began_ms
         ttl_ms = known.ttl_ms if ttl_ms is None else ttl_ms
     else:
         return name
-    expires_ms = min(now_ms + ttl_ms, began_ms + limits.transaction_age_ms)
+    expires_ms = min(now_ms + ttl_ms, began_ms + TRANSACTION_AGE_MS)
     by = {"by": owner} if owner else {}
     _append(
         state, now_ms, op=TxnOp.BEGIN, txn=number, id=name, ttl=ttl_ms, expires=expires_ms, **by
@@ -172,7 +181,7 @@ def stage(
         topic=topic.number,
         rows=batch.n,
         crc=wanted.crc,
-        expires_ms=min(now_ms + one.ttl_ms, one.began_ms + state.limits.transaction_age_ms),
+        expires_ms=min(now_ms + one.ttl_ms, one.began_ms + TRANSACTION_AGE_MS),
     )
     position, _ = state.append(FrameKind.TXN, staged.encode(wire), now_ms)
     apply_part(state, staged, position, len(wire))
@@ -225,7 +234,7 @@ def end_overdue(state: EngineState, now_ms: int) -> None:
     oldest = table.oldest_open()
     if oldest is not None:
         first = int(oldest.parts.columns["position"][0])
-        if state.position - first > state.limits.staged_log_bytes_max:
+        if state.position - first > LOG_SHARE * state.limits.staged_bytes_max:
             _expire(state, oldest, now_ms)
     if table.forgets(now_ms - ENDED_KEPT_MS):
         _append(state, now_ms, op=TxnOp.FORGET, before=now_ms - ENDED_KEPT_MS)
@@ -258,7 +267,7 @@ def _check_room(state: EngineState, size: int, rows: int, free_bytes: int) -> No
     table, limits = state.transactions, state.limits
     if table.staged_bytes + size > limits.staged_bytes_max:
         raise _quota(f"{table.staged_bytes} bytes are staged already", "staged_bytes")
-    if table.staged_parts >= limits.staged_parts_max:
+    if table.staged_parts >= STAGED_PARTS_MAX:
         raise _quota(f"{table.staged_parts} parts are staged already", "staged_parts")
     # Every byte is written twice: now, and when it is published.
     wanted = 2 * size + rows * ROW_BYTES + table.staged_debt_bytes

@@ -91,7 +91,7 @@ class Publisher:
                 yield 0.001
             while ahead and state.committed() >= ahead[0]:
                 ahead.popleft()
-            if state.hours.pile.size_bytes >= state.limits.tail_bytes_max // 2:
+            if state.hours.pile.size_bytes >= state.hours.pile.bytes_max // 2:
                 yield from self._flush()
 
     def _pace(self, rows: int, seconds: float) -> None:

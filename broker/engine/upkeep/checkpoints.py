@@ -33,6 +33,14 @@ from delaylog.storage.ids.id_forgetting import forget_hour
 from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.work import Work
 
+CHECKPOINT_BYTES: Final = 96 << 20
+"""Log after which a checkpoint is taken: bounds the replay of a restart."""
+CHECKPOINT_MS: Final = 30_000
+"""Time after which a checkpoint is taken if anything happened: removed segments follow it."""
+IDLE_MS: Final = 3_000
+"""Time without a frame after which a checkpoint is taken if `IDLE_BYTES` of log came before: a
+quiet broker keeps nothing in memory and restarts at once."""
+IDLE_BYTES: Final = 4 << 20
 LEAN_PAUSE_MS: Final = 250
 """Least time between checkpoints while space is short and much log is kept."""
 
@@ -63,6 +71,8 @@ class Upkeep:
         self.drop_log: Callable[[int], int] = state.log.drop_below
         """Removes log below a position; in a cluster, as far as no other node needs it."""
         self.texts = TextUpkeep(state)
+        self.every_ms, self.idle_ms = CHECKPOINT_MS, IDLE_MS
+        """Times between checkpoints; longer under a clock that a program moves."""
         self._lean_bytes = lean_bytes
         self._freed = freed
         self.short_of_space = False
@@ -110,7 +120,6 @@ class Upkeep:
             self._seen_position, self._seen_ms = state.position, now_ms
         if self.checkpoint_running:
             return False
-        limits = state.limits
         made = state.keyspace_base.file
         if made and self._kept_files[-1:] != [made]:
             # A new snapshot shortens a start, and frees log, once a checkpoint names it.
@@ -120,21 +129,18 @@ class Upkeep:
             log_bytes = state.log.end_position - state.log.first_position
             return (
                 grown >= self._lean_bytes
-                or since_ms >= limits.checkpoint_idle_ms
+                or since_ms >= self.idle_ms
                 or (
                     log_bytes > 4 * self._lean_bytes and since_ms >= LEAN_PAUSE_MS and self._lets_go
                 )
             )
         if grown == 0:
             waits = any(self.awaited) or bool(state.marks.erasing)
-            return waits and now_ms - self.checkpoint_ms >= limits.checkpoint_ms
+            return waits and now_ms - self.checkpoint_ms >= self.every_ms
         return (
-            grown >= limits.checkpoint_bytes
-            or now_ms - self.checkpoint_ms >= limits.checkpoint_ms
-            or (
-                grown >= limits.checkpoint_idle_bytes
-                and now_ms - self._seen_ms >= limits.checkpoint_idle_ms
-            )
+            grown >= CHECKPOINT_BYTES
+            or now_ms - self.checkpoint_ms >= self.every_ms
+            or (grown >= IDLE_BYTES and now_ms - self._seen_ms >= self.idle_ms)
         )
 
     @property

@@ -14,9 +14,17 @@ from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.checkpoints import Upkeep
 from delaylog.broker.engine.upkeep.compaction import Compactor
 from delaylog.storage.files.space_reserve import SpaceReserve
+from delaylog.storage.hours.hour_flusher import STATE_BYTES_MAX
+from delaylog.storage.hours.tail_pile import TAIL_BYTES_MAX
 from delaylog.storage.layout import HOUR_MS
 from delaylog.storage.work import Work, until
 
+TAIL_BYTES_HARD_MAX: Final = 80 << 20
+"""Tail bytes at which sends wait for the splitter: bounds memory if the disk is slow."""
+STATE_BYTES_HARD_MAX: Final = 96 << 20
+"""Bytes of state pages at which changes of many messages wait for them to be written."""
+assert TAIL_BYTES_MAX < TAIL_BYTES_HARD_MAX
+assert STATE_BYTES_MAX < STATE_BYTES_HARD_MAX
 _LEFT_TO_SINGLES: Final = 4
 """Large sends leave 1 / 4 of the memory for tails to single sends."""
 
@@ -36,16 +44,15 @@ class Housekeeping:
 
     def flush_due(self) -> bool:
         """Whether the tails are large enough for the splitter."""
-        return self._state.hours.pile.size_bytes >= self._tail_bytes(
-            self._state.limits.tail_bytes_max, 4
-        )
+        pile = self._state.hours.pile
+        return pile.size_bytes >= self._tail_bytes(pile.bytes_max, 4)
 
     def crowded(self, *, large: bool = False) -> bool:
         """Whether the tails are so large that sends have to wait for the splitter.
 
         Large sends stop earlier than single ones, which would otherwise wait for a whole flush.
         """
-        most = self._tail_bytes(self._state.limits.tail_bytes_hard_max, 2)
+        most = self._tail_bytes(TAIL_BYTES_HARD_MAX, 2)
         if large:
             most -= most // _LEFT_TO_SINGLES
         return self._state.hours.pile.size_bytes > most
@@ -55,9 +62,7 @@ class Housekeeping:
 
         States count as of the last `states_due`. `rows` = the changes add rows as well.
         """
-        return self._state_bytes > self._state.limits.state_bytes_hard_max or (
-            rows and self.crowded()
-        )
+        return self._state_bytes > STATE_BYTES_HARD_MAX or (rows and self.crowded())
 
     def _tail_bytes(self, bytes_max: int, share: int) -> int:
         """The limit, at most a share of the reserve: a full disk must take them."""
@@ -70,8 +75,9 @@ class Housekeeping:
 
     def states_due(self) -> bool:
         """Whether changed state pages take enough memory to be written."""
-        self._state_bytes = self._state.hours.flusher.dirty_state_bytes
-        return self._state_bytes >= self._state.limits.state_bytes_max
+        flusher = self._state.hours.flusher
+        self._state_bytes = flusher.dirty_state_bytes
+        return self._state_bytes >= flusher.state_bytes_max
 
     def states_work(self) -> Work:
         """Write changed states, each once the frames that changed it are committed.

@@ -58,8 +58,7 @@ class Listing:
         self._failed = query.failed
         self.page = Page()
         cursor = Cursor(0) if query.cursor is None else Cursor.decode(query.cursor, self._scope)
-        bytes_max = min(state.limits.receive_bytes_max, PAGE_BYTES_MAX)
-        self._run = PageRun(self.page, cursor, query, bytes_max, effort)
+        self._run = PageRun(self.page, cursor, query, PAGE_BYTES_MAX, effort)
 
     def work(self) -> Work:
         """Make the page, in slices."""

@@ -94,7 +94,7 @@ _REQUESTS: Final = (
         "face",
         "call",
     ),
-    _counter("slow_requests", "Requests beyond `--slow-request-seconds`.", "face"),
+    _counter("slow_requests", "Requests that took longer than a second.", "face"),
     _counter(
         "problems",
         "Refusals and errors, by code; of Redis clients (face resp) those of `DL.*` verbs.",

@@ -56,15 +56,12 @@ OPTIONS: Final = (
     Option("http-host", "", "host names that requests may use, comma-separated; others get 421"),
     Option("http-allowed-origin", "", "origins of web pages that may call, comma-separated"),
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
-    Option("camellia-monitor-seconds", "60", "period of the monitor data in camellia's API"),
-    Option("camellia-metrics-prefix", "", "prefix of the metric names in /camellia/metrics"),
     Option("resp", "", "HOST:PORT of the listener for Redis clients; empty = no listener"),
     Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
     Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
     Option(
         "resp-scripts", "auto", "Lua of Redis clients: on, off or auto (on loopback or with auth)"
     ),
-    Option("resp-script-seconds", "5", "how long a Lua script of a Redis client may run"),
     Option("tls-cert", "", "certificate chain (PEM); HTTP and Redis clients then have to use TLS"),
     Option("tls-key", "", "key of the certificate (PEM), if not in the same file"),
     Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
@@ -81,7 +78,6 @@ OPTIONS: Final = (
     Option("audit", "changes", "what is audited: changes, all (data calls too) or off"),
     Option("audit-file-mb", "64", "a new audit file begins at this size"),
     Option("audit-keep-files", "100", "most audit files that are kept; 0 = no limit"),
-    Option("slow-request-seconds", "1", "requests that take longer are logged; 0 = none"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "auto", "json, text, or auto: text on a terminal, json elsewhere"),
 )

@@ -8,10 +8,8 @@ rest, so that neither can take a descriptor that a commit needs.
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
-
-from delaylog.broker.engine.limits import Limits
 
 RESERVED: Final = 64
 """Standard streams, event loop, listeners, log segments, tick slots, id index, a checkpoint, a
@@ -35,13 +33,9 @@ class Descriptors:
     clients: int
     """Connections of clients, HTTP and RESP together."""
     hours: int
-    """Hours whose files may be open."""
+    """Hours whose files there are descriptors for."""
     pushes: int = 0
     """Connections to push targets: attempts in flight, and idle ones."""
-
-    def limit_hours(self, limits: Limits) -> Limits:
-        """`limits` with `open_hours_max` capped by the descriptors for hours."""
-        return replace(limits, open_hours_max=min(limits.open_hours_max, self.hours))
 
 
 def process_limit() -> int:

@@ -18,6 +18,9 @@ REQUEST_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 RECOVERY_BOUNDS: Final = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds: from an empty folder to one that loads a large keyspace."""
 
+SLOW_SECONDS: Final = 1.0
+"""A request that takes longer is logged: twenty times what one call may hold the loop."""
+
 log = logging.getLogger("delaylog.slow")
 
 
@@ -25,8 +28,8 @@ class SlowLog:
     """Logs requests that took longer than a threshold, at most one of a call in five seconds."""
 
     def __init__(self) -> None:
-        self.threshold_s = float("inf")
-        """Seconds, without the wait that a receive asks for."""
+        self.threshold_s = SLOW_SECONDS
+        """Without the wait that a receive asks for."""
         self.counts: Counter[str] = Counter()
         """Slow requests by face."""
         self._quiet = QuietLog(log)

@@ -59,7 +59,7 @@ class Executor(SharedState):
         self.script_run = Run(self, nobody)
         self.script_run.may_wait = False
         self.script_run.in_script = True
-        self.make_scripting = lambda: ScriptingHost(self.script_run, self.script_limits)
+        self.make_scripting = lambda: ScriptingHost(self.script_run)
         self.describe_client = lambda session: line_of(self.run, session)
         self._next_session = 1
 

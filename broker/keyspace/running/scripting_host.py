@@ -13,7 +13,7 @@ from delaylog.broker.keyspace.registry import WORDS, find_command
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.session import Session
-from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Scripts
+from delaylog.broker.keyspace.scripts import FunctionLibraries, Scripts
 
 _LOOK_BYTES: Final = 1 << 20
 _CALL_BYTES: Final = 200
@@ -27,13 +27,13 @@ _ONLY_READS: Final = ErrorReply(b"ERR Write commands are not allowed from read-o
 class ScriptingHost:
     """The scripts and functions of one executor."""
 
-    def __init__(self, run: Run, limits: ScriptLimits | None = None) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._session = Session(0, run.keyspace.databases[0])
         """The session of scripts: SELECT and the protocol version in a script change only this."""
         self._caller = self._session
         """The session of the client that the script runs for."""
-        self.scripts = self._make_scripts(limits)
+        self.scripts = self._make_scripts()
         self._functions: FunctionLibraries | None = None
         self._sources: dict[bytes, bytes] | None = None
         """The sources that `_functions` was compiled from."""
@@ -64,7 +64,7 @@ class ScriptingHost:
 
     # ------------------------------------------------------------------ redis.call
 
-    def _make_scripts(self, limits: ScriptLimits | None) -> Scripts:
+    def _make_scripts(self) -> Scripts:
         """Make the scripts with their `redis.call`: the checks of a script, and `Run.call` inlined.
 
         Each command of a script pays for this, so it is one function over local variables.
@@ -140,7 +140,7 @@ class ScriptingHost:
         def now() -> float:
             return shared.waits.clock_ms() / 1000
 
-        scripts = Scripts(call, now, limits, check=self._check)
+        scripts = Scripts(call, now, check=self._check)
         scripts.on_stopped = shared.on_script_stopped
         return scripts
 

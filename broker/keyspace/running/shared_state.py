@@ -14,7 +14,7 @@ from delaylog.broker.keyspace.running.pubsub import PubSub
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.running.waits import Waits
 from delaylog.broker.keyspace.scans import Scans
-from delaylog.broker.keyspace.scripts import FunctionLibraries, ScriptLimits, Scripts
+from delaylog.broker.keyspace.scripts import FunctionLibraries, Scripts
 from delaylog.broker.keyspace.server_state import ServerState
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ class SharedState:
         command writes, it discards the keyspace. None = raise the exception."""
         self.scripts_allowed = True
         """Whether clients may load and run Lua."""
-        self.script_limits: ScriptLimits | None = None
-        """Set before the first script; None = the default limits."""
         self.on_script_stopped: Callable[[], bool] = lambda: False
         """Called when a script was stopped after a write; returns whether the write is undone."""
         self.host: object | None = None

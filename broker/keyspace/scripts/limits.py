@@ -9,6 +9,7 @@ changed nothing. Without a log (in tests) its writes stay, as they do after any 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 # Memory on top of a script's limit, so that a script just below the limit can still take a reply.
 ROOM_BYTES = 32 << 20
@@ -30,3 +31,7 @@ class ScriptLimits:
     memory_bytes: int = 64 << 20
     # A full cache drops its oldest script; clients load it again when they get NOSCRIPT.
     scripts_max: int = 10_000
+
+
+LIMITS: Final = ScriptLimits()
+"""Those of every broker: other clients wait while a script runs."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from delaylog.broker.keyspace.errors import NO_SCRIPT, CommandError
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.scripts.conversion import line
-from delaylog.broker.keyspace.scripts.limits import ScriptLimits
+from delaylog.broker.keyspace.scripts.limits import LIMITS, ScriptLimits
 from delaylog.broker.keyspace.scripts.runtime import Owner, Runtime, ScriptFailure
 from delaylog.broker.keyspace.scripts.shebang import script_head
 
@@ -47,7 +47,7 @@ class Scripts:
         check: Callable[[list[bytes]], bool | None] = lambda argv: True,
     ) -> None:
         """`check` implements redis.acl_check_cmd: it returns None for an unknown command."""
-        self.limits = limits or ScriptLimits()
+        self.limits = limits or LIMITS
         self.wrote = False
         self.running = False
         self.read_only = False

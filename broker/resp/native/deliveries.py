@@ -37,7 +37,7 @@ from delaylog.broker.resp.native.words import (
     topic_key,
     unknown_option,
 )
-from delaylog.contract.calls.shapes import CONSUMER, REASON
+from delaylog.contract.calls.shapes import CONSUMER, LEASE_MS_MAX, REASON, WAIT_MS_MAX
 from delaylog.contract.members import Text
 from delaylog.storage.layout import head_sizes
 from delaylog.storage.messages.records import cut_record, split_records
@@ -89,9 +89,9 @@ def _asked(run: Run, argv: Args, *, settles: bool) -> Reply:
         if at >= len(argv):
             raise misplaced(option + b" value")
         if option == b"WAIT":
-            options["wait_ms"] = take_number(argv[at], b"WAIT", 0, limits.wait_ms_max)
+            options["wait_ms"] = take_number(argv[at], b"WAIT", 0, WAIT_MS_MAX)
         elif option == b"LEASE":
-            options["lease_ms"] = take_number(argv[at], b"LEASE", 1, limits.lease_ms_max)
+            options["lease_ms"] = take_number(argv[at], b"LEASE", 1, LEASE_MS_MAX)
         elif option == b"CONSUMER":
             options["consumer"] = _bounded(argv[at], CONSUMER)
         else:
@@ -289,8 +289,7 @@ def _bounded(raw: bytes, member: Text) -> str:
 @translated
 def dl_extend(run: Run, argv: Args) -> Reply:
     """Extend leases to this number of milliseconds from now."""
-    host = host_of(run)
-    lease_ms = take_number(argv[2], b"lease-ms", 0, host.node.engine.limits.lease_ms_max)
+    lease_ms = take_number(argv[2], b"lease-ms", 0, LEASE_MS_MAX)
     return _settle(run, argv[1], argv[3:], Settling("extend", lease_ms=lease_ms))
 
 

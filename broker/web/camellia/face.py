@@ -70,18 +70,10 @@ class Call:
 class CamelliaFace:
     """camellia's API over one node."""
 
-    def __init__(
-        self,
-        node: ServingNode,
-        *,
-        monitor_seconds: float,
-        metrics_prefix: str,
-        nodes_tls: ClientTls | None = None,
-    ) -> None:
+    def __init__(self, node: ServingNode, *, nodes_tls: ClientTls | None = None) -> None:
         """`nodes_tls`: which certificates of the leader are trusted; None = those of the system."""
         self._node = node
-        self._prefix = metrics_prefix
-        self.monitor = Monitor(node, monitor_seconds)
+        self.monitor = Monitor(node)
         self.queue = QueueCalls(node, self.monitor)
         self.health = Health(node.machine.steady_s)
         self._proxy = LeaderProxy(nodes_tls)
@@ -218,7 +210,7 @@ class CamelliaFace:
 
     async def metrics(self, _ctx: HttpContext) -> Answer:
         """The gauges of /camellia/metrics."""
-        text = await metrics_text(self._node, self.monitor, self._prefix)
+        text = await metrics_text(self._node, self.monitor)
         return Answer(text.encode(), TEXT)
 
     # ------------------------------------------------------------------ health

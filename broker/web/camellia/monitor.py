@@ -17,6 +17,9 @@ import numpy as np
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Activity, Delivery
 
+PERIOD_SECONDS: Final = 60.0
+"""As camellia has it by default."""
+
 
 @dataclass(slots=True)
 class Gap:
@@ -98,9 +101,8 @@ class CollectorTimes:
 class Monitor:
     """Counts the calls of camellia's API, period by period."""
 
-    def __init__(self, node: ServingNode, period_seconds: float) -> None:
+    def __init__(self, node: ServingNode) -> None:
         self._node = node
-        self._period_seconds = period_seconds
         self._calls: dict[str, Calls] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._machine = node.machine
@@ -125,7 +127,7 @@ class Monitor:
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._period_seconds, self._turn)
+        self._timer = loop.call_later(PERIOD_SECONDS, self._turn)
 
     def calls(self, topic: str) -> Calls:
         """The counters of a topic in the running period."""

@@ -25,6 +25,7 @@ from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
 from delaylog.broker.web.camellia import messages
 from delaylog.broker.web.camellia.monitor import Monitor
+from delaylog.contract.calls.shapes import LEASE_MS_MAX, WAIT_MS_MAX
 from delaylog.contract.members import limit_note
 from delaylog.contract.message_fields import (
     BACKOFF,
@@ -170,20 +171,16 @@ class QueueCalls:
             >= WAITERS_MAX
         ):
             wait_ms = 0
-        return await self._pull(values, min(wait_ms, self._node.engine.limits.wait_ms_max))
+        return await self._pull(values, min(wait_ms, WAIT_MS_MAX))
 
     async def _pull(self, values: Values, wait_ms: int) -> Values:
         name, lease_ms, batch = values["topic"], values["ackTimeoutMillis"], values["batch"]
         if not name:
             return {"code": 400}
-        limits = self._node.engine.limits
         lease_ms = ACK_TIMEOUT_MS if lease_ms <= 0 else lease_ms
-        if lease_ms > limits.lease_ms_max:
-            raise Problem(
-                "bad_request",
-                f"ackTimeoutMillis is at most {limits.lease_ms_max}" + limit_note("lease_ms_max"),
-            )
-        batch = BATCH if batch <= 0 else min(batch, limits.receive_max)
+        if lease_ms > LEASE_MS_MAX:
+            raise Problem("bad_request", f"ackTimeoutMillis is at most {LEASE_MS_MAX}")
+        batch = BATCH if batch <= 0 else min(batch, self._node.engine.limits.receive_max)
         call = ReceiveCall(batch, wait_ms, lease_ms)
         delivery = await long_poll(self._node, (DEFAULT_NAMESPACE, name), call)
         if delivery is None:

@@ -88,8 +88,7 @@ def _members(
 
 
 class _Text:
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+    def __init__(self) -> None:
         self._lines: list[str] = []
 
     def head(self, name: str, text: str) -> None:
@@ -98,7 +97,7 @@ class _Text:
     def value(self, name: str, value: float, /, **labels: str) -> None:
         inner = ", ".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
         braces = f"{{{inner}}}" if inner else ""
-        self._lines.append(f"{self._prefix}{name}{braces} {value}")
+        self._lines.append(f"{name}{braces} {value}")
 
     def render(self) -> str:
         return "\n".join(self._lines) + "\n"
@@ -108,12 +107,12 @@ def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-async def metrics_text(node: ServingNode, monitor: Monitor, prefix: str) -> str:
+async def metrics_text(node: ServingNode, monitor: Monitor) -> str:
     """Gauges of the last full period and of the present state, under camellia's names."""
     # As in /metrics, only a limited number of topics have separate series.
     named = {topic.name for topic in node.engine.state.series.topics.values()}
     infos = [info for info in await topic_infos(node) if info["topic"] in named]
-    text = _Text(prefix)
+    text = _Text()
     system = platform.uname()
     text.head("info", "Info")
     text.value(

@@ -20,7 +20,7 @@ from delaylog.broker.web.openapi.schedule_answer import OF_SCHEDULES
 from delaylog.broker.web.request_checks import REFUSALS
 from delaylog.contract.calls.call import ApiCall, Right, Takes
 from delaylog.contract.calls.schedule_members import NAME as SCHEDULE_NAME
-from delaylog.contract.calls.shapes import NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
+from delaylog.contract.calls.shapes import JSON_ROWS_MAX, NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
 from delaylog.contract.calls.table import ALL
 from delaylog.contract.calls.topics import IN_NAMESPACES
 from delaylog.contract.error_codes import CODES
@@ -259,7 +259,7 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
             "type": "array",
             "items": schema,
             "minItems": 1,
-            "maxItems": limits.json_rows_max,
+            "maxItems": JSON_ROWS_MAX,
         }
         schemas.setdefault(f"{name}OrList", {"anyOf": [schema, many]})
         schema = _ref(f"{name}OrList")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from delaylog.broker.engine.limits import Limits
 from tests.broker.engine.fixtures import host
 from tests.broker.engine.host import Host
 
@@ -16,12 +14,17 @@ __all__ = ["host"]
 
 
 @pytest.fixture
-def host_class() -> Callable[..., Host]:
-    return partial(Host, limits=Limits(segment_bytes_max=4_000))
+def host_class() -> type[Host]:
+    return Host
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaylog.storage.log.physical_log.SEGMENT_BYTES_MAX", 4_000)
 
 
 @pytest.fixture
-def open_host(tmp_path: Path, host_class: Callable[..., Host]) -> Iterator[Callable[[], Host]]:
+def open_host(tmp_path: Path, host_class: type[Host]) -> Iterator[Callable[[], Host]]:
     opened: list[Host] = []
 
     def make() -> Host:

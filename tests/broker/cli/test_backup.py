@@ -29,13 +29,11 @@ from delaylog.broker.host.system.folder_lock import retention_suspended, suspend
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from tests.programs import run_program
+from tests.starts.tuned import BUSY
 from tests.starts.warm import PROGRAM, as_text, run_warm
 from tests.waiting import await_that
 
-BUSY = """checkpoint_ms = 150
-tail_bytes_max = 20000
-state_bytes_max = 4096
-open_hours_max = 8"""
+FEW_HOURS = {**BUSY, "delaylog.broker.process.descriptors.OPEN_HOURS_SERVED": 8}
 CHECKPOINTS = "checkpoint-[0-9]*[0-9]"
 LOOK_S = 0.001
 """Between looks for what a copy makes on its way; a copy takes a hundred times as long."""
@@ -189,7 +187,7 @@ def await_checkpoint(folder: Path, number: int) -> None:
 
 def test_backups_under_load(start_broker: Callable[..., Any], tmp_path: Path) -> None:
     """Again and again: each one sound, and each one all that lived."""
-    broker = start_broker(limits=BUSY)
+    broker = start_broker(constants=FEW_HOURS)
     assert broker.call("PUT", "/v1/topics/t", {"max_retry": 1_000}).status in (200, 201)
     taken: list[tuple[Path, float, float]] = []
     with Load(broker) as load:

@@ -26,7 +26,7 @@ def test_every_setting_and_its_source(
     tmp_path: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "delaylog.toml"
-    file.write_text('http = "127.0.0.1:1"\nresp = "127.0.0.1:2"\n[limits]\nwait_ms_max = 5\n')
+    file.write_text('http = "127.0.0.1:1"\nresp = "127.0.0.1:2"\n[limits]\nreceive_max = 5\n')
     monkeypatch.setenv("DELAYLOG_RESP", "127.0.0.1:3")
     monkeypatch.setenv("DELAYLOG_TOKEN", "s3cret")
     monkeypatch.setenv("DELAYLOG_URL", "http://user:s3cret@broker")  # pragma: allowlist secret
@@ -35,14 +35,14 @@ def test_every_setting_and_its_source(
     assert names <= found.keys()
     said = {
         name: (found[name]["value"], found[name]["source"])
-        for name in ("http", "resp", "log-level", "fsync", "limits.wait_ms_max", "DELAYLOG_TOKEN")
+        for name in ("http", "resp", "log-level", "fsync", "limits.receive_max", "DELAYLOG_TOKEN")
     }
     assert said == {
         "http": ("127.0.0.1:1", "file"),
         "resp": ("127.0.0.1:3", "environment"),
         "log-level": ("debug", "flag"),
         "fsync": ("always", "default"),
-        "limits.wait_ms_max": (5, "file"),
+        "limits.receive_max": (5, "file"),
         "DELAYLOG_TOKEN": ("(set)", "environment"),
     }
     assert found["http"]["default"] == "127.0.0.1:8711"
@@ -70,9 +70,9 @@ def test_every_setting_and_its_source(
         ),
         ('fsink = "x"\n', "has an unknown key 'fsink'; did you mean fsync?"),
         ("[limit]\n", "has an unknown key 'limit'; did you mean limits?"),
-        ("[limits]\nwait_ms = 1\n", "there is no limit 'wait_ms'; did you mean wait_ms_max?"),
+        ("[limits]\nreceive = 1\n", "there is no limit 'receive'; did you mean receive_max?"),
         ("[limits]\nspeed = 1\n", "there is no limit 'speed'; `delaylog config` lists them"),
-        ("[limits]\nwait_ms_max = -1\n", "wait_ms_max"),
+        ("[limits]\nreceive_max = -1\n", "receive_max"),
         ("http = \n", "is not TOML"),
     ],
 )

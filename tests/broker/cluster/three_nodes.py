@@ -19,6 +19,7 @@ from typing import IO, Any, Protocol
 
 from delaylog.client.free_ports import free_ports
 from tests.broker.answer import Answer
+from tests.starts.tuned import tuning
 from tests.starts.warm import WarmProcess
 from tests.waiting import await_that
 
@@ -54,16 +55,18 @@ class ThreeNodes:
         *,
         acks: str = "quorum",
         limits: str = "",
+        constants: Mapping[str, float] | None = None,
         redis: bool = False,
         program: Callable[[int], Sequence[str]] | None = None,
         more: Mapping[int, str] | None = None,
         token: str = "",
         without_raftos: Collection[int] = (),
     ) -> None:
-        """`limits` = lines of a configuration file for all nodes; `redis` = they take Redis clients
-        too; `program` gives what stands for the command on a node; `more` = lines of the cluster
-        file about a node; `token` = the administrator's, which calls carry by default;
-        `without_raftos` = nodes where raftos is not installed."""
+        """`limits` = lines of a configuration file for all nodes; `constants` of the code: see
+        `tests/starts/tuned.py`; `redis` = they take Redis clients too; `program` gives what stands
+        for the command on a node; `more` = lines of the cluster file about a node; `token` = the
+        administrator's, which calls carry by default; `without_raftos` = nodes where raftos is not
+        installed."""
         self.folder = folder
         self._program = program
         ports = free_ports(9)
@@ -92,6 +95,7 @@ class ThreeNodes:
         if limits:
             (folder / "delaylog.toml").write_text(limits)
             self._options = ["--config", str(folder / "delaylog.toml")]
+        self._tuning = tuning(constants or {})
         self.token = token
         self._without_raftos = without_raftos
         self.tls: ssl.SSLContext | None = None
@@ -123,6 +127,7 @@ class ThreeNodes:
     def launch(self, node: int, words: Sequence[str], out: int, log: int) -> Process:
         """The process of a node; `out` and `log` are the descriptors of its streams."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DELAYLOG_")}
+        environment |= self._tuning
         if self.token:
             environment["DELAYLOG_ADMIN_TOKEN"] = self.token
         with Path(os.devnull).open() as nothing:

@@ -16,7 +16,7 @@ from typing import Any
 from tests.broker.cluster.three_nodes import NODES, ThreeNodes
 
 PROGRAM = str(Path(__file__).with_name("troubled_member.py"))
-LIMITS = "[limits]\ndisk_reserve_bytes = 8388608\nreserve_file_bytes = 4194304\nhot_bytes_max = 0\n"
+LIMITS = "[limits]\ndisk_reserve_bytes = 8388608\nreserve_file_bytes = 4194304\n"
 LATER: dict[str, Any] = {"body": "x" * 200, "delay_ms": 7_200_000}
 TOPIC = "/v1/topics/t"
 
@@ -120,6 +120,7 @@ def start(
     nodes = ThreeNodes(
         folder,
         limits=limits,
+        constants={"delaylog.broker.engine.state.HOT_BYTES_MAX": 0},
         token=token,
         program=lambda node: (sys.executable, PROGRAM, str(troubles(node))),
         more={

@@ -31,6 +31,7 @@ from delaylog.broker.cluster.peers.connection import Connection
 from delaylog.broker.process import serve
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import File
+from tests.starts.tuned import tune
 from tests.storage.small_disk import SmallDisk, SmallFile
 
 DISK_BYTES = 256 << 20
@@ -110,6 +111,7 @@ class TroubledConnection(Connection):
 
 
 if __name__ == "__main__":
+    tune()
     troubles, *arguments = sys.argv[1:]
     TroubledConnection._troubles = troubles
     transport.Connection = TroubledConnection  # type: ignore[misc]

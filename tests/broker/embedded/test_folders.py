@@ -175,7 +175,7 @@ def test_a_backup_is_not_opened(open_embedded: Any, tmp_path: Path) -> None:
         ({"limits": 5}, TypeError, "limits are a mapping of names to integers, not int"),
         ({"limits": {"receive_max": -1}}, ValueError, "limits.receive_max is -1; set it"),
         ({"limits": {"receive_max": 1.5}}, ValueError, "limits.receive_max must be an integer"),
-        ({"limits": {"tail_bytes_max": 1 << 40}}, ValueError, "must be below limits.tail_bytes_ha"),
+        ({"limits": {"connections_max": 0}}, ValueError, "connections_max is 0; set it between 1"),
     ],
 )
 def test_wrong_arguments_make_no_folder(

@@ -15,6 +15,7 @@ import delaylog
 from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
 from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.broker.embedded.waits.commits import ThreadCommits
+from delaylog.broker.engine.upkeep import housekeeping
 from delaylog.client.errors import DiskFull, NotFound, NotReady
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.files.os_file_system import OsFile
@@ -163,9 +164,12 @@ def test_everysec_syncs_by_itself(nodes: Nodes, open_embedded: Any) -> None:
         broker.receive("t", wait_ms=20)
 
 
-def test_upkeep_goes_on_beside_the_calls(nodes: Nodes, open_embedded: Any) -> None:
+def test_upkeep_goes_on_beside_the_calls(
+    nodes: Nodes, open_embedded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Checkpoints are taken by themselves, and a crash then replays next to nothing."""
-    broker = open_embedded(fsync="never", limits={"checkpoint_bytes": 100_000})
+    monkeypatch.setattr("delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_BYTES", 100_000)
+    broker = open_embedded(fsync="never")
     upkeep = nodes[0].engine.upkeep
     until = monotonic() + 30
     while upkeep.checkpoints < 2:
@@ -239,16 +243,18 @@ def test_close_ends_those_who_wait_for_a_full_disk(
 
 @pytest.mark.parametrize("fsync", ["everysec", "never"])
 def test_more_than_memory_holds_goes_to_the_hours_whatever_the_dial(
-    nodes: Nodes, open_embedded: Any, fsync: str
+    nodes: Nodes, open_embedded: Any, fsync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sends go on past what may wait to be split: upkeep has the log synced by itself."""
-    limits = {"tail_bytes_max": 1 << 18, "tail_bytes_hard_max": 1 << 19, "checkpoint_ms": 3_600_000}
-    broker = open_embedded(fsync=fsync, limits=limits)
+    monkeypatch.setattr("delaylog.storage.hours.tail_pile.TAIL_BYTES_MAX", 1 << 18)
+    monkeypatch.setattr(housekeeping, "TAIL_BYTES_HARD_MAX", 1 << 19)
+    monkeypatch.setattr("delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS", 3_600_000)
+    broker = open_embedded(fsync=fsync)
     body, rounds, each = b"x" * 1_000, 10, 300
     for _ in range(rounds):
         broker.send_columns("t", [body] * each, delay_ms=86_400_000)
     hours = nodes[0].engine.state.hours
-    assert hours.pile.size_bytes <= 2 * limits["tail_bytes_hard_max"]
+    assert hours.pile.size_bytes <= 2 * housekeeping.TAIL_BYTES_HARD_MAX
     assert sum(hours.flushed(hour) for hour in hours.counts) > rounds * each // 2
 
 

@@ -6,7 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from delaylog.broker.engine.engine import Engine
+from delaylog.broker.engine.keyspace import keyspace_snapshots
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask, make_snapshot
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
 from delaylog.broker.engine.keyspace.keyspace_snapshots import (
@@ -18,9 +21,14 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.keyspace.running.executor import Executor
 from delaylog.storage.files.os_file_system import OsFileSystem
 
-SMALL = Limits(
-    disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=300, segment_bytes_max=2_000
-)
+SMALL = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
+
+
+@pytest.fixture(autouse=True)
+def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small segments, and a snapshot after few effects."""
+    monkeypatch.setattr("delaylog.storage.log.physical_log.SEGMENT_BYTES_MAX", 2_000)
+    monkeypatch.setattr(keyspace_snapshots, "SNAPSHOT_BYTES", 300)
 
 
 class Slowly:

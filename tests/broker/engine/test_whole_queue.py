@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from delaylog.broker.engine.control import changes as control
-from delaylog.broker.engine.deliver import receiving
+from delaylog.broker.engine.deliver import receiving, selecting
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.jobs import jobs
@@ -476,6 +476,7 @@ def test_the_whole_queue_agrees_with_a_model(monkeypatch: pytest.MonkeyPatch, wo
     if world == "small":
         spill = partial(ParkedSpill, slice_pairs=2, per_key_max=1)
         monkeypatch.setattr(parking, "ParkedSpill", spill)
+        monkeypatch.setattr(selecting, "RECEIVE_BYTES_MAX", 24)
     if world == "compaction":
         monkeypatch.setattr(compaction, "ROWS_MIN", 1)
         monkeypatch.setattr(rewriting, "REWRITE_ROWS", 4)

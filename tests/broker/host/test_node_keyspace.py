@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from delaylog.broker.engine.keyspace import keyspace_snapshots
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, SnapshotTask
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed, SnapshotRunner
 from delaylog.broker.engine.limits import Limits
@@ -17,9 +18,14 @@ from delaylog.broker.keyspace.values.kinds import HashValue
 from tests.broker.engine.keyspace_work import put
 from tests.broker.host.running_node import RunningNode, running
 
-LIMITS = Limits(
-    disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000, keyspace_retry_ms=100
-)
+LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots after few effects, and soon again after a failure."""
+    monkeypatch.setattr(keyspace_snapshots, "SNAPSHOT_BYTES", 5_000)
+    monkeypatch.setattr(keyspace_snapshots, "RETRY_MS", 100)
 
 
 async def set_key(it: RunningNode, key: bytes, value: bytes) -> None:

@@ -40,7 +40,7 @@ from delaylog.storage.work import Work
 from tests.broker.engine.keyspace_work import execute, put
 
 NOW_MS = 1_700_000_000_000
-LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=5_000)
+LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 KEYS = 1_000
 PRODUCERS = 1_200
 """More than are freed in one slice."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.lookup.find_messages import find_origins
+from delaylog.broker.engine.upkeep import housekeeping
 from delaylog.broker.host import chores
 from delaylog.broker.host import node as node_module
 from delaylog.broker.host.system.space import Space
@@ -29,20 +29,24 @@ from tests.storage.small_disk import SmallDisk
 
 MIB = 1 << 20
 LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
-SMALL_TAILS = replace(LIMITS, tail_bytes_max=100_000, tail_bytes_hard_max=400_000)
+
+
+@pytest.fixture
+def small_tails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaylog.storage.hours.tail_pile.TAIL_BYTES_MAX", 100_000)
+    monkeypatch.setattr(housekeeping, "TAIL_BYTES_HARD_MAX", 400_000)
 
 
 class Run(RunningNode, AbstractAsyncContextManager["Run"]):
     """One node, and its disk."""
 
-    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder / "disk"
-        self._limits = limits
 
     async def __aenter__(self) -> Run:
         self._folder.mkdir()
         self.disk = SmallDisk(str(self._folder), 32 * MIB)
-        super().__init__(make_engine(self._folder / "data", self.disk, limits=self._limits))
+        super().__init__(make_engine(self._folder / "data", self.disk, limits=LIMITS))
         self.node.start()
         return self
 
@@ -112,7 +116,9 @@ async def test_a_refusal_of_sends_is_logged(it: Run, caplog: pytest.LogCaptureFi
     await it.node.stop()
 
 
-async def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
+async def test_changes_wait_for_their_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cancels of messages that stand far apart leave a page each: no more than a bound of them
     wait in memory, and on a full disk, where none can be written, cancels go on."""
 
@@ -125,8 +131,9 @@ async def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
         it.node.appended()
         it.node.engine.housekeeping.states_due()
 
-    bound = {"state_bytes_max": PAGE_SIZE, "state_bytes_hard_max": 2 * PAGE_SIZE}
-    async with Run(tmp_path, replace(LIMITS, **bound)) as it:
+    monkeypatch.setattr("delaylog.storage.hours.hour_flusher.STATE_BYTES_MAX", PAGE_SIZE)
+    monkeypatch.setattr(housekeeping, "STATE_BYTES_HARD_MAX", 2 * PAGE_SIZE)
+    async with Run(tmp_path) as it:
         hours = it.node.engine.state.hours
         n = 8 * PAGE_ROWS
         refs = it.send_refs(n, delay_ms=3_600_000)
@@ -144,9 +151,10 @@ async def test_changes_wait_for_their_pages(tmp_path: Path) -> None:
         assert not it.fatal
 
 
+@pytest.mark.usefixtures("small_tails")
 async def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
     """Single ones do not wait for a flush that large ones keep busy."""
-    async with Run(tmp_path, SMALL_TAILS) as it:
+    async with Run(tmp_path) as it:
         splitting = True
 
         def held() -> Work:
@@ -173,11 +181,12 @@ async def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
         assert not it.fatal
 
 
+@pytest.mark.usefixtures("small_tails")
 async def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(
     tmp_path: Path,
 ) -> None:
     """What they would wait for cannot be written."""
-    async with Run(tmp_path, SMALL_TAILS) as it:
+    async with Run(tmp_path) as it:
         pile = it.node.engine.state.hours.pile
         it.disk.take_all()
         await it.until(lambda: it.node.refusing_sends)

@@ -365,7 +365,7 @@ async def test_rate_and_concurrency(tmp_path: Path) -> None:
 
 
 async def test_targets_that_hang_delay_no_others(tmp_path: Path) -> None:
-    """A hundred hang beside one that works. `bench/push.py` measures a thousand."""
+    """A hundred hang beside one that works."""
     async with (
         Receiver(hang) as hanging,
         Receiver(answer(200)) as receiver,

@@ -53,14 +53,13 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., RespBroker]]:
 
     def start(
         *options: str,
-        limits: str = "",
-        program: Sequence[str] | None = None,
         folder: Path | None = None,
+        **how: Any,
     ) -> RespBroker:
         if folder is None:
             folder = tmp_path / f"broker-{len(brokers)}"
             folder.mkdir()
-        broker = RespBroker(folder, "--resp", "RESP", *options, limits=limits, program=program)
+        broker = RespBroker(folder, "--resp", "RESP", *options, **how)
         brokers.append(broker)
         broker.start()
         return broker

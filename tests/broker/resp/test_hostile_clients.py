@@ -155,7 +155,9 @@ def test_commands_of_a_transaction_are_bounded(client: RespClient) -> None:
 
 def test_a_script_that_is_stopped_has_done_nothing(start_broker: Start) -> None:
     """As the log has it: what a script wrote is logged with its end, and it came to none."""
-    broker = start_broker("--resp-script-seconds", "0.3")
+    limits = "delaylog.broker.keyspace.scripts.limits.LIMITS"
+    soon = {f"{limits}.seconds": 0.3, f"{limits}.seconds_after_write": 0.3}
+    broker = start_broker(constants=soon)
     others, client = broker.connect(), broker.connect()
     assert others.call("SET", "k", "kept") == b"OK"
     began = time.monotonic()

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from delaylog.client.child_broker import ChildBroker, delaylog_program
+from delaylog.client.child_broker import ChildBroker
+from tests.starts.tuned import tuned
 
 FILES_MAX = 256
 _LIMITED = 'ulimit -n "$1"; shift; exec "$@"'
 _LOOK_S = 0.05
 
 
-def limited_broker(data: Path, config: Path) -> ChildBroker:
+def limited_broker(data: Path, constants: Mapping[str, float]) -> ChildBroker:
     """`delaylog serve` that may hold 256 descriptors.
 
     Memory is watched, not limited: RLIMIT_DATA counts what is reserved and never touched.
     """
     limits = ("/bin/sh", "-c", _LIMITED, "sh", str(FILES_MAX))
-    options = ("--config", str(config), "--log-format", "json")
-    return ChildBroker(data, program=(*limits, *delaylog_program()), options=options)
+    options = ("--log-format", "json")
+    return ChildBroker(data, program=(*limits, *tuned(constants)), options=options)
 
 
 class Watch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -60,8 +60,8 @@ class Size:
     """Far messages that are looked up one by one."""
     resident_kib_max: int
     """Of the broker; an idle one has 66 MiB."""
-    limits: str
-    """The broker's `[limits]`."""
+    constants: Mapping[str, float]
+    """Of the broker's code."""
 
     def messages(self, shape: Shape) -> int:
         return self.bulk if shape.bulk else self.single

@@ -71,8 +71,6 @@ class ShapeRun:
         self._random = Random(str(shape))
         self._history = folder / "history.jsonl"
         self._recorder = HistoryRecorder(self._history, client="shapes")
-        self._config = folder / "delaylog.toml"
-        self._config.write_text(f"[limits]\n{size.limits}\n")
         self._entries: dict[str, Entry] = {}
         self._delivered: dict[str, set[str]] = {group: set() for group in self._groups}
         self.faults: list[str] = []
@@ -133,7 +131,7 @@ class ShapeRun:
 
     @asynccontextmanager
     async def _life(self) -> AsyncIterator[tuple[AsyncPlainClient, RecordedCalls]]:
-        broker = limited_broker(self.data, self._config)
+        broker = limited_broker(self.data, self._size.constants)
         async with broker, AsyncPlainClient(broker.url, failover_s=0) as client:
             assert broker.process_id is not None
             watching = asyncio.create_task(self._watch.run(broker.process_id))

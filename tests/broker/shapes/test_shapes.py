@@ -17,6 +17,7 @@ import pytest
 from tests.broker.shapes.pairs import pairs_of, pairwise
 from tests.broker.shapes.shape import SHAPES, Shape, Size
 from tests.broker.shapes.shape_run import ShapeRun
+from tests.starts.tuned import BUSY
 from tests.starts.warm import run_warm
 
 SMALL = Size(
@@ -25,9 +26,9 @@ SMALL = Size(
     single=240,
     lookups=40,
     resident_kib_max=200 << 10,
-    limits="checkpoint_ms = 150\ntail_bytes_max = 20000\nstate_bytes_max = 4096",
+    constants=BUSY,
 )
-"""Checkpoints, flushes and merges are provoked by small limits."""
+"""Checkpoints, flushes and merges are provoked by small bounds."""
 
 LARGE = Size(
     topics=10_000,
@@ -35,7 +36,7 @@ LARGE = Size(
     single=20_000,
     lookups=2_000,
     resident_kib_max=400 << 10,
-    limits="checkpoint_ms = 1000\ntail_bytes_max = 1000000\nstate_bytes_max = 262144",
+    constants=dict(zip(BUSY, (1_000, 1_000_000, 262_144), strict=True)),
 )
 
 

@@ -38,7 +38,7 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def served(sound_broker: Callable[..., Any]) -> Any:
-    return sound_broker(limits="wait_ms_max = 5000")
+    return sound_broker()
 
 
 def fast(broker: Any) -> int:

@@ -144,7 +144,7 @@ def test_a_poll_ends_with_its_group(broker: Any, topic: str, assert_problem: Any
 
 def test_a_poll_keeps_an_ephemeral_group(start_broker: Any, topic: str) -> None:
     """Who waits uses the group, however long ago it asked: the group stays and sees what comes."""
-    broker = start_broker(limits="ephemeral_idle_ms = 1000")
+    broker = start_broker(constants={"delaylog.broker.engine.topics.idle.EPHEMERAL_IDLE_MS": 1_000})
     broker.call("PUT", f"/v1/topics/{topic}/groups/a", {"ephemeral": True})
     ask = {"group": "a", "wait_ms": 25_000}
     call = broker.later("POST", f"/v1/topics/{topic}/receive", ask)

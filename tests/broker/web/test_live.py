@@ -155,7 +155,7 @@ async def test_nothing_is_read_without_a_client(monkeypatch: pytest.MonkeyPatch)
         return Answer(b"%d" % len(asked), JSON, 403 if path == "/no" else 200)
 
     streams = OpenStreams()
-    pieces = Live("read=/a&read=/no", read, streams, 1).answer().pieces
+    pieces = Live("read=/a&read=/no", read, streams).answer().pieces
     await asyncio.sleep(0.05)
     assert (asked, len(streams)) == ([], 0)
     assert await anext(pieces) == b'data: {"/a":1,"/no":null}\n\n'
@@ -177,7 +177,7 @@ async def test_a_later_time_alone_is_no_news(monkeypatch: pytest.MonkeyPatch) ->
         return Answer(orjson.dumps(answer), JSON)
 
     query = urlencode([("read", each) for each in reads])
-    pieces = Live(query, read, OpenStreams(), 1).answer().pieces
+    pieces = Live(query, read, OpenStreams()).answer().pieces
     told: list[list[str]] = []
     for said in ("a", "a", "b", '"now_ms":1', '"now_ms":2', '"now_ms":2'):
         answer = {"said": said, "now_ms": len(told), "more": 1}
@@ -211,7 +211,7 @@ async def test_a_node_that_stops_ends_its_streams() -> None:
         return Answer(b"1", JSON)
 
     streams = OpenStreams()
-    pieces = Live("read=/a", read, streams, 1).answer().pieces
+    pieces = Live("read=/a", read, streams).answer().pieces
     await anext(pieces)
     streams.end_all(StopsError("the node stops; connect again"))
     assert (await anext(pieces)).startswith(b"event: end\n")
@@ -251,7 +251,7 @@ async def test_a_stream_ends_with_the_session(
 
 async def test_the_number_of_streams_is_bounded(start_broker: Any, assert_problem: Any) -> None:
     """Beyond the limit 429 with Retry-After; the place of a stream that has ended is free."""
-    broker = start_broker(limits="live_streams_max = 2")
+    broker = start_broker(constants={"delaylog.broker.calls.streams.live.STREAMS_MAX": 2})
     async with live(broker.url, "/v1/clock") as one:
         await one.next()
         async with live(broker.url, "/v1/clock") as other:
@@ -275,7 +275,7 @@ async def test_a_stream_holds_one_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(path)
         return Answer(b"%d" % 10**60, JSON)
 
-    pieces = Live("&".join(f"read=/{n}" for n in range(5)), read, OpenStreams(), 1).answer().pieces
+    pieces = Live("&".join(f"read=/{n}" for n in range(5)), read, OpenStreams()).answer().pieces
     first = await anext(pieces)
     assert asked == ["/0", "/1"]
     events = [first, await anext(pieces), await anext(pieces)]

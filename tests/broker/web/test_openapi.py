@@ -92,7 +92,8 @@ def as_text(raw: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def served(sound_broker: Callable[..., Any]) -> Any:
-    return sound_broker(limits="wait_ms_max = 20")
+    shapes = "delaylog.contract.calls.shapes"
+    return sound_broker(constants={f"{shapes}.WAIT_MS.high": 20, f"{shapes}.TAIL_WAIT_MS.high": 20})
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def test_every_answer_has_an_id(broker: Broker, topic: str) -> None:
 def test_slow_requests_are_logged(start_broker: Callable[..., Broker]) -> None:
     """Purpose: the log names them. Method: a threshold of 20 ms; a receive that waits for 100 ms as
     it was asked to is not slow, a read of some megabytes of JSON is."""
-    broker = start_broker("--slow-request-seconds", "0.02")
+    broker = start_broker(constants={"delaylog.broker.host.watch.timings.SLOW_SECONDS": 0.02})
     broker.post("/v1/topics/t/receive", {"wait_ms": 100})
     assert not [line for line in broker.logs() if line["logger"] == "delaylog.slow"]
     many = [{"body": "x" * 400, "delay_ms": 3_600_000, "headers": {"a": "b"}}] * 10_000

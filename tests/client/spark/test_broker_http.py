@@ -182,7 +182,7 @@ def test_each_call_has_its_own_time(
     [
         (429, "staged_bytes", "staged_bytes_max of the broker, 16 GiB by default"),
         (429, "staged_parts", r'df\.repartition\("topic"\)'),
-        (429, "transactions", "transactions_open_max"),
+        (429, "transactions", "abort abandoned loads"),
         (429, "tokens", "set maxRowsPerSecond"),
         (507, None, "twice its bytes on the broker's disk"),
     ],

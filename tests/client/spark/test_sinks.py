@@ -261,7 +261,7 @@ def test_too_many_parts_fail_with_advice(
     writer = batch_writer(options_of(retryForMs=0))
     problem = {"code": "quota", "detail": "200000 parts are staged", "quota": "staged_parts"}
     broker.fault = lambda call: Fault(429, document=problem) if "parts" in call.path else None
-    said = r'200000 parts.*staged_parts_max.*df\.repartition\("topic"\)'
+    said = r'200000 parts.*all open loads.*df\.repartition\("topic"\)'
     with pytest.raises(RefusedError, match=said):
         run_task(writer, spark, 0, 0, [batch_of(ids_of(0, 3))])
 

@@ -77,9 +77,9 @@ class BrokerView:
 class RealBroker(BrokerView):
     """Use as `with RealBroker(folder) as broker:`; it may be killed and started again."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, **how: Any) -> None:
         super().__init__("")
-        self._broker = Broker(folder, *options)
+        self._broker = Broker(folder, *options, **how)
         self.data_dir = self._broker.data_dir
 
     def __enter__(self) -> Self:

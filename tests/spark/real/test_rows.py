@@ -118,10 +118,9 @@ def test_a_past_time_is_due_at_once(shared: RealBroker, played: Spark) -> None:
 def test_parts_of_many_topics_over_the_limit_fail_with_advice(
     tmp_path: Path, played: Spark
 ) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text("[limits]\nstaged_parts_max = 2\n")
     batch = batch_of(ids_of(0, 3), topic=pa.array(["a", "b", "c"]))
-    with RealBroker(tmp_path, "--config", str(config)) as real:
-        said = r'parts are staged already.*staged_parts_max.*df\.repartition\("topic"\)'
+    parts_max = "delaylog.broker.engine.transactions.commands.STAGED_PARTS_MAX"
+    with RealBroker(tmp_path, constants={parts_max: 2}) as real:
+        said = r'parts are staged already.*all open loads.*df\.repartition\("topic"\)'
         with pytest.raises(RefusedError, match=said):
             load(real, played, batch, topic="", retryForMs="0")

@@ -60,7 +60,8 @@ async def test_everybody_gets_one(tmp_path: Path) -> None:
 async def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(
     tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with a_place(tmp_path, receive_bytes_max=1_000) as place:
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 1_000)
+    async with a_place(tmp_path) as place:
         monkeypatch.setattr(place.node.engine.state, "level", level)
         place.send(20, size=400)
         calls = [place.receive() for _ in range(20)]

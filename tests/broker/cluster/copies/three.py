@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.broker.cluster.three_nodes import ThreeNodes
 
-SMALL = """
-[limits]
-checkpoint_bytes = 200_000
-checkpoint_idle_bytes = 1
-checkpoint_idle_ms = 200
-segment_bytes_max = 100_000
-reserve_file_bytes = 0
-"""
-SLOW = """
-[limits]
-checkpoint_idle_ms = 600_000
-reserve_file_bytes = 0
-"""
+NO_RESERVE = "[limits]\nreserve_file_bytes = 0\n"
+_UPKEEP = "delaylog.broker.engine.upkeep.checkpoints"
+SMALL = {
+    f"{_UPKEEP}.CHECKPOINT_BYTES": 200_000,
+    f"{_UPKEEP}.IDLE_BYTES": 1,
+    f"{_UPKEEP}.IDLE_MS": 200,
+    "delaylog.storage.log.physical_log.SEGMENT_BYTES_MAX": 100_000,
+}
+SLOW = {f"{_UPKEEP}.IDLE_MS": 600_000}
 """Each node takes its first checkpoint and no other: a start replays the log behind it."""
 
 
@@ -28,8 +25,8 @@ class Three(ThreeNodes):
 
     wait_s = 40
 
-    def __init__(self, folder: Path, limits: str = SMALL) -> None:
-        super().__init__(folder, limits=limits)
+    def __init__(self, folder: Path, constants: Mapping[str, float] = SMALL) -> None:
+        super().__init__(folder, limits=NO_RESERVE, constants=constants)
 
     def first_checkpoints(self) -> None:
         """Wait until each node has its first checkpoint, taken once it knows the cluster's time."""

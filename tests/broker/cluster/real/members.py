@@ -36,20 +36,19 @@ from tests.broker.cluster.real.disks import DiskCrashed, ThreadedDisk
 from tests.broker.cluster.real.network import MemoryTransport, Network
 
 FOLDER = "data"
-SEGMENT_BYTES = 96 << 10
-LIMITS = Limits(
-    tail_bytes_max=24 << 10,
-    tail_bytes_hard_max=1 << 20,
-    state_bytes_max=12 << 10,
-    state_bytes_hard_max=4 << 20,
-    checkpoint_bytes=48 << 10,
-    checkpoint_ms=900,
-    checkpoint_idle_ms=250,
-    checkpoint_idle_bytes=1,
-    disk_reserve_bytes=0,
-    reserve_file_bytes=0,
-    hot_bytes_max=0,
-)
+LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
+CONSTANTS = {
+    "storage.hours.tail_pile.TAIL_BYTES_MAX": 24 << 10,
+    "storage.hours.hour_flusher.STATE_BYTES_MAX": 12 << 10,
+    "storage.log.physical_log.SEGMENT_BYTES_MAX": 96 << 10,
+    "broker.engine.upkeep.housekeeping.TAIL_BYTES_HARD_MAX": 1 << 20,
+    "broker.engine.upkeep.housekeeping.STATE_BYTES_HARD_MAX": 4 << 20,
+    "broker.engine.upkeep.checkpoints.CHECKPOINT_BYTES": 48 << 10,
+    "broker.engine.upkeep.checkpoints.CHECKPOINT_MS": 900,
+    "broker.engine.upkeep.checkpoints.IDLE_MS": 250,
+    "broker.engine.upkeep.checkpoints.IDLE_BYTES": 1,
+    "broker.engine.state.HOT_BYTES_MAX": 0,
+}
 """So small that everything happens all the time."""
 
 
@@ -143,7 +142,6 @@ class Life:
             FOLDER,
             config,
             incarnation=random.randrange(1, 1 << 63),
-            segment_bytes_max=SEGMENT_BYTES,
         )
         self.member = member = ClusterMember(
             config,

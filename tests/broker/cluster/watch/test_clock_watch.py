@@ -19,7 +19,7 @@ class Clocks:
     """The watch of one node; its peers have the clocks that the test says."""
 
     def __init__(self) -> None:
-        self.watch = ClockWatch(lambda peer: f"node {peer}", warn_ms=250, stand_ms=2_000)
+        self.watch = ClockWatch(lambda peer: f"node {peer}")
 
     def measure(self, *, delay_ms: int = 0, **ahead_ms: int) -> None:
         """One status of each peer (`n2=300`: that of node 2 is 300 ms ahead)."""

@@ -141,9 +141,11 @@ def test_rules_of_receive(host: Any) -> None:
     host.check_counts()
 
 
-def test_bounds(open_host: Callable[..., Any]) -> None:
+def test_bounds(open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a claim, of claims, and of what a group may have under lease."""
-    host = open_host(limits=Limits(leased_max=5, claim_rows_max=6, claims_max=2))
+    monkeypatch.setattr("delaylog.broker.engine.deliver.claims.CLAIM_ROWS_MAX", 6)
+    monkeypatch.setattr("delaylog.broker.engine.deliver.claims.CLAIMS_MAX", 2)
+    host = open_host(limits=Limits(leased_max=5))
     host.send(10)
     for count in (0, 7):
         with pytest.raises(BadRequestError):

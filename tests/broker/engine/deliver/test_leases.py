@@ -101,9 +101,12 @@ def test_leased_max_bounds_what_is_out(open_host) -> None:
     assert len(host.receive()) == 2
 
 
-def test_receive_bytes_bound_after_the_first_message(open_host) -> None:
-    """Bodies up to `receive_bytes_max`, but always one message, in order."""
-    host = open_host(limits=Limits(receive_bytes_max=100))
+def test_receive_bytes_bound_after_the_first_message(
+    open_host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies up to `RECEIVE_BYTES_MAX`, but always one message, in order."""
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
+    host = open_host()
     host.send([b"a" * 60, b"b" * 60, b"c" * 300, b"d"])
     assert [m.body[:1] for m in host.receive()] == [b"a"]
     assert [m.body[:1] for m in host.receive()] == [b"b"]

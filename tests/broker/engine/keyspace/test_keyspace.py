@@ -20,13 +20,22 @@ from delaylog.broker.engine.keyspace.keyspace_files import (
     snapshot_name,
 )
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
-from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotFailed
-from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.keyspace.keyspace_snapshots import RETRY_MS, SnapshotFailed
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
-from tests.broker.engine.keyspace_work import SMALL, Runner, execute, files_in, put, snapshot
+from tests.broker.engine.keyspace_work import (
+    SMALL,
+    Runner,
+    execute,
+    files_in,
+    put,
+    small_log,
+    snapshot,
+)
 from tests.broker.keyspace.snapshots.contents import contents_of
+
+__all__ = ["small_log"]
 
 # --------------------------------------------------------------------------- a broker alone
 
@@ -129,9 +138,14 @@ def test_files_of_kept_checkpoints_stay(open_host: Any) -> None:
     assert files_in(host.folder) == names[-2:], "one cannot be read: all stay"
 
 
-def test_snapshots_are_made_when_they_are_worth_it(open_host: Any) -> None:
-    limits = Limits(keyspace_bytes=1_000, keyspace_log_bytes=50_000)
-    host = open_host(limits=limits)
+def test_snapshots_are_made_when_they_are_worth_it(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaylog.broker.engine.keyspace.keyspace_snapshots.SNAPSHOT_BYTES", 1_000)
+    monkeypatch.setattr(
+        "delaylog.broker.engine.keyspace.keyspace_snapshots.SNAPSHOT_LOG_BYTES", 50_000
+    )
+    host = open_host()
     due = lambda: host.engine.upkeep.snapshots.due(host.now_ms, short_of_space=False)  # noqa: E731
     host.send([b"x" * 60_000])
     assert not due(), "no frame of the keyspace"
@@ -157,7 +171,7 @@ def test_without_space_a_small_one_is_made_here(open_host: Any) -> None:
     def child(task: SnapshotTask) -> Any:
         raise AssertionError("a child has no reserve")
 
-    host = open_host(limits=Limits(segment_bytes_max=2_000), make_snapshot=child)
+    host = open_host(make_snapshot=child)
     upkeep, state = host.engine.upkeep, host.engine.state
     upkeep.short_of_space = True
     execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
@@ -198,7 +212,7 @@ def test_a_try_that_fails_is_made_again(open_host: Any) -> None:
     assert files_in(host.folder) == [], "nothing is left of it"
     assert not snapshots.due(host.now_ms, short_of_space=False)
     runner.begin = here
-    host.now_ms += SMALL.keyspace_retry_ms
+    host.now_ms += RETRY_MS
     assert snapshots.due(host.now_ms, short_of_space=False)
     assert snapshot(host.engine)
 

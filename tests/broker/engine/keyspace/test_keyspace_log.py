@@ -33,7 +33,7 @@ from delaylog.storage.log.log_reader import frames_in
 from tests.broker.engine.keyspace_work import execute
 from tests.broker.keyspace.snapshots.contents import contents_of
 
-SMALL = Limits(disk_reserve_bytes=0, reserve_file_bytes=0, keyspace_bytes=1)
+SMALL = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 FRAME_BYTES = 500
 
 

@@ -19,9 +19,11 @@ from delaylog.broker.engine.keyspace.keyspace_files import (
     FOLDER,
 )
 from delaylog.broker.engine.setup import Setup
-from tests.broker.engine.keyspace_work import SMALL, Runner, execute, put, snapshot
+from tests.broker.engine.keyspace_work import SMALL, Runner, execute, put, small_log, snapshot
 from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
+
+__all__ = ["small_log"]
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 STEPS = st.lists(

@@ -15,7 +15,7 @@ from delaylog.broker.engine.push.commands import drop_target, note_health, put_t
 from delaylog.broker.engine.push.targets import WELL, Health, Target, TargetTable
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.topics.commands import drop_group, drop_topic, put_group
-from delaylog.broker.engine.topics.idle import retire_unused
+from delaylog.broker.engine.topics.idle import EPHEMERAL_IDLE_MS, TOPIC_IDLE_MS, retire_unused
 from delaylog.storage.files.os_file_system import OsFileSystem
 
 NOW = 1_790_000_000_000
@@ -92,7 +92,7 @@ def test_a_topic_and_a_group_with_a_target_are_not_retired(tmp_path: Path) -> No
     short = put_group(state, grouped, "short", NOW, ephemeral=True)
     gone = put_group(state, grouped, "gone", NOW, ephemeral=True)
     put_target(state, grouped, short, TARGET, NOW)
-    later = NOW + state.limits.topic_idle_ms + state.limits.ephemeral_idle_ms
+    later = NOW + TOPIC_IDLE_MS + EPHEMERAL_IDLE_MS
     for now_ms in (NOW, later, later + 1):
         state.marks.retire_queue.clear()
         retire_unused(state, now_ms)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.parked_spill import ParkedSpill
 from delaylog.storage.files.os_file_system import OsFileSystem
@@ -125,8 +124,9 @@ def test_groups_hold_keys_for_themselves(host: Any) -> None:
     assert host.bodies(group="g") == [b"a2"]
 
 
-def test_an_answer_cut_short_keeps_order(open_host: Any) -> None:
-    host = open_host(limits=Limits(receive_bytes_max=100))
+def test_an_answer_cut_short_keeps_order(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
+    host = open_host()
     send(host, *[("ab"[k % 2], f"{k:040}") for k in range(8)])
     got = []
     while messages := host.receive():

@@ -10,7 +10,6 @@ import pytest
 
 from delaylog.broker.engine.deliver import receiving
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.send.merging import CREATED, KEPT, REPLACED
 from delaylog.broker.engine.send.quotas import QuotaError
@@ -90,8 +89,11 @@ def test_what_is_given_back_does_not_overtake_a_higher_priority(host: Any, only:
     assert host.bodies(only=only) == [b"mid", b"3", b"4", b"5", b"last"]
 
 
-def test_an_answer_cut_short_does_not_overtake_a_higher_priority(open_host: Any) -> None:
-    host = open_host(limits=Limits(receive_bytes_max=100))
+def test_an_answer_cut_short_does_not_overtake_a_higher_priority(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
+    host = open_host()
     host.configure(order="priority")
     send(host, *[(1, f"{k:040}") for k in range(4)])
     assert [int(body) for body in host.bodies()] == [0, 1]
@@ -375,8 +377,10 @@ def test_a_message_counts_once_whatever_the_number_of_groups(host: Any) -> None:
 # --------------------------------------------------------------------------- going
 
 
-def test_unused_topics_and_groups_go(open_host: Any) -> None:
-    host = open_host(limits=Limits(topic_idle_ms=60_000, ephemeral_idle_ms=10_000))
+def test_unused_topics_and_groups_go(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaylog.broker.engine.topics.idle.TOPIC_IDLE_MS", 60_000)
+    monkeypatch.setattr("delaylog.broker.engine.topics.idle.EPHEMERAL_IDLE_MS", 10_000)
+    host = open_host()
     state = host.engine.state
     host.configure(max_retry=3)
     host.put_group("brief", ephemeral=True)

@@ -14,7 +14,6 @@ import pytest
 
 from delaylog.broker.engine.deliver.receiving import peek
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.ready import key_gate, parking
 from delaylog.broker.engine.ready.parked_spill import ParkedSpill
 from delaylog.broker.engine.ready.parking import Parking
@@ -179,8 +178,11 @@ def test_a_successor_that_only_a_filter_met_comes_after_what_was_before_it(host:
 
 
 @pytest.mark.parametrize("parked_max", [0, 3, 1_000])
-def test_an_answer_cut_short_keeps_order_for_a_filter(open_host: Any, parked_max: int) -> None:
-    host = open_host(limits=Limits(receive_bytes_max=100))
+def test_an_answer_cut_short_keeps_order_for_a_filter(
+    open_host: Any, parked_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
+    host = open_host()
     host.topic.default.gate.parking.parked_max = parked_max
     pairs = [("ab"[k % 2], f"{k:040}") for k in range(8)]
     send(host, *pairs, tags=["x"] * 8)
@@ -245,8 +247,11 @@ def all_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("all_on_disk")
-def test_a_key_that_is_wanted_again_while_a_reading_goes_on_is_read_again(open_host: Any) -> None:
-    host = open_host(limits=Limits(receive_bytes_max=24))
+def test_a_key_that_is_wanted_again_while_a_reading_goes_on_is_read_again(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 24)
+    host = open_host()
     host.configure(backoff={"first_ms": 0}, max_retry=0)
     send(host, ("k", "0"), ("", "x"))
     send(host, *[("k", f"{k}") for k in range(1, 6)])
@@ -264,8 +269,11 @@ def test_a_key_that_is_wanted_again_while_a_reading_goes_on_is_read_again(open_h
 
 
 @pytest.mark.usefixtures("all_on_disk")
-def test_what_does_not_fit_goes_before_what_is_parked_on_disk(open_host: Any) -> None:
-    host = open_host(limits=Limits(receive_bytes_max=3))
+def test_what_does_not_fit_goes_before_what_is_parked_on_disk(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 3)
+    host = open_host()
     send(host, ("k", "0"), ("k", "1"), ("l", "2"), ("l", "3"))
     seen = []
     while got := host.receive(4):
@@ -278,9 +286,10 @@ def test_what_does_not_fit_goes_before_what_is_parked_on_disk(open_host: Any) ->
 
 @pytest.mark.parametrize("tag", [None, "x"])
 def test_a_retry_that_does_not_fit_is_not_parked_behind_itself(
-    open_host: Any, tag: str | None
+    open_host: Any, tag: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = open_host(limits=Limits(receive_bytes_max=6))
+    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 6)
+    host = open_host()
     only = None if tag is None else TagFilter.parse([tag])
     send(host, ("k", "0"), ("k", "1"), tags=["x", "x"])
     held = host.receive(only=only)

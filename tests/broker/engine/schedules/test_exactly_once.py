@@ -31,6 +31,11 @@ ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathm
 ALL = {"catch_up": "all", "catch_up_window_ms": PERIOD_MS_MAX}
 
 
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaylog.storage.log.physical_log.SEGMENT_BYTES_MAX", 3_000)
+
+
 def some_timing(random: Random) -> dict[str, Any]:
     """A timing of any form, which fires a few times a day at most."""
     zone = {"zone": random.choice(ZONES)}
@@ -83,7 +88,7 @@ def cut_power(seed: int) -> tuple[Counter[str], Counter[str], int]:
     Returns the ids of the model, those found, and the number of cuts.
     """
     random = Random(seed)
-    limits = Limits(segment_bytes_max=3_000, disk_reserve_bytes=0, reserve_file_bytes=0)
+    limits = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
     host = ScheduleHost(Path("data"), START_MS + 1, limits=limits, fs=FakeDisk())
     begun_ms = host.now_ms
     names = [f"s{n}" for n in range(12)]
@@ -108,6 +113,7 @@ def cut_power(seed: int) -> tuple[Counter[str], Counter[str], int]:
     return wanted, found, cuts
 
 
+@pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("seed", range(tries(30)))
 def test_power_cuts_neither_skip_nor_repeat(seed: int) -> None:
     """Every instant has its message, and one only."""
@@ -116,6 +122,7 @@ def test_power_cuts_neither_skip_nor_repeat(seed: int) -> None:
     assert cuts > 3
 
 
+@pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("first", [FrameKind.SEND, FrameKind.SCHEDULE])
 def test_the_search_finds_a_firing_of_two_frames(
     first: FrameKind, monkeypatch: pytest.MonkeyPatch

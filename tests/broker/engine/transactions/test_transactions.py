@@ -222,9 +222,12 @@ def test_a_topic_that_is_dropped(host: Any, committed: bool) -> None:
     assert host.topic.default.counts.living == 1
 
 
-def test_a_topic_with_staged_rows_is_in_use(open_host: Any) -> None:
+def test_a_topic_with_staged_rows_is_in_use(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that would go by itself stays as long as rows are staged for it."""
-    host = open_host(limits=Limits(topic_idle_ms=1_000))
+    monkeypatch.setattr("delaylog.broker.engine.topics.idle.TOPIC_IDLE_MS", 1_000)
+    host = open_host()
     txn = calls(host)
     txn.begin("x", host.now_ms)
     txn.stage("x", [b"a"], host.now_ms)
@@ -239,9 +242,11 @@ def test_a_topic_with_staged_rows_is_in_use(open_host: Any) -> None:
     assert host.engine.topic("t") is None
 
 
-def test_time(open_host: Any) -> None:
+def test_time(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call about an open one gives it time, up to its greatest age; then it expires."""
-    host = open_host(limits=Limits(transaction_ttl_ms=1_000, transaction_age_ms=2_500))
+    monkeypatch.setattr("delaylog.broker.engine.transactions.commands.TTL_MS", 1_000)
+    monkeypatch.setattr("delaylog.broker.engine.transactions.commands.TRANSACTION_AGE_MS", 2_500)
+    host = open_host()
     txn, start = calls(host), host.now_ms
     txn.begin("x", start)
     assert txn.look("x").expires_ms == start + 1_000
@@ -287,10 +292,11 @@ def test_how_many_ended_ones_are_remembered(host: Any, monkeypatch: pytest.Monke
         host.restart()
 
 
-def test_quotas(open_host: Any) -> None:
+def test_quotas(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes and parts of open ones, open ones, a topic's own quota, and the disk."""
-    limits = Limits(staged_bytes_max=400, staged_parts_max=3, transactions_open_max=2)
-    host = open_host(limits=limits)
+    monkeypatch.setattr("delaylog.broker.engine.transactions.commands.STAGED_PARTS_MAX", 3)
+    monkeypatch.setattr("delaylog.broker.engine.transactions.commands.OPEN_MAX", 2)
+    host = open_host(limits=Limits(staged_bytes_max=400))
     txn, now = calls(host), host.now_ms
     txn.begin("x", now)
     txn.begin("y", now)
@@ -362,9 +368,10 @@ def test_what_a_commit_compares(host: Any) -> None:
     assert txn.look("x").discarded_rows == 4
 
 
-def test_the_log_is_kept(open_host: Any, tmp_path: Path) -> None:
+def test_the_log_is_kept(open_host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first part on that is open or not all published, and no longer."""
-    host = open_host(limits=Limits(segment_bytes_max=20_000))
+    monkeypatch.setattr("delaylog.storage.log.physical_log.SEGMENT_BYTES_MAX", 20_000)
+    host = open_host()
     txn = calls(host)
     host.send([b"x" * 1_000] * 40, delay=HOUR)
     txn.begin("x", host.now_ms)
@@ -394,9 +401,10 @@ def test_the_log_is_kept(open_host: Any, tmp_path: Path) -> None:
     assert sorted(host.bodies(), key=int) == bodies(0, 60)
 
 
-def test_a_log_that_lost_a_part(open_host: Any) -> None:
+def test_a_log_that_lost_a_part(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start says so, rather than find it out in the middle of a publication."""
-    host = open_host(limits=Limits(segment_bytes_max=5_000))
+    monkeypatch.setattr("delaylog.storage.log.physical_log.SEGMENT_BYTES_MAX", 5_000)
+    host = open_host()
     prepared(host, parts=2, rows=400)
     host.send([b"x" * 4_000], delay=HOUR)
     host.send([b"x" * 4_000], delay=HOUR)
@@ -414,7 +422,7 @@ def test_a_log_that_lost_a_part(open_host: Any) -> None:
 
 def test_too_much_log(open_host: Any) -> None:
     """An open one whose parts hold too much log expires."""
-    host = open_host(limits=Limits(staged_log_bytes_max=10_000))
+    host = open_host(limits=Limits(staged_bytes_max=2_500))
     txn = calls(host)
     for name in ("x", "y"):
         txn.begin(name, host.now_ms)
@@ -478,9 +486,12 @@ def test_verify_misses_a_part(host: Any) -> None:
     ]
 
 
-def test_a_checkpoint_is_due_for_what_is_published(open_host: Any) -> None:
+def test_a_checkpoint_is_due_for_what_is_published(
+    open_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PUBLISH frames are short, but a start would bring all their rows in again."""
-    host = open_host(limits=Limits(checkpoint_bytes=100_000))
+    monkeypatch.setattr("delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_BYTES", 100_000)
+    host = open_host()
     txn = calls(host)
     txn.begin("x", host.now_ms)
     txn.stage("x", [b"x" * 1_000] * 200, host.now_ms)

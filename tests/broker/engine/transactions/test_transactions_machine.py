@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -66,12 +67,7 @@ class TransactionMachine(PowerCuts, RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        limits = Limits(
-            transaction_ttl_ms=TTL_MS,
-            segment_bytes_max=3_000,
-            disk_reserve_bytes=0,
-            reserve_file_bytes=0,
-        )
+        limits = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
         self.host = Host(Path("data"), limits=limits, fs=FakeDisk())
         self.model = Model()
         self.number = 0
@@ -259,7 +255,9 @@ class TransactionMachine(PowerCuts, RuleBasedStateMachine):
         self.host.close()
 
 
-def test_against_a_model() -> None:
+def test_against_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaylog.storage.log.physical_log.SEGMENT_BYTES_MAX", 3_000)
+    monkeypatch.setattr("delaylog.broker.engine.transactions.commands.TTL_MS", TTL_MS)
     run_state_machine_as_test(
         TransactionMachine,
         settings=settings(

@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 
 from delaylog.broker.engine.upkeep import checkpoints, id_rebuild
+from delaylog.broker.engine.upkeep.checkpoints import IDLE_BYTES, IDLE_MS
 from delaylog.broker.engine.upkeep.saved_state import saved_epochs
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.ids import id_index, run_set
@@ -156,23 +157,22 @@ def test_a_checkpoint_is_due_by_bytes_by_time_and_after_a_pause(open_host) -> No
     """A broker that went quiet takes one early, but not for a trickle."""
     host = open_host()
     due = host.engine.upkeep.checkpoint_due
-    limits = host.limits
     host.checkpoint()
     host.now_ms += 60_000
     assert not due(host.now_ms), "nothing happened"
     host.send([b"x" * 100], delay=HOUR)
     assert due(host.now_ms), "by time"
     host.checkpoint()
-    host.send([b"x" * limits.checkpoint_idle_bytes], delay=HOUR)
+    host.send([b"x" * IDLE_BYTES], delay=HOUR)
     assert not due(host.now_ms)
-    assert not due(host.now_ms + limits.checkpoint_idle_ms - 1)
+    assert not due(host.now_ms + IDLE_MS - 1)
     host.send([b"y"], delay=HOUR)
-    assert not due(host.now_ms + limits.checkpoint_idle_ms), "it goes on"
-    assert due(host.now_ms + 2 * limits.checkpoint_idle_ms), "after a pause"
+    assert not due(host.now_ms + IDLE_MS), "it goes on"
+    assert due(host.now_ms + 2 * IDLE_MS), "after a pause"
     host.checkpoint()
     host.send([b"y"], delay=HOUR)
     assert not due(host.now_ms), "a trickle"
-    assert not due(host.now_ms + 2 * limits.checkpoint_idle_ms)
+    assert not due(host.now_ms + 2 * IDLE_MS)
     for _ in range(41):
         host.send([b"x" * (4 << 20)], delay=HOUR, turn=False)
         host.sync()

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.views import sparse_hours
@@ -376,9 +375,10 @@ def test_messages_that_move_among_sparse_hours(host: Any) -> None:
     assert seen.index(names[300]) == seen.index(names[390]) + 1
 
 
-def test_bodies_come_when_asked_for(open_host: Any) -> None:
+def test_bodies_come_when_asked_for(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole records, at most so many bytes a page, from tail and files."""
-    host = open_host(limits=Limits(receive_bytes_max=100))
+    monkeypatch.setattr("delaylog.broker.engine.views.listing.PAGE_BYTES_MAX", 100)
+    host = open_host()
     bodies = [bytes([65 + k]) * 40 for k in range(9)]
     host.send(bodies[:5], delay=HOUR_MS, ids=[f"n{k}" for k in range(5)])
     host.checkpoint()

@@ -153,19 +153,17 @@ def test_the_monitor_string(camellia: Any, topic: str) -> None:
 
 
 def test_the_metrics_text(camellia: Any, start_broker: Callable[..., Any], topic: str) -> None:
-    broker = start_broker("--camellia-metrics-prefix", "cam_", "--camellia-monitor-seconds", "0.2")
+    broker = start_broker(constants={"delaylog.broker.web.camellia.monitor.PERIOD_SECONDS": 0.2})
     there = type(camellia)(broker)
     name = 'a "b" \\c'
     there.send(name, delay=5 * MINUTE)
     until = time.monotonic() + 10
-    wanted = 'cam_request{topic="a \\"b\\" \\\\c", type="triggerMsgEndLife"} 0'
+    wanted = 'request{topic="a \\"b\\" \\\\c", type="triggerMsgEndLife"} 0'
     while wanted not in (text := broker.call("GET", "/camellia/metrics").body.decode()):
         there.send(name, delay=5 * MINUTE)
         assert time.monotonic() < until, text
     lines = text.splitlines()
-    sample = re.compile(
-        r'cam_[a-z_]+(\{\w+="([^"\\]|\\.)*"(, \w+="([^"\\]|\\.)*")*\})? -?[0-9.]+\Z'
-    )
+    sample = re.compile(r'[a-z_]+(\{\w+="([^"\\]|\\.)*"(, \w+="([^"\\]|\\.)*")*\})? -?[0-9.]+\Z')
     assert all(line.startswith("# ") or sample.match(line) for line in lines), text
     heads = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     assert heads == {

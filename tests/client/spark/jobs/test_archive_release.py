@@ -26,6 +26,10 @@ from tests.waiting import await_that
 
 START_HOUR = START_MS // HOUR
 NAMES = [hour_name(START_HOUR + k) for k in range(4)]
+OFTEN = {
+    "delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS": 100,
+    "delaylog.broker.engine.upkeep.checkpoints.IDLE_MS": 50,
+}
 
 
 def fill(folder: Path, *, living: bool = False) -> None:
@@ -51,7 +55,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
     made: list[Broker] = []
 
     def start(*options: str) -> Broker:
-        broker = Broker(tmp_path, *options, limits="checkpoint_ms = 100\ncheckpoint_idle_ms = 50")
+        broker = Broker(tmp_path, *options, constants=OFTEN)
         broker.start()
         made.append(broker)
         return broker
