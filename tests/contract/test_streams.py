@@ -7,8 +7,8 @@ import pytest
 from delaylog.broker.engine.limits import Limits
 from delaylog.contract.calls import shapes
 from delaylog.contract.calls.streams import OPEN
+from delaylog.contract.errors import MemberError
 from delaylog.contract.message_fields import TAGS_MAX
-from delaylog.storage.errors import MemberError
 
 LIMITS = Limits()
 BY_NAME = {member.name: member for member in OPEN}
