@@ -34,7 +34,7 @@ def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFac
         scripts=config.scripts,
         script_seconds=config.script_seconds,
     )
-    CommandAudit(audit, face.executor, face.users)
+    CommandAudit(audit, face.executor)
     return face
 
 
