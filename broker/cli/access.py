@@ -72,11 +72,6 @@ def token_arguments(parser: argparse.ArgumentParser) -> None:
             "RIGHTS[:[NAMESPACE/]TOPIC[:GROUP]], such as producer:orders.*; may be given again",
         ),
         (
-            "--redis",
-            "RULE",
-            "words of ACL SETUSER for Redis clients, such as '+@read ~jobs:*'",
-        ),
-        (
             "--certificate",
             "ID",
             "identity in a client certificate that proves it, such as dns:worker.example",
@@ -171,7 +166,6 @@ async def token_command(args: argparse.Namespace) -> int:
             "putPrincipal",
             args.principal,
             grants=args.allow,
-            redis=[word for rule in args.redis for word in rule.split()],
             certificates=args.certificate,
             **given(args, MESSAGES_PER_S, CALLS_PER_S, EXPIRES_AT_MS),
         )
@@ -185,7 +179,7 @@ def _print_token(answer: dict[str, Any], args: argparse.Namespace) -> None:
         emit(answer)
         return
     _say(_described(answer))
-    if args.action == "create" and not (answer["grants"] or answer["redis"]):
+    if args.action == "create" and not answer["grants"]:
         _say(
             f"warning: {args.principal} may do nothing, since it has no grant; "
             f"`delaylog token create {args.principal} --allow RIGHTS:TOPIC` sets its grants"
@@ -231,8 +225,6 @@ def _user(user_id: int) -> str:
 def _described(principal: dict[str, Any]) -> str:
     """One line about a principal."""
     words = [principal["principal"], *principal["grants"]]
-    if principal["redis"]:
-        words.append(f"redis={' '.join(principal['redis'])!r}")
     words += principal["certificates"]
     words += [
         f"{name}={principal[name]}" for name in ("messages_per_s", "calls_per_s") if principal[name]

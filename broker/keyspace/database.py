@@ -30,6 +30,7 @@ class Watcher(Protocol):
 class Owner(Protocol):
     """The keyspace, as its databases see it."""
 
+    databases: list[Database]
     now_ms: int
     may_expire: bool
     applying: bool

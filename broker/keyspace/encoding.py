@@ -7,14 +7,12 @@ null, statuses, lists) are tested first, by their exact type.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import Any, Final
 
 from delaylog.broker.keyspace.replies import (
     NO_ARRAY,
-    BigNumber,
     Double,
     ErrorReply,
     Map,
@@ -190,17 +188,8 @@ def _write_error(out: list[bytes], reply: ErrorReply, _resp: int) -> None:
     out.append(b"-%b\r\n" % reply.text.rstrip(b"\r\n").translate(_ONE_LINE))
 
 
-def _write_bool(out: list[bytes], reply: bool, resp: int) -> None:
-    if resp == 2:
-        out.append(_WHOLE[reply])
-    else:
-        out.append(b"#t\r\n" if reply else b"#f\r\n")
-
-
 def _write_double(out: list[bytes], reply: Double, resp: int) -> None:
     digits = b"%.17g" % reply
-    if digits == b"nan" and math.copysign(1, reply) < 0:
-        digits = b"-nan"  # The result of 0/0 in a script.
     if resp == 2:
         _bulk(out, digits)
     else:
@@ -237,14 +226,7 @@ def _write_verbatim(out: list[bytes], reply: Verbatim, resp: int) -> None:
         _bulk(out, reply.text)
     else:
         # The length includes the format and its colon.
-        out += (b"=%d\r\n%b:" % (len(reply.text) + 4, reply.form), reply.text, _END)
-
-
-def _write_big_number(out: list[bytes], reply: BigNumber, resp: int) -> None:
-    if resp == 2:
-        _bulk(out, reply.digits)
-    else:
-        out.append(b"(%b\r\n" % reply.digits)
+        out += (b"=%d\r\ntxt:" % (len(reply.text) + 4), reply.text, _END)
 
 
 _Writer = Callable[[list[bytes], Any, int], None]
@@ -257,10 +239,8 @@ _WRITERS: Final[dict[type, _Writer]] = {
     Map: _write_map,
     Members: _write_members,
     Push: _write_push,
-    bool: _write_bool,
     type(NO_ARRAY): _write_no_array,
     Verbatim: _write_verbatim,
-    BigNumber: _write_big_number,
 }
 
 

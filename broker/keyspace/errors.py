@@ -46,6 +46,11 @@ def syntax() -> CommandError:
     return CommandError(SYNTAX)
 
 
+def no_permission(name: bytes) -> CommandError:
+    """The user may not run this command."""
+    return CommandError(b"NOPERM this user has no permissions to run the '%b' command" % name)
+
+
 def wrong_arity(name: bytes) -> CommandError:
     """Too few or too many arguments; `name` is shown in lower case."""
     return CommandError(b"ERR wrong number of arguments for '%s' command" % name.lower())

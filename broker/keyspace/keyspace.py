@@ -104,7 +104,7 @@ class Keyspace:
     def begin_expiring(self) -> None:
         """Remove expired keys from now on. `expire_due` makes the missing hints in slices."""
         self.may_expire = True
-        self.line_up_expiry()
+        self._line_up_expiry()
 
     def stop_expiring(self) -> None:
         """Remove no expired keys from now on: the leader does."""
@@ -139,7 +139,7 @@ class Keyspace:
             if not keys:
                 self._to_line_up.pop()
 
-    def line_up_expiry(self) -> None:
+    def _line_up_expiry(self) -> None:
         """Have `expire_due` rebuild the hints of the wheel in slices."""
         self.discard(self.expiry.buckets)
         self.expiry = ExpiryWheel()
@@ -154,7 +154,7 @@ class Keyspace:
     def thin_out_expiry(self) -> None:
         """Rebuild the hints of the wheel if most of them are stale."""
         if self.expiry.crowded(sum(len(database.expires) for database in self.databases)):
-            self.line_up_expiry()
+            self._line_up_expiry()
 
     def _expires_at(self, database_key: DatabaseKey) -> int | None:
         return self.databases[database_key[0]].expires.get(database_key[1])

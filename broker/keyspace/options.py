@@ -100,40 +100,5 @@ def at_least(
     return read
 
 
-# ---------------------------------------------------------------------- numkeys key [key ...]
-
-_NUMKEYS: Final = at_least(1, b"ERR numkeys should be greater than 0")
-_COUNT: Final = {
-    b"count": Option("count", at_least(1, b"ERR count should be greater than 0"), once=True)
-}
-
-
-class FirstOf(NamedTuple):
-    """Arguments of LMPOP and ZMPOP: numkeys key [key ...] SIDE [COUNT n]."""
-
-    keys: list[bytes]
-    second: bool
-    """Whether SIDE is the second of the command's two sides."""
-    most: int
-
-
-def read_first_of(argv: Args, at: int, sides: tuple[bytes, bytes]) -> FirstOf:
-    """Read them from `argv[at]`, which is numkeys. Raises CommandError."""
-    end = at + 1 + _NUMKEYS(argv[at])
-    if end >= len(argv) or (side := argv[end].lower()) not in sides:
-        raise syntax()
-    most = read_options(argv, end + 1, _COUNT).value("count", 1)
-    return FirstOf(argv[at + 1 : end], side == sides[1], most)
-
-
-def numbered_keys(at: int) -> Callable[[Args], list[bytes]]:
-    """A function that finds the keys of an argv whose `argv[at]` is numkeys."""
-
-    def find(argv: Args) -> list[bytes]:
-        try:
-            count = to_int(argv[at])
-        except CommandError:
-            return []
-        return argv[at + 1 : at + 1 + count] if 0 < count < len(argv) - at else []
-
-    return find
+take_positive: Final = at_least(0, b"ERR value is out of range, must be positive")
+"""Parses the count of a pop. Raises CommandError."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from delaylog.broker.keyspace.command import NO_KEYS, Args, Command, KeyPositions, Keys
+from delaylog.broker.keyspace.command import NO_KEYS, Args, Command, KeyPositions
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.run import Run
 
@@ -31,19 +31,13 @@ def command(
     arity: int,
     group: str,
     flags: str = "",
-    keys: Keys = NO_KEYS,
-    positions: KeyPositions | None = None,
+    keys: KeyPositions = NO_KEYS,
 ) -> Callable[[Function], Function]:
-    """Register a function as `name`, or as `name|subcommand`.
-
-    `positions` is for COMMAND INFO, if `keys` is a function.
-    """
+    """Register a function as `name`, or as `name|subcommand`."""
 
     def register(function: Function) -> Function:
         words = frozenset(flags.split())
-        entry = Command(name.encode(), arity, group, words, keys, function)
-        entry.positions = positions or entry.positions
-        add(entry)
+        add(Command(name.encode(), arity, group, words, keys, function))
         return function
 
     return register

@@ -4,11 +4,10 @@
     None           null (RESP2 `$-1`)        NO_ARRAY  null where an array was asked for (`*-1`)
     list, tuple    array                     Status    simple string, like `OK`
     Map            pairs                     Members   a set
-    Double         a score                   Verbatim  text with a format
-    bool           RESP3 `#t`; in RESP2 1, 0 BigNumber digits
+    Double         a score                   Verbatim  text for people
     Push           out of band (RESP3 `>`)   ErrorReply
 
-RESP2 has arrays for Map, Members and Push, bulk strings for Double, Verbatim and BigNumber.
+RESP2 has arrays for Map, Members and Push, bulk strings for Double and Verbatim.
 """
 
 from __future__ import annotations
@@ -60,17 +59,9 @@ class Double(float):
 
 @dataclass(slots=True, eq=False)
 class Verbatim:
-    """Text with a format of three letters, like `txt`."""
+    """Text in the format `txt`."""
 
     text: bytes
-    form: bytes = b"txt"
-
-
-@dataclass(slots=True, eq=False)
-class BigNumber:
-    """A whole number of any size, as its digits."""
-
-    digits: bytes
 
 
 class _NoArray:
@@ -111,7 +102,6 @@ Reply: TypeAlias = (
     | Push
     | Double
     | Verbatim
-    | BigNumber
     | _NoArray
     | _Waits
     | _Written

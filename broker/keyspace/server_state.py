@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from secrets import randbits
 from typing import Final
 
-from delaylog.broker.keyspace.access.users import OneUser, Users
 from delaylog.broker.keyspace.running.session import Session
+from delaylog.broker.keyspace.users import OneUser, Users
 
 RATE_MS: Final = 1_000
 """Commands per second are averaged over at least this time."""
 
 Facts = dict[bytes, bytes]
 """Fields of INFO by name."""
-Setter = Callable[[bytes], None]
 
 
 @dataclass(slots=True)
@@ -27,20 +25,14 @@ class ServerState:
     """Shared by all sessions; the host sets the callables."""
 
     users: Users = field(default_factory=OneUser)
-    settings: dict[bytes, bytes] = field(default_factory=dict)
-    """Settings changed by CONFIG SET; names as in commands/server/configuration.py."""
     given: dict[bytes, bytes] = field(default_factory=dict)
-    """Settings fixed by the host's configuration: CONFIG GET shows, CONFIG SET refuses them."""
-    on_setting: dict[bytes, Setter] = field(default_factory=dict)
-    """Setting -> function of the host that is called with the new value."""
+    """Settings that the host gives, which CONFIG GET shows."""
     commands_run: int = 0
     errors_answered: int = 0
     connections: int = 0
     """Since the start."""
     refused_connections: int = 0
     failed_logins: int = 0
-    forgotten: dict[str, int] = field(default_factory=dict)
-    """Counters at the last CONFIG RESETSTAT: INFO subtracts them, metrics do not."""
     started_ms: int = 0
     run_id: bytes = b"0" * 40
     process_id: int = 0
@@ -56,15 +48,9 @@ class ServerState:
     """Returns the seconds until these secrets of a client may be checked, after wrong ones."""
     leader: Callable[[], tuple[bytes, int] | None] = lambda: None
     """Host and port of the leader's endpoint; None = this node, or unknown (see `role`)."""
-    secret_bits: Callable[[int], int] = randbits
-    """Returns a secret random number of this number of bits."""
     address: tuple[bytes, int] = (b"127.0.0.1", 0)
     """The address that the endpoint listens on."""
     _rate_samples: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
-
-    def since_reset(self, name: str, value: int) -> int:
-        """Return a counter as INFO shows it."""
-        return value - self.forgotten.get(name, 0)
 
     def commands_a_second(self, now_ms: int) -> int:
         """Return the recent number of commands per second, measured between calls of this."""

@@ -78,7 +78,7 @@ class RespFace:
         self.loop = asyncio.get_running_loop()
         self.server = server
         self.limits = RequestLimits(command_bytes_max=COMMAND_BYTES_MAX)
-        tell(server, node, self.limits, after_write=after_write)
+        tell(server, node, after_write=after_write)
         self.executor = Executor(node.engine.state.keyspace, server)
         self.executor.may_write = self._may_write
         self.executor.may_grow = self._may_grow
@@ -105,9 +105,8 @@ class RespFace:
         )
         self.native = self.executor.host = NativeHost(node, self.turns)
         self.connections: dict[int, Client] = {}
-        self._clients_max = descriptors.served().clients
-        if self._clients_max < int(value_of(server, b"maxclients")):
-            server.settings[b"maxclients"] = b"%d" % self._clients_max
+        self._clients_max = min(descriptors.served().clients, int(value_of(server, b"maxclients")))
+        server.given[b"maxclients"] = b"%d" % self._clients_max
         self.other_connections: Callable[[], int] = lambda: 0
         """The number of HTTP connections, which share the descriptors."""
         self._listener: asyncio.Server | TlsListener | None = None
@@ -204,9 +203,8 @@ class RespFace:
         `accepting`: the new client has not begun its TLS handshake, so connections in their
         handshake count too.
         """
-        most = min(int(value_of(self.server, b"maxclients")), self._clients_max)
         own = self.open_connections if accepting else len(self.connections)
-        full = own + self.other_connections() >= most
+        full = own + self.other_connections() >= self._clients_max
         self.server.refused_connections += full
         return full
 

@@ -14,7 +14,6 @@ from delaylog.broker.rules.addresses import host_port
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
-    from delaylog.broker.resp.parsing import RequestLimits
 
 
 def address_text(address: object) -> bytes:
@@ -29,7 +28,7 @@ def host_in(address: bytes) -> str:
     return address.rpartition(b":")[0].decode().strip("[]")
 
 
-def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write: bool) -> None:
+def tell(server: ServerState, node: Node, *, after_write: bool) -> None:
     """Connect the server's state to its host."""
     server.run_id = node.machine.random_bytes(20).hex().encode()
     server.process_id = os.getpid()
@@ -41,15 +40,6 @@ def tell(server: ServerState, node: Node, limits: RequestLimits, *, after_write:
         b"appendonly": b"yes",
         b"appendfsync": b"everysec" if after_write else b"always",
     }
-
-    def set_bulk(value: bytes) -> None:
-        limits.bulk_bytes_max = int(value)
-
-    def set_query(value: bytes) -> None:
-        limits.query_bytes_max = int(value)
-
-    server.on_setting[b"proto-max-bulk-len"] = set_bulk
-    server.on_setting[b"client-query-buffer-limit"] = set_query
 
 
 def _leader(node: Node) -> tuple[bytes, int] | None:

@@ -33,7 +33,7 @@ def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFac
         maxmemory=config.maxmemory,
         scripts=config.scripts,
     )
-    CommandAudit(audit, face.executor, face.users)
+    CommandAudit(audit, face.executor)
     return face
 
 

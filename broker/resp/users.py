@@ -1,31 +1,23 @@
 """The users of the endpoint: the principals of the broker.
 
-A client authenticates by a token or a password, or by its certificate. What it may do is decided by
-its principal's rules for Redis commands, and for DL.* and ACL by the rights that all faces share.
+A client authenticates by a token, or by its certificate. The right `redis` allows it every command
+on keys; verbs of the delay log ask for the rights on topics that all faces share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.access.authenticating import FOLLOWER_SECONDS
-from delaylog.broker.calls.access.caller import ANYONE, Caller
+from delaylog.broker.calls.access.caller import Caller
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.engine.access.commands import leaves_no_admin, put_principal, revoke
-from delaylog.broker.engine.access.key_grants import RIGHTS_OF
-from delaylog.broker.engine.access.principals import Principal
-from delaylog.broker.keyspace.access.rights import Denied, rights_of
-from delaylog.broker.keyspace.access.rules import ALL_WORDS, Rules, parse_rules
-from delaylog.broker.keyspace.access.users import DEFAULT, WRONG
-from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.errors import MASTER_DOWN, CommandError
-from delaylog.broker.keyspace.replies import OK, Reply
+from delaylog.broker.keyspace.replies import Reply
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.running.watching import forget_watches
-from delaylog.broker.resp.native.permits import denied_verb
+from delaylog.broker.keyspace.users import DEFAULT, WRONG
 from delaylog.broker.resp.native.words import refusal
-from delaylog.broker.resp.user_words import changed_by
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
@@ -35,12 +27,7 @@ if TYPE_CHECKING:
     from delaylog.broker.resp.client import Client
     from delaylog.broker.resp.native.host import NativeHost
 
-Carry = Callable[[Session, bytes, Args, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
-"""Carries out a change of users. Its arguments: the client, the command's name, the users' names,
-and the change.
-"""
-
-RIGHTS_OF_VERBS: Final = frozenset[str]().union(*RIGHTS_OF.values())
+RIGHTS_OF_VERBS: Final = ("send", "receive", "read", "bodies", "change")
 
 
 class NodeUsers:
@@ -58,8 +45,6 @@ class NodeUsers:
         self._executor = executor
         self._native = native
         self._connections = connections
-        self.carry: Carry = lambda session, command, names, change: change()
-        """Records changes of users."""
         self._authenticator = node.access.authenticator
         self._seen: tuple[object, int] = (None, -1)
         """The table of principals, and its version, that all sessions agree with."""
@@ -133,8 +118,7 @@ class NodeUsers:
         session.user = caller.name.encode()
         session.caller = caller
         session.restricted = caller if _is_restricted(caller) else None
-        rights = rights_of(() if caller.principal is None else caller.principal.redis)
-        session.rights = None if rights.is_full else rights
+        session.limited = not caller.permissions.may_everywhere("redis")
         session.update_special()
 
     def look(self) -> None:
@@ -167,98 +151,6 @@ class NodeUsers:
         """Close a connection at once. Its blocked command is not served any more."""
         self._executor.waits.end(connection.session)
         connection.abort()
-
-    # ------------------------------------------------------------------ questions
-
-    def names(self) -> list[bytes]:
-        """The names of all users."""
-        named = sorted(name.encode() for name in self._node.engine.state.access.principals)
-        return named if self.required else sorted({DEFAULT, *named})
-
-    def find(self, name: bytes) -> Rules | None:
-        """The rules of a user; None if there is no such user."""
-        principal = self._principal(name)
-        if principal is not None:
-            return rights_of(principal.redis).rules
-        return parse_rules(ALL_WORDS) if name == DEFAULT and not self.required else None
-
-    def denied(self, name: bytes, command: Command, argv: Args) -> Denied | None:
-        """Why a user may not run a command; None = it may. The user exists."""
-        principal = self._principal(name)
-        if principal is None:
-            return None
-        denied = rights_of(principal.redis).denied(command, argv)
-        if denied is not None:
-            return denied
-        if command.name.startswith(b"acl|") and "admin" in command.flags and not principal.is_admin:
-            return Denied("command", command.name)
-        return denied_verb(principal.permissions, command, argv)
-
-    def may_manage(self, session: Session) -> bool:
-        """Whether a client may see and change users."""
-        caller: Caller = session.caller or ANYONE
-        return caller.permissions.may_everywhere("admin")
-
-    def _principal(self, name: bytes) -> Principal | None:
-        return self._node.engine.state.access.principals.get(name.decode("utf-8", "replace"))
-
-    # ------------------------------------------------------------------ changes
-
-    def change(self, run: Run, name: bytes, words: list[bytes]) -> Reply:
-        """Create or change a user by the words of ACL SETUSER. Raises CommandError."""
-
-        def put() -> Reply:
-            state, now_ms = self._node.engine.state, self._node.clock.now_ms()
-            old = self._principal(name)
-            if not state.access.principals:
-                raise CommandError(
-                    b"CONFLICT the first user must be an administrator: make one with delaylog "
-                    b"token create, since from then on clients have to authenticate"
-                )
-            put_principal(state, changed_by(name, old, words, now_ms), now_ms)
-            return OK
-
-        return self._logged(run, [name], put)
-
-    def remove(self, run: Run, names: list[bytes]) -> Reply:
-        """Remove users; replies with their number. Raises CommandError."""
-
-        def drop() -> Reply:
-            state, now_ms = self._node.engine.state, self._node.clock.now_ms()
-            known = [each for each in map(self._principal, dict.fromkeys(names)) if each]
-            if leaves_no_admin(state, known, now_ms):
-                raise CommandError(b"CONFLICT no administrator would be left: nothing is removed")
-            for each in known:
-                revoke(state, each.name, now_ms)
-            return len(known)
-
-        return self._logged(run, names, drop)
-
-    def _logged(self, run: Run, names: list[bytes], change: Callable[[], Reply]) -> Reply:
-        """Make a change of these users, and reply when it is durable."""
-        if not run.may_wait:
-            raise CommandError(b"ERR users cannot be changed inside a transaction")
-        node, session, command = self._node, run.session, run.command
-        assert command is not None, "a command asks for it"
-
-        async def work() -> Reply:
-            # The node's role and the client's rights may have changed while the audit line was
-            # written.
-            node.role.check()
-            if not self._authenticator.is_valid(session.caller or ANYONE):
-                raise CommandError(b"NOPERM the rights of this user have changed")
-            reply = change()
-            node.appended()
-            ends = session.caller is not None and not self._authenticator.is_valid(session.caller)
-            if ends:
-                # The client has changed its own rights: it is closed after the reply.
-                session.caller, session.authenticated = None, False
-            await node.durable(node.engine.state.position)
-            session.closing = session.closing or ends
-            return reply
-
-        carried = self.carry(session, command.name, names, work)
-        return self._native.answer_later(run, command.name.decode(), carried)
 
 
 def _is_restricted(caller: Caller) -> bool:

@@ -18,9 +18,6 @@ _RATE_MAX: Final = 1_000_000_000
 GRANTS: Final = TextList(
     "grants", "What it may do, each written RIGHTS[:[NAMESPACE/]TOPIC[:GROUP]].", 0, 64
 )
-REDIS: Final = TextList(
-    "redis", "Its commands and keys as a Redis client, in words of ACL SETUSER.", 0, 256
-)
 CERTIFICATES: Final = TextList(
     "certificates", "Identities in client certificates that prove it, such as dns:NAME.", 0, 16
 )
@@ -37,7 +34,6 @@ FINISH: Final = Flag("finish", "Make no token, but end the previous one now.")
 SETTINGS: Final = Shape(
     "Principal settings",
     GRANTS,
-    REDIS,
     CERTIFICATES,
     MESSAGES_PER_S,
     CALLS_PER_S,

@@ -18,6 +18,7 @@ Right: TypeAlias = Literal[
     "operate",
     "metrics",
     "dashboard",
+    "redis",
     "any",
 ]
 """The permission that a call requires; `any` = every principal may make it."""

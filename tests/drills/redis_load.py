@@ -24,18 +24,22 @@ Unit = list[tuple[Any, ...]]
 
 REFUSED = ("READONLY", "MASTERDOWN", "EXECABORT")
 """Answers of a node that takes no writes: it was not done."""
-FAR_MS = 4_000_000_000_000
-KEYS = ("s0", "s1", "n0", "l0", "l1", "h0", "t0", "t1", "z0", "z1", "b0", "x0")
+FAR_MS, STEP_MS = 4_000_000_000_000, 1_000_000
+KEYS = ("s0", "s1", "n0", "l0", "l1", "h0", "t0", "t1", "z0", "z1", "x0")
 READ = {
     "s": ("GET",),
     "n": ("GET",),
-    "b": ("GET",),
     "l": ("LRANGE", 0, -1),
     "h": ("HGETALL",),
     "t": ("SMEMBERS",),
     "z": ("ZRANGE", 0, -1, "WITHSCORES"),
     "x": ("XRANGE", "-", "+"),
 }
+
+
+def end(left_s: int) -> int:
+    """When a key expires, in steps, whatever time the answer took; -1 = never."""
+    return left_s if left_s < 0 else round((time.time() + left_s) * 1_000 / STEP_MS)
 
 
 def shape(key: str, value: Any) -> Any:
@@ -165,11 +169,9 @@ class OwningClient:
         choices: dict[str, list[tuple[Any, ...]]] = {
             "s": [
                 ("SET", owned, word),
-                ("SET", owned, word, "PXAT", FAR_MS + number),
-                ("APPEND", owned, word),
-                ("SETRANGE", owned, random.randrange(30), word),
+                ("SET", owned, word, "PXAT", FAR_MS + number * STEP_MS),
                 ("GETSET", owned, word),
-                ("GETEX", owned, "PERSIST"),
+                ("SETNX", owned, word),
                 ("MSET", owned, word, other, word),
             ],
             "n": [
@@ -209,9 +211,8 @@ class OwningClient:
                 ("ZREM", owned, word),
                 ("ZPOPMIN", owned),
                 ("ZREMRANGEBYSCORE", owned, number, number + 5),
-                ("ZUNIONSTORE", other, 2, owned, other, "WEIGHTS", 1, 0.5),
+                ("ZRANGESTORE", other, owned, 0, 5),
             ],
-            "b": [("SETRANGE", owned, random.randrange(200), number & 1)],
             "x": [
                 ("XADD", owned, "MAXLEN", 20, f"{self._next()}-1", word, number),
                 ("XTRIM", owned, "MAXLEN", 10),
@@ -222,9 +223,8 @@ class OwningClient:
                 [
                     ("DEL", owned),
                     ("UNLINK", owned),
-                    ("PEXPIREAT", owned, FAR_MS + number),
+                    ("PEXPIREAT", owned, FAR_MS + number * STEP_MS),
                     ("PERSIST", owned),
-                    ("COPY", owned, f"{self.name}:{key[0]}0", "REPLACE"),
                 ]
             )
         return random.choice(choices[key[0]])
@@ -240,7 +240,7 @@ class OwningClient:
         for key in (*KEYS, "n0f"):
             word, *options = READ[key[0]]
             reads.append((word, f"{self.name}:{key}", *options))
-            reads.append(("PEXPIRETIME", f"{self.name}:{key}"))
+            reads.append(("TTL", f"{self.name}:{key}"))
         return reads
 
     def check(self, client: RespClient) -> bool:
@@ -273,7 +273,8 @@ class OwningClient:
     @staticmethod
     def _shaped(replies: list[Any]) -> list[Any]:
         keys = (*KEYS, "n0f")
-        return [(shape(key, replies[2 * at]), replies[2 * at + 1]) for at, key in enumerate(keys)]
+        pairs = zip(keys, replies[::2], replies[1::2], strict=True)
+        return [(shape(key, value), end(left_s)) for key, value, left_s in pairs]
 
     def drain(self, client: RespClient) -> bool:
         """Whether all acknowledged messages came; more of them with each call.

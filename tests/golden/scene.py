@@ -274,7 +274,7 @@ def _keyspace(host: Any) -> dict[str, Any]:
             kind = bytes(run(b"TYPE", key))
             first, *rest = _READERS[kind]
             lines = encode(run(first, key, *rest), 2).decode("latin-1").split("\r\n")
-            ends = int(run(b"PEXPIRETIME", key))
+            ends = session.database.expires.get(key, -1)
             out[f"{number}:{key.decode()}"] = [ends, *(lines if kind != b"set" else sorted(lines))]
     return out
 

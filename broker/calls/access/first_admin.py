@@ -15,7 +15,6 @@ from delaylog.broker.engine.access.grants import parse_grant
 from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.access.token_form import digest_of
 from delaylog.broker.engine.errors import BadRequestError
-from delaylog.broker.keyspace.access.rules import ALL_WORDS
 from delaylog.storage.files.file_system import parent_of
 from delaylog.storage.files.whole_files import read_file, replace_file
 
@@ -78,5 +77,5 @@ def _give(state: EngineState, secret: Secret, now_ms: int) -> None:
         if secret.digest not in state.access.by_digest:
             rotate(state, NAME, secret, now_ms, previous_until_ms=now_ms)
         return
-    admin = Principal(NAME, (parse_grant("admin"),), (secret,), redis=ALL_WORDS, created_ms=now_ms)
+    admin = Principal(NAME, (parse_grant("admin"),), (secret,), created_ms=now_ms)
     put_principal(state, admin, now_ms)

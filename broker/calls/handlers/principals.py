@@ -28,7 +28,6 @@ def _describe(ctx: Context, principal: Principal) -> dict[str, Any]:
     return {
         "principal": principal.name,
         "grants": [str(grant) for grant in principal.grants],
-        "redis": list(principal.redis),
         "certificates": list(principal.certificates),
         "messages_per_s": principal.messages_per_s,
         "calls_per_s": principal.calls_per_s,
@@ -77,7 +76,6 @@ async def put_principal(ctx: Context) -> Answer:
         tuple(map(parse_grant, values["grants"] or ())),
         secrets=old.secrets if old else (),
         certificates=tuple(values["certificates"] or ()),
-        redis=tuple(values["redis"] or ()),
         messages_per_s=values["messages_per_s"] or 0,
         calls_per_s=values["calls_per_s"] or 0,
         created_ms=old.created_ms if old else now_ms,
@@ -99,7 +97,7 @@ async def put_principal(ctx: Context) -> Answer:
             f"there is a principal {name!r}; rotate it to get a token that expires",
             field="expires_at_ms",
         )
-    principal = commands.put_principal(state, principal, now_ms)
+    commands.put_principal(state, principal, now_ms)
     return await ctx.durable_answer({**_describe(ctx, principal), "token": token}, status)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,13 +9,11 @@ import msgpack
 
 from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.errors import (
-    BadRequestError,
     ConflictError,
     QuotaRefusal,
     UnknownError,
 )
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.keyspace.access.rules import RuleError
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.levels import ACCESS_FRAMES
 
@@ -32,10 +29,9 @@ def the_principal(state: EngineState, name: str) -> Principal:
     return found
 
 
-def put_principal(state: EngineState, principal: Principal, now_ms: int) -> Principal:
-    """Create a principal, or replace the one with its name; returns it as it is stored."""
+def put_principal(state: EngineState, principal: Principal, now_ms: int) -> None:
+    """Create a principal, or replace the one with its name."""
     table = state.access
-    principal = replace(principal, redis=_checked_rules(principal.redis))
     if principal.name not in table.principals and len(table.principals) >= PRINCIPALS_MAX:
         raise QuotaRefusal(f"there are {PRINCIPALS_MAX} principals, which is the limit")
     for identity in principal.certificates:
@@ -53,21 +49,6 @@ def put_principal(state: EngineState, principal: Principal, now_ms: int) -> Prin
     if old is not None and not (principal.is_admin and principal.may_log_in(now_ms)):
         _check_admin_left(state, old, now_ms)
     _append(state, {"put": principal.pack()}, now_ms)
-    return principal
-
-
-def _checked_rules(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Rules for Redis commands in their short form. Raises BadRequestError."""
-    if not words:
-        return ()
-    # Imported here: a broker without Redis clients starts faster without their commands.
-    from delaylog.broker.keyspace.access.rights import check_rules
-    from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
-
-    try:
-        return check_rules(words).words
-    except RuleError as error:
-        raise BadRequestError(f"the Redis rule {error}", field="redis") from None
 
 
 def rotate(
@@ -93,20 +74,16 @@ def revoke(state: EngineState, name: str, now_ms: int) -> None:
     _append(state, {"drop": name}, now_ms)
 
 
-def leaves_no_admin(state: EngineState, removed: Collection[Principal], now_ms: int) -> bool:
-    """Whether removing these principals would remove the last administrator.
+def _check_admin_left(state: EngineState, removed: Principal, now_ms: int) -> None:
+    """Raise ConflictError if this is the last administrator.
 
     An administrator whose tokens have all expired does not count: nobody could log in as it.
     """
-    return any(each.is_admin for each in removed) and not any(
+    if removed.is_admin and not any(
         each.is_admin and each.may_log_in(now_ms)
         for each in state.access.principals.values()
-        if each not in removed
-    )
-
-
-def _check_admin_left(state: EngineState, removed: Principal, now_ms: int) -> None:
-    if leaves_no_admin(state, [removed], now_ms):
+        if each is not removed
+    ):
         raise ConflictError(f"{removed.name!r} is the last administrator: create another one first")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, get_args
+from typing import Final, get_args
 
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.contract.calls.call import Right
@@ -24,7 +24,7 @@ TopicKey = tuple[str, str]
 """Namespace and topic."""
 
 RIGHTS: Final[frozenset[str]] = frozenset(get_args(Right)) - {"any"}
-OF_BROKER: Final = frozenset({"operate", "metrics", "dashboard"})
+OF_BROKER: Final = frozenset({"operate", "metrics", "dashboard", "redis"})
 """Rights on the broker as a whole, not on topics."""
 ROLES: Final[dict[str, frozenset[str]]] = {
     "producer": frozenset({"send"}),
@@ -135,28 +135,10 @@ def _wrong(text: str, why: str) -> BadRequestError:
     return BadRequestError(f"the grant {text[:100]!a} is not valid: {why}", field="grants")
 
 
-class TopicGrant(Protocol):
-    """The members of a grant that a decision needs."""
-
-    @property
-    def rights(self) -> frozenset[str]:
-        """The rights that it gives."""
-
-    def holds_for(self, key: TopicKey) -> bool:
-        """Whether the topic matches."""
-
-    def holds_for_group(self, group: str | None) -> bool:
-        """Whether the group matches; None = the topic with all its groups."""
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether it holds for every topic and group."""
-
-
 class Permissions:
     """The decisions for one set of grants."""
 
-    def __init__(self, grants: Iterable[TopicGrant]) -> None:
+    def __init__(self, grants: Iterable[Grant]) -> None:
         self.grants = tuple(grants)
         self._decided: dict[tuple[str, TopicKey, str | None], bool] = {}
 
@@ -194,7 +176,7 @@ class Permissions:
         """Whether the grants allow `right` on every topic and group."""
         return any(grant.is_unlimited for grant in self._grants_with(right))
 
-    def _grants_with(self, right: str) -> Iterable[TopicGrant]:
+    def _grants_with(self, right: str) -> Iterable[Grant]:
         return (grant for grant in self.grants if right in grant.rights)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from delaylog.broker.engine.access.grants import Grant, Permissions, parse_grant
-from delaylog.broker.engine.access.key_grants import grants_of
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.storage.layout import NEVER_MS
 
@@ -39,8 +38,6 @@ class Principal:
     """Oldest first."""
     certificates: tuple[str, ...] = ()
     """Identities in client certificates that prove the principal, such as `dns:worker.example`."""
-    redis: tuple[str, ...] = ()
-    """Rules for commands and keys of Redis clients, in the words of ACL SETUSER."""
     messages_per_s: int = 0
     """Limit of sent messages; 0 = none."""
     calls_per_s: int = 0
@@ -74,12 +71,10 @@ class Principal:
 
     @property
     def permissions(self) -> Permissions:
-        """The decisions by its grants, and by those that follow from its Redis rules. All callers
-        share them, so that each decision is cached once.
-        """
+        """The decisions by its grants. All callers share them, so each is cached once."""
         known = self._permissions
         if known is None:
-            known = Permissions((*self.grants, *grants_of(self.redis)))
+            known = Permissions(self.grants)
             object.__setattr__(self, "_permissions", known)
         return known
 
@@ -95,7 +90,7 @@ class Principal:
         """Whether another version of this principal has the same rights and limits."""
         return self is other or all(
             getattr(self, name) == getattr(other, name)
-            for name in ("grants", "redis", "certificates", "messages_per_s", "calls_per_s")
+            for name in ("grants", "certificates", "messages_per_s", "calls_per_s")
         )
 
     def with_secret(self, secret: Secret, previous_until_ms: int) -> Principal:
@@ -115,7 +110,6 @@ class Principal:
             "grants": [str(grant) for grant in self.grants],
             "secrets": [list(secret) for secret in self.secrets],
             "certificates": list(self.certificates),
-            "redis": list(self.redis),
             "messages_per_s": self.messages_per_s,
             "calls_per_s": self.calls_per_s,
             "created_ms": self.created_ms,
@@ -129,7 +123,6 @@ class Principal:
             tuple(parse_grant(text, stored=True) for text in members["grants"]),
             tuple(Secret(*each) for each in members["secrets"]),
             tuple(members["certificates"]),
-            tuple(members["redis"]),
             messages_per_s=members["messages_per_s"],
             calls_per_s=members["calls_per_s"],
             created_ms=members["created_ms"],

@@ -11,27 +11,23 @@ from delaylog.broker.keyspace.commands import (
     hashes,
     list_moves,
     lists,
-    objects,
     scripting,
     sets,
     strings,
     transactions,
 )
 from delaylog.broker.keyspace.commands.server import (
-    accounts,
     clients,
     configuration,
     connection,
     information,
     introspection,
-    memory,
     sentinels,
 )
 from delaylog.broker.keyspace.commands.server import whole as server
 from delaylog.broker.keyspace.commands.server.help_texts import add_help
 from delaylog.broker.keyspace.commands.sorted_sets import members as sorted_sets
 from delaylog.broker.keyspace.commands.sorted_sets import (
-    sorted_set_operations,
     sorted_set_popping,
     sorted_set_ranges,
 )

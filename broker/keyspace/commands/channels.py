@@ -20,7 +20,7 @@ from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.values.globs import check_pattern, matcher
 
-_FLAGS: Final = "pubsub noscript loading stale sentinel"
+_FLAGS: Final = "pubsub channels noscript loading stale"
 Table: TypeAlias = dict[bytes, dict[Session, None]]
 
 
@@ -71,19 +71,19 @@ def _confirmed(run: Run) -> Reply:
     return WRITTEN
 
 
-@command("subscribe", -2, "pubsub", _FLAGS + " @pubsub")
+@command("subscribe", -2, "pubsub", _FLAGS)
 def subscribe(run: Run, argv: Args) -> Reply:
     """Subscribe to channels."""
     return _enter(run, argv, _CHANNELS)
 
 
-@command("unsubscribe", -1, "pubsub", _FLAGS + " @pubsub")
+@command("unsubscribe", -1, "pubsub", _FLAGS)
 def unsubscribe(run: Run, argv: Args) -> Reply:
     """Unsubscribe from channels, or from all."""
     return _leave(run, argv, _CHANNELS)
 
 
-@command("psubscribe", -2, "pubsub", _FLAGS + " @pubsub")
+@command("psubscribe", -2, "pubsub", _FLAGS)
 def psubscribe(run: Run, argv: Args) -> Reply:
     """Subscribe to channels that match patterns."""
     for pattern in argv[1:]:
@@ -93,13 +93,13 @@ def psubscribe(run: Run, argv: Args) -> Reply:
     return _enter(run, argv, _PATTERNS)
 
 
-@command("punsubscribe", -1, "pubsub", _FLAGS + " @pubsub")
+@command("punsubscribe", -1, "pubsub", _FLAGS)
 def punsubscribe(run: Run, argv: Args) -> Reply:
     """Unsubscribe from patterns, or from all."""
     return _leave(run, argv, _PATTERNS)
 
 
-@command("publish", 3, "pubsub", "pubsub_command loading stale fast may_replicate sentinel @pubsub")
+@command("publish", 3, "pubsub", "channels loading stale fast may_replicate")
 def publish(run: Run, argv: Args) -> Reply:
     """Publish a message; returns the number of recipients."""
     return run.shared.pubsub.publish(argv[1], argv[2])
@@ -124,19 +124,19 @@ def _counts(table: Table, argv: Args) -> list[bytes | int]:
     return out
 
 
-@command("pubsub|channels", -2, "pubsub", "pubsub_command loading stale @pubsub")
+@command("pubsub|channels", -2, "pubsub", "channels loading stale")
 def pubsub_channels(run: Run, argv: Args) -> Reply:
     """List the channels that have subscribers."""
     return _named(run.shared.pubsub.channels, argv)
 
 
-@command("pubsub|numsub", -2, "pubsub", "pubsub_command loading stale @pubsub")
+@command("pubsub|numsub", -2, "pubsub", "channels loading stale")
 def pubsub_numsub(run: Run, argv: Args) -> Reply:
     """Count the subscribers of channels."""
     return _counts(run.shared.pubsub.channels, argv)
 
 
-@command("pubsub|numpat", 2, "pubsub", "pubsub_command loading stale @pubsub")
+@command("pubsub|numpat", 2, "pubsub", "channels loading stale")
 def pubsub_numpat(run: Run, argv: Args) -> Reply:
     """Count the subscribed patterns."""
     return len(run.shared.pubsub.patterns)

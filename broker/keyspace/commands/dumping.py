@@ -29,7 +29,7 @@ _OPTIONS: Final[Options] = {
 }
 
 
-@command("restore", -4, "generic", "write denyoom @dangerous", keys=(1, 1, 1))
+@command("restore", -4, "generic", "write denyoom audited", keys=(1, 1, 1))
 def restore(run: Run, argv: Args) -> Reply:
     """Create a key from a dump: ttl dump [REPLACE] [ABSTTL] [IDLETIME s] [FREQ count]."""
     found = read_options(argv, 4, _OPTIONS)

@@ -114,19 +114,6 @@ def pttl(run: Run, argv: Args) -> Reply:
     return at_ms if at_ms < 0 else max(at_ms - run.now_ms, 0)
 
 
-@command("expiretime", 2, "generic", "readonly fast", keys=(1, 1, 1))
-def expiretime(run: Run, argv: Args) -> Reply:
-    """Return the expiry of a key, as a Unix time in seconds."""
-    at_ms = _ends_ms(run, argv[1])
-    return at_ms if at_ms < 0 else (at_ms + 500) // 1_000
-
-
-@command("pexpiretime", 2, "generic", "readonly fast", keys=(1, 1, 1))
-def pexpiretime(run: Run, argv: Args) -> Reply:
-    """Return the expiry of a key, as a Unix time in milliseconds."""
-    return _ends_ms(run, argv[1])
-
-
 @command("persist", 2, "generic", "write fast", keys=(1, 1, 1))
 def persist(run: Run, argv: Args) -> Reply:
     """Remove the expiry of a key."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.scripting import named_keys, take_keys, take_mode
+from delaylog.broker.keyspace.commands.scripting import take_keys, take_mode
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, read_options
 from delaylog.broker.keyspace.registry import command
@@ -28,13 +28,13 @@ def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
     return functions.call(argv[1], keys, args, read_only=read_only)
 
 
-@command("fcall", -3, "scripting", _CALL, keys=named_keys)
+@command("fcall", -3, "scripting", _CALL)
 def fcall(run: Run, argv: Args) -> Reply:
     """Call a function: name numkeys [key …] [arg …]."""
     return _fcall(run, argv, read_only=False)
 
 
-@command("fcall_ro", -3, "scripting", _CALL + " readonly", keys=named_keys)
+@command("fcall_ro", -3, "scripting", _CALL + " readonly")
 def fcall_ro(run: Run, argv: Args) -> Reply:
     """Call a function that only reads."""
     return _fcall(run, argv, read_only=True)
@@ -124,12 +124,3 @@ def function_list(run: Run, argv: Args) -> Reply:
             flat += [b"library_code", library.source]
         out.append(Map(flat))
     return out
-
-
-@command("function|stats", 2, "scripting", "noscript allow_busy")
-def function_stats(run: Run, argv: Args) -> Reply:
-    """Count the libraries and functions; no function runs at this moment."""
-    libraries = list(run.shared.scripting.functions().libraries())
-    count = sum(len(library.functions) for library in libraries)
-    numbers = Map([b"libraries_count", len(libraries), b"functions_count", count])
-    return Map([b"running_script", None, b"engines", Map([b"LUA", numbers])])

@@ -1,29 +1,15 @@
-"""Commands for keys of any type (DEL, EXISTS, TYPE, SCAN, RENAME, COPY …) and whole databases."""
+"""Commands for keys of any type (DEL, EXISTS, TYPE, SCAN, RENAME …) and whole databases."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.scanning import to_cursor, to_options
-from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
-from delaylog.broker.keyspace.options import Option, read_options
 from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Reply, Status
 from delaylog.broker.keyspace.running.run import Run
-from delaylog.broker.keyspace.values.copies import copied
 from delaylog.broker.keyspace.values.globs import matcher
-from delaylog.broker.keyspace.values.kinds import TYPE_NAMES, Value
-from delaylog.broker.keyspace.values.number_texts import to_int
-
-_NO_DATABASE: Final = b"ERR DB index is out of range"
-_SAME: Final = b"ERR source and destination objects are the same"
-_NO_C_INT: Final = b"ERR value is out of range, value must between -2147483648 and 2147483647"
-_FEW_KEYS: Final = 1_024
-_ELEMENT_BYTES: Final = 64
-"""Approximate memory of an element in a copy that shares its bytes."""
-
+from delaylog.broker.keyspace.values.kinds import TYPE_NAMES
 
 # ---------------------------------------------------------------------- keys
 
@@ -54,12 +40,6 @@ def exists(run: Run, argv: Args) -> Reply:
     return sum(find(key) is not None for key in argv[1:])
 
 
-@command("touch", -2, "generic", "readonly fast", keys=(1, -1, 1))
-def touch(run: Run, argv: Args) -> Reply:
-    """Count the keys that exist. Access times are not recorded."""
-    return exists(run, argv)
-
-
 @command("type", 2, "generic", "readonly fast", keys=(1, 1, 1))
 def type_(run: Run, argv: Args) -> Reply:
     """Return the type of the value of a key."""
@@ -67,7 +47,7 @@ def type_(run: Run, argv: Args) -> Reply:
     return Status(b"none" if value is None else TYPE_NAMES[value.__class__])
 
 
-@command("keys", 2, "generic", "readonly @dangerous")
+@command("keys", 2, "generic", "readonly")
 def keys(run: Run, argv: Args) -> Reply:
     """List the keys that match a pattern."""
     database = run.database
@@ -101,21 +81,6 @@ def scan(run: Run, argv: Args) -> Reply:
     return [b"%d" % following, out]
 
 
-@command("randomkey", 1, "generic", "readonly")
-def randomkey(run: Run, argv: Args) -> Reply:
-    """Return a random key."""
-    database, keyspace = run.database, run.keyspace
-    while database.values:
-        if len(database.values) <= _FEW_KEYS:
-            key: bytes | None = keyspace.random.choice(list(database.values))
-        else:
-            key = run.shared.scans.pick(database.values, keyspace.dirty, keyspace.random)
-        # A follower keeps expired keys until the leader removes them. It may have no others.
-        if key is None or database.find(key) is not None or not keyspace.may_expire:
-            return key
-    return None
-
-
 # ---------------------------------------------------------------------- moving keys
 
 
@@ -140,70 +105,14 @@ def _rename(run: Run, argv: Args, *, if_absent: bool) -> bool:
         return False
     taken = database.take(source)
     assert taken is not None
-    _overwrite(database, target, *taken)
+    value, at_ms = taken
+    database.remove(target)
+    database.put(target, value)
+    if at_ms is not None:
+        database.set_expiry(target, at_ms)
     database.changed(source)
     database.changed(target, 0)
     return True
-
-
-def _overwrite(database: Database, key: bytes, value: Value, at_ms: int | None) -> None:
-    """Put a value and its expiry in place of the key's old value."""
-    database.remove(key)
-    database.put(key, value)
-    if at_ms is not None:
-        database.set_expiry(key, at_ms)
-
-
-@command("move", 3, "generic", "write fast", keys=(1, 1, 1))
-def move(run: Run, argv: Args) -> Reply:
-    """Move a key to another database."""
-    key, source = argv[1], run.database
-    target = _database(run, argv[2])
-    if target is source:
-        raise CommandError(_SAME)
-    if source.find(key) is None or target.find(key) is not None:
-        return 0
-    taken = source.take(key)
-    assert taken is not None
-    _overwrite(target, key, *taken)
-    source.changed(key)
-    target.changed(key, 0)
-    return 1
-
-
-@command("copy", -3, "generic", "write denyoom", keys=(1, 2, 1))
-def copy(run: Run, argv: Args) -> Reply:
-    """Copy the value of a key to another key: [DB number] [REPLACE]."""
-    database, source_key, target_key = run.database, argv[1], argv[2]
-    to_database = Option("db", lambda text: _database(run, text))
-    found = read_options(argv, 3, {b"replace": Option("replace"), b"db": to_database})
-    target = found.value("db", database)
-    if target is database and source_key == target_key:
-        raise CommandError(_SAME)
-    value = database.find(source_key)
-    if value is None or (target.find(target_key) is not None and "replace" not in found):
-        return 0
-    if not isinstance(value, bytes):
-        size = 1 if isinstance(value, bytearray) else _ELEMENT_BYTES
-        run.need(size * len(value))
-    _overwrite(target, target_key, copied(value), database.expires.get(source_key))
-    target.changed(target_key)
-    return 1
-
-
-def _c_int(text: bytes, refusal: bytes | None = None) -> int:
-    """Parse a 32-bit integer. Raises CommandError."""
-    number = to_int(text) if refusal is None else to_int(text, refusal)
-    if not -(2**31) <= number < 2**31:
-        raise CommandError(refusal or _NO_C_INT)
-    return number
-
-
-def _database(run: Run, text: bytes, refusal: bytes | None = None) -> Database:
-    number = _c_int(text, refusal)
-    if not 0 <= number < len(run.keyspace.databases):
-        raise CommandError(_NO_DATABASE)
-    return run.keyspace.databases[number]
 
 
 # ---------------------------------------------------------------------- whole databases
@@ -215,36 +124,12 @@ def dbsize(run: Run, argv: Args) -> Reply:
     return len(run.database.values)
 
 
-@command("swapdb", 3, "generic", "write fast @dangerous")
-def swapdb(run: Run, argv: Args) -> Reply:
-    """Exchange the contents of two databases; clients keep their database number."""
-    keyspace = run.keyspace
-    numbers = [
-        _c_int(argv[1], b"ERR invalid first DB index"),
-        _c_int(argv[2], b"ERR invalid second DB index"),
-    ]
-    if not all(0 <= number < len(keyspace.databases) for number in numbers):
-        raise CommandError(_NO_DATABASE)
-    first, second = (keyspace.databases[number] for number in numbers)
-    keyspace.dirty += 1
-    if first is second:
-        return OK
-    first.values, second.values = second.values, first.values
-    first.expires, second.expires = second.expires, first.expires
-    keyspace.line_up_expiry()
-    for database in (first, second):
-        for key in [*database.watchers, *database.waiters]:
-            if key in first.values or key in second.values:
-                database.notify(key)
-    return OK
-
-
 def _check_flush(argv: Args) -> None:
     if len(argv) > 2 or (len(argv) == 2 and argv[1].lower() not in (b"sync", b"async")):
         raise syntax()
 
 
-@command("flushdb", -1, "generic", "write @dangerous")
+@command("flushdb", -1, "generic", "write audited")
 def flushdb(run: Run, argv: Args) -> Reply:
     """Remove all keys of a database: [ASYNC|SYNC]."""
     _check_flush(argv)
@@ -252,21 +137,9 @@ def flushdb(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("flushall", -1, "generic", "write @dangerous")
+@command("flushall", -1, "generic", "write audited")
 def flushall(run: Run, argv: Args) -> Reply:
     """Remove all keys: [ASYNC|SYNC]."""
     _check_flush(argv)
     run.keyspace.dirty += sum(database.clear() for database in run.keyspace.databases)
     return OK
-
-
-@command("wait", 3, "generic", "noscript @connection")
-def wait(run: Run, argv: Args) -> Reply:
-    """Wait for Redis replicas, of which there are none: count ms."""
-    wanted = to_int(argv[1])
-    timeout_ms = to_int(argv[2], b"ERR timeout is not an integer or out of range")
-    if timeout_ms < 0:
-        raise CommandError(b"ERR timeout is negative")
-    if wanted <= 0:
-        return 0
-    return run.wait(argv, [], timeout_ms, 0)

@@ -6,9 +6,8 @@ from math import isinf
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.picking import pick, take_count
-from delaylog.broker.keyspace.commands.scanning import scan_value
-from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
+from delaylog.broker.keyspace.commands.scanning import SMALL_MAX, scan_value
+from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
@@ -31,7 +30,6 @@ def _put(run: Run, argv: Args) -> int:
     else:
         value.update(zip(argv[2::2], argv[3::2], strict=True))
         pairs = len(argv) // 2 - 1
-    value.note_added(argv[2:])
     database.changed(key, pairs)
     return len(value) - before
 
@@ -179,35 +177,9 @@ def hscan(run: Run, argv: Args) -> Reply:
 
 
 def _names(value: HashValue) -> tuple[HashValue, bool]:
-    return value, not value.is_large()
+    return value, len(value) <= SMALL_MAX
 
 
 def _pair(value: HashValue, name: bytes) -> tuple[bytes, ...]:
     held = value.get(name)
     return () if held is None else (name, held)
-
-
-@command("hrandfield", -2, "hash", "readonly", keys=(1, 1, 1))
-def hrandfield(run: Run, argv: Args) -> Reply:
-    """Return random fields: [count [WITHVALUES]]; a negative count allows repetitions."""
-    with_values = False
-    if len(argv) > 2:
-        count = take_count(argv[2])
-        if len(argv) > 3:
-            if len(argv) > 4 or argv[3].lower() != b"withvalues":
-                raise syntax()
-            with_values = True
-            if not -(INT64_MAX // 2) <= count <= INT64_MAX // 2:
-                raise CommandError(b"ERR value is out of range")
-    value = run.database.of_kind(HashValue, argv[1])
-    random = run.keyspace.random
-    if len(argv) == 2:
-        return None if value is None else random.choice(list(value))
-    if value is None or count == 0:
-        return []
-    picked = pick(random, list(value), count)
-    if not with_values:
-        return picked
-    if run.session.resp == 3:
-        return [[field, value[field]] for field in picked]
-    return [text for field in picked for text in (field, value[field])]

@@ -8,7 +8,6 @@ from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.lists import take_from
 from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import syntax
-from delaylog.broker.keyspace.options import FirstOf, numbered_keys, read_first_of
 from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import NO_ARRAY, Reply
 from delaylog.broker.keyspace.running.run import Run
@@ -114,31 +113,3 @@ def blpop(run: Run, argv: Args) -> Reply:
 def brpop(run: Run, argv: Args) -> Reply:
     """Remove the last element of the first non-empty list; blocks while all are empty."""
     return _pop_or_wait(run, argv, left=False)
-
-
-def _take_first(run: Run, first: FirstOf) -> Reply:
-    for key in first.keys if run.retried is None else [run.retried.ready]:
-        value = run.database.of_kind(ListValue, key)
-        if value:
-            taken = take_from(run, key, value, first.most, left=not first.second)
-            word = b"RPOP" if first.second else b"LPOP"
-            run.rewrite(word, key, b"%d" % len(taken))
-            return [key, taken]
-    return NO_ARRAY
-
-
-@command("lmpop", -4, "list", "write", keys=numbered_keys(1))
-def lmpop(run: Run, argv: Args) -> Reply:
-    """Remove up to COUNT elements of the first non-empty list: numkeys key … LEFT|RIGHT."""
-    return _take_first(run, read_first_of(argv, 1, _SIDES))
-
-
-@command("blmpop", -5, "list", "write blocking", keys=numbered_keys(2))
-def blmpop(run: Run, argv: Args) -> Reply:
-    """LMPOP that blocks while all lists are empty: timeout numkeys key … LEFT|RIGHT."""
-    timeout_ms = to_timeout_ms(run, argv[1])
-    first = read_first_of(argv, 2, _SIDES)
-    reply = _take_first(run, first)
-    if reply is not NO_ARRAY:
-        return reply
-    return run.wait(argv, first.keys, timeout_ms, NO_ARRAY, ListValue)

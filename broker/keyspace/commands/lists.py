@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.picking import take_positive
 from delaylog.broker.keyspace.errors import (
     NO_SUCH_KEY,
     OUT_OF_RANGE,
@@ -15,7 +14,7 @@ from delaylog.broker.keyspace.errors import (
     syntax,
     wrong_arity,
 )
-from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
+from delaylog.broker.keyspace.options import Option, Options, at_least, read_options, take_positive
 from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
 from delaylog.broker.keyspace.running.run import Run

@@ -23,6 +23,8 @@ from delaylog.broker.keyspace.values.globs import Match, matcher
 # ends the text.
 _CURSOR: Final = re.compile(rb"(?:([+-]?)([0-9]+)|)(?:\0.*)?", re.DOTALL).fullmatch
 _U64_MAX: Final = 2**64 - 1
+SMALL_MAX: Final = 512
+"""A hash or a set with more elements is returned in pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,6 @@ def take_keys(argv: Args, refusal: bytes = NOT_INTEGER) -> tuple[list[bytes], li
     return argv[3 : 3 + count], argv[3 + count :]
 
 
-def named_keys(argv: Args) -> list[bytes]:
-    """Return the keys of such an argv, for COMMAND GETKEYS."""
-    return take_keys(argv)[0]
-
-
 def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
     count = _count_keys(argv, NOT_INTEGER)
     run.no_effect()
@@ -60,25 +55,25 @@ def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
     return scripts.run(argv[1], count, argv[3:], read_only=read_only)
 
 
-@command("eval", -3, "scripting", _FLAGS, keys=named_keys)
+@command("eval", -3, "scripting", _FLAGS)
 def eval_(run: Run, argv: Args) -> Reply:
     """Run a script: script numkeys [key …] [arg …]."""
     return _eval(run, argv, read_only=False)
 
 
-@command("eval_ro", -3, "scripting", _FLAGS + " readonly", keys=named_keys)
+@command("eval_ro", -3, "scripting", _FLAGS + " readonly")
 def eval_ro(run: Run, argv: Args) -> Reply:
     """Run a script that may only read."""
     return _eval(run, argv, read_only=True)
 
 
-@command("evalsha", -3, "scripting", _FLAGS, keys=named_keys)
+@command("evalsha", -3, "scripting", _FLAGS)
 def evalsha(run: Run, argv: Args) -> Reply:
     """Run a cached script: sha1 numkeys [key …] [arg …]."""
     return _evalsha(run, argv, read_only=False)
 
 
-@command("evalsha_ro", -3, "scripting", _FLAGS + " readonly", keys=named_keys)
+@command("evalsha_ro", -3, "scripting", _FLAGS + " readonly")
 def evalsha_ro(run: Run, argv: Args) -> Reply:
     """Run a cached script that may only read."""
     return _evalsha(run, argv, read_only=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.commands.picking import pick, take_count, take_positive
-from delaylog.broker.keyspace.commands.scanning import scan_value
-from delaylog.broker.keyspace.errors import CommandError, syntax
-from delaylog.broker.keyspace.options import Option, Options, at_least, numbered_keys, read_options
+from delaylog.broker.keyspace.commands.scanning import SMALL_MAX, scan_value
+from delaylog.broker.keyspace.errors import syntax
+from delaylog.broker.keyspace.options import take_positive
 from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import Members, Reply
 from delaylog.broker.keyspace.running.run import Run
@@ -21,11 +20,9 @@ def sadd(run: Run, argv: Args) -> Reply:
     key = argv[1]
     value = run.database.of_kind_or_new(SetValue, key)
     before = len(value)
-    members = argv[2:]
-    value.update(members)
+    value.update(argv[2:])
     added = len(value) - before
     if added:
-        value.note_added(members)
         run.database.changed(key, added)
     return added
 
@@ -64,7 +61,6 @@ def smove(run: Run, argv: Args) -> Reply:
     if other is None:
         other = database.of_kind_or_new(SetValue, target)
     other.add(member)
-    other.note_added([member])
     database.changed(source)
     database.changed(target)
     return 1
@@ -142,20 +138,6 @@ def _any(run: Run, value: SetValue) -> bytes:
     return picked
 
 
-@command("srandmember", -2, "set", "readonly", keys=(1, 1, 1))
-def srandmember(run: Run, argv: Args) -> Reply:
-    """Return a random member, or `count` of them; a negative count allows repetitions."""
-    if len(argv) > 3:
-        raise syntax()
-    count = take_count(argv[2]) if len(argv) == 3 else None
-    value = run.database.of_kind(SetValue, argv[1])
-    if value is None:
-        return None if count is None else []
-    if count is None:
-        return _any(run, value)
-    return pick(run.keyspace.random, list(value), count)
-
-
 @command("sscan", -3, "set", "readonly", keys=(1, 1, 1))
 def sscan(run: Run, argv: Args) -> Reply:
     """Iterate over the members."""
@@ -163,7 +145,7 @@ def sscan(run: Run, argv: Args) -> Reply:
 
 
 def _names(value: SetValue) -> tuple[SetValue, bool]:
-    return value, value.encoding == b"intset"
+    return value, len(value) <= SMALL_MAX
 
 
 def _member(value: SetValue, name: bytes) -> tuple[bytes, ...]:
@@ -199,9 +181,7 @@ def _store(run: Run, target: bytes, found: set[bytes]) -> int:
             database.remove(target)
             database.changed(target)
         return 0
-    made = SetValue(found)
-    made.note_added(found)
-    database.put(target, made)
+    database.put(target, SetValue(found))
     database.changed(target)
     return len(found)
 
@@ -240,18 +220,3 @@ def sunionstore(run: Run, argv: Args) -> Reply:
 def sdiffstore(run: Run, argv: Args) -> Reply:
     """Store the difference; returns its size."""
     return _store(run, argv[1], _diff(_sets(run, argv[2:])))
-
-
-_CARD: Final[Options] = {b"limit": Option("limit", at_least(0, b"ERR LIMIT can't be negative"))}
-_NUMKEYS: Final = at_least(1, b"ERR numkeys should be greater than 0")
-
-
-@command("sintercard", -3, "set", "readonly", keys=numbered_keys(1))
-def sintercard(run: Run, argv: Args) -> Reply:
-    """Return the size of the intersection: numkeys key … [LIMIT most]."""
-    count = _NUMKEYS(argv[1])
-    if count > len(argv) - 2:
-        raise CommandError(b"ERR Number of keys can't be greater than number of args")
-    most = read_options(argv, 2 + count, _CARD).value("limit", 0)
-    found = len(_inter(_sets(run, argv[2 : 2 + count])))
-    return min(found, most) if most else found

@@ -1,7 +1,7 @@
-"""Strings: SET, GET and related commands; parts of strings.
+"""Strings: SET, GET and related commands.
 
-A string is `bytes`. Its first change in place makes it a `bytearray`, which only the database may
-reference: replies are copies. OBJECT ENCODING returns `raw` for it, as Redis does.
+A string is `bytes`, or a `bytearray` if a command of 0.1.0 changed it in place (`old_effects`),
+which only the database may reference: replies are copies.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_values
 from delaylog.broker.keyspace.errors import CommandError, wrong_arity
 from delaylog.broker.keyspace.options import Found, Option, Options, read_options
@@ -18,9 +17,6 @@ from delaylog.broker.keyspace.replies import OK, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import INT64_MAX, to_int
 
-STRING_BYTES_MAX: Final = 512 * 1024 * 1024
-"""The default of `proto-max-bulk-len`."""
-_TOO_LONG: Final = b"ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 _EXPIRY_OPTIONS: Final = {
     # option: (milliseconds in its unit, whether it is a Unix time)
     b"ex": (1_000, False),
@@ -36,7 +32,6 @@ _SET_OPTIONS: Final[Options] = {
     b"keepttl": Option("expiry"),
     **_ENDS,
 }
-_GETEX_OPTIONS: Final[Options] = {b"persist": Option("expiry"), **_ENDS}
 _SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 
 
@@ -177,31 +172,6 @@ def getdel(run: Run, argv: Args) -> Reply:
     return old
 
 
-@command("getex", -2, "string", "write fast", keys=(1, 1, 1))
-def getex(run: Run, argv: Args) -> Reply:
-    """Return the string of a key and set its expiry: [EX|PX|EXAT|PXAT time|PERSIST]."""
-    found = read_options(argv, 2, _GETEX_OPTIONS)
-    key, database = argv[1], run.database
-    value = get(run, argv)
-    if value is None:
-        return None
-    at_ms = _end_of(run, found, b"getex")
-    if at_ms is not None:
-        # Only EXAT and PXAT can set an expiry in the past.
-        if at_ms <= run.now_ms:
-            database.remove(key)
-            run.rewrite(b"DEL", key)
-        else:
-            database.set_expiry(key, at_ms)
-            run.rewrite(b"PEXPIREAT", key, b"%d" % at_ms)
-        database.changed(key)
-    elif "expiry" in found and key in database.expires:
-        database.set_expiry(key, None)
-        run.rewrite(b"PERSIST", key)
-        database.changed(key)
-    return value
-
-
 @command("mget", -2, "string", "readonly fast", keys=(1, -1, 1))
 def mget(run: Run, argv: Args) -> Reply:
     """Return the strings of keys; null for other kinds and missing keys."""
@@ -235,104 +205,8 @@ def mset(run: Run, argv: Args) -> Reply:
     return OK
 
 
-@command("msetnx", -3, "string", "write denyoom", keys=(1, -1, 2))
-def msetnx(run: Run, argv: Args) -> Reply:
-    """Set keys to strings unless one of them exists."""
-    if len(argv) % 2 == 0:
-        raise wrong_arity(b"msetnx")
-    if any(run.database.find(key) is not None for key in argv[1::2]):
-        return 0
-    mset(run, argv)
-    return 1
-
-
-# ---------------------------------------------------------------------- parts
-
-
 @command("strlen", 2, "string", "readonly fast", keys=(1, 1, 1))
 def strlen(run: Run, argv: Args) -> Reply:
     """Return the length of a string in bytes."""
     value = run.database.string(argv[1])
     return 0 if value is None else len(value)
-
-
-@command("getrange", 4, "string", "readonly", keys=(1, 1, 1))
-def getrange(run: Run, argv: Args) -> Reply:
-    """Return the bytes from an index through another; negative ones count from the end."""
-    start, end = to_int(argv[2]), to_int(argv[3])
-    value = run.database.string(argv[1])
-    if value is None:
-        return b""
-    return bytes(value[byte_range(len(value), start, end)])
-
-
-@command("substr", 4, "string", "readonly", keys=(1, 1, 1))
-def substr(run: Run, argv: Args) -> Reply:
-    """GETRANGE by its old name."""
-    return getrange(run, argv)
-
-
-def byte_range(size: int, start: int, end: int) -> slice:
-    """Convert `start` and `end` of GETRANGE for a string of `size` bytes."""
-    if start < 0 and end < 0 and start > end:
-        return slice(0, 0)
-    if start < 0:
-        start = max(start + size, 0)
-    if end < 0:
-        # An end before the first byte means the first byte: `GETRANGE k 0 -100` returns one byte.
-        end = max(end + size, 0)
-    return slice(start, min(end, size - 1) + 1)
-
-
-@command("append", 3, "string", "write denyoom fast", keys=(1, 1, 1))
-def append(run: Run, argv: Args) -> Reply:
-    """Append to a string."""
-    database, key, more = run.database, argv[1], argv[2]
-    value = database.string(key)
-    if value is None:
-        database.put(key, more)
-        database.changed(key)
-        return len(more)
-    check_length(len(value) + len(more))
-    changed = writable(database, key, value)
-    changed += more
-    database.changed(key)
-    return len(changed)
-
-
-@command("setrange", 4, "string", "write denyoom", keys=(1, 1, 1))
-def setrange(run: Run, argv: Args) -> Reply:
-    """Overwrite a part of a string, which is extended with zero bytes."""
-    database, key, part = run.database, argv[1], argv[3]
-    offset = to_int(argv[2])
-    if offset < 0:
-        raise CommandError(b"ERR offset is out of range")
-    value = database.string(key)
-    if not part:
-        return 0 if value is None else len(value)
-    check_length(offset + len(part))
-    run.need(offset + len(part) - len(value or b""))
-    changed = writable(database, key, value)
-    grow(changed, offset)
-    changed[offset : offset + len(part)] = part
-    database.changed(key)
-    return len(changed)
-
-
-def check_length(size: int) -> None:
-    """Check the size limit of strings. Raises CommandError."""
-    if size > STRING_BYTES_MAX:
-        raise CommandError(_TOO_LONG)
-
-
-def writable(database: Database, key: bytes, value: bytes | bytearray | None) -> bytearray:
-    """Return the string of a key as a `bytearray` to change; `value` is the present value."""
-    if isinstance(value, bytearray):
-        return value
-    made = database.values[key] = bytearray(value or b"")
-    return made
-
-
-def grow(value: bytearray, size: int) -> None:
-    """Extend with zero bytes to a size."""
-    value += bytes(max(0, size - len(value)))

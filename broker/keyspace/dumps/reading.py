@@ -135,7 +135,6 @@ def _set(reader: Reader) -> Value:
     out = SetValue(reader.string() for _ in range(count))
     if len(out) != count:
         raise BadDump("a member twice")
-    out.note_added(out)
     return out
 
 
@@ -152,9 +151,7 @@ def _intset(reader: Reader) -> Value:
     ]
     if any(low >= high for low, high in pairwise(numbers)):
         raise BadDump("an intset without order")
-    out = SetValue(b"%d" % number for number in numbers)
-    out.note_added(())
-    return out
+    return SetValue(b"%d" % number for number in numbers)
 
 
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -167,8 +164,6 @@ def _hash_of(pairs: list[tuple[bytes, bytes]]) -> Value:
     out = HashValue(pairs)
     if len(out) != len(pairs):
         raise BadDump("a field twice")
-    if pairs:
-        out.note_added([text for pair in pairs for text in pair])
     return out
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.commands import all_commands  # noqa: F401 (fills the table)
-from delaylog.broker.keyspace.commands.server.clients import line_of
 from delaylog.broker.keyspace.encoding import REPLY_BYTES_A_TURN, encode_into
 from delaylog.broker.keyspace.errors import (
     EXEC_ABORTED_BY,
@@ -60,7 +59,6 @@ class Executor(SharedState):
         self.script_run.may_wait = False
         self.script_run.in_script = True
         self.make_scripting = lambda: ScriptingHost(self.script_run)
-        self.describe_client = lambda session: line_of(self.run, session)
         self._next_session = 1
 
     # ------------------------------------------------------------------ sessions
@@ -121,7 +119,7 @@ class Executor(SharedState):
         writable = False
         done = 0
         room, counted = REPLY_BYTES_A_TURN, len(out)
-        if len(commands) >= _MANY_MIN and (not special or checked is not None):
+        if len(commands) >= _MANY_MIN and (not special or checked):
             command = find(commands[0][0])
             if (
                 command is not None
@@ -129,7 +127,7 @@ class Executor(SharedState):
                 and (not command.write or (writable := self._takes_writes()))
                 and are_alike(commands)
                 and command.takes(len(commands[0]))
-                and (checked is None or not any(checked.denied(command, each) for each in commands))
+                and not (checked and command.guarded)
                 and command.many(run, commands)
             ):
                 done = len(commands)
@@ -139,7 +137,7 @@ class Executor(SharedState):
             if (
                 command is None
                 or not command.quick
-                or (special and (checked is None or checked.denied(command, argv)))
+                or (special and (command.guarded or not checked))
                 or not (
                     (count := len(argv)) == (arity := command.arity)
                     or (arity < 0 and count >= -arity)
@@ -258,10 +256,8 @@ class Executor(SharedState):
         """Return the reply of a command that is not to run now; None = run it."""
         if not session.authenticated and not command.no_auth:
             return self.refused(session, ErrorReply(b"NOAUTH Authentication required."), command)
-        rights = session.rights
-        if rights is not None and (denied := rights.denied(command, argv)) is not None:
-            self.note_denied(session, command.name, denied)
-            return self.refused(session, ErrorReply(denied.text), command)
+        if (denied := self.denied(session, command)) is not None:
+            return self.refused(session, denied, command)
         if session.resp == 2 and session.subscribed and not command.pubsub:
             text = (
                 b"ERR Can't execute '%b': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / "

@@ -81,13 +81,9 @@ def run_queue(run: Run) -> Reply:
     try:
         for command, argv in queue:
             told = len(out)
-            rights = session.rights
-            if rights is not None and (denied := rights.denied(command, argv)) is not None:
-                # The user may have changed since the command was queued.
-                shared.note_denied(session, command.name, denied, context="multi")
-                reply: Reply = ErrorReply(denied.in_exec)
-            else:
-                reply = run.call(session, command, argv)
+            # AUTH may have changed the user since the command was queued.
+            denied = shared.denied(session, command)
+            reply = run.call(session, command, argv) if denied is None else denied
             if reply is not WRITTEN:
                 encode_into(out, reply, session.resp)
             room -= sum(map(len, out[told:]))

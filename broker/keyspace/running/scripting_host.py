@@ -30,7 +30,7 @@ class ScriptingHost:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._session = Session(0, run.keyspace.databases[0])
-        """The session of scripts: SELECT and the protocol version in a script change only this."""
+        """The session of scripts: SELECT in a script changes only this."""
         self._caller = self._session
         """The session of the client that the script runs for."""
         self.scripts = self._make_scripts()
@@ -42,8 +42,6 @@ class ScriptingHost:
         """Prepare to run a script for this client."""
         session = self._session
         session.database = caller.database
-        session.user, session.rights = caller.user, caller.rights
-        session.caller, session.restricted = caller.caller, caller.restricted
         self._caller = caller
         return self.scripts
 
@@ -74,7 +72,7 @@ class ScriptingHost:
         server = shared.server
         grown = 0
 
-        def call(argv: list[bytes], resp: int) -> Reply:
+        def call(argv: list[bytes]) -> Reply:
             command = find(argv[0])
             if command is None:
                 found = find_command(argv)
@@ -87,10 +85,6 @@ class ScriptingHost:
                 return _WRONG_ARITY
             if command.noscript:
                 return _NOT_ALLOWED
-            rights = session.rights
-            if rights is not None and (denied := rights.denied(command, argv)) is not None:
-                shared.note_denied(self._caller, command.name, denied, context="lua")
-                return ErrorReply(denied.in_script)
             if command.administrative and (refusal := shared.may_administer()) is not None:
                 return refusal
             write = command.write
@@ -112,7 +106,6 @@ class ScriptingHost:
                         grown = 0
                         if refusal is not None:
                             return refusal
-            session.resp = resp
             keyspace = run.keyspace
             run.session, run.database = session, session.database
             run.command, run.effects = command, None
@@ -140,16 +133,9 @@ class ScriptingHost:
         def now() -> float:
             return shared.waits.clock_ms() / 1000
 
-        scripts = Scripts(call, now, check=self._check)
+        scripts = Scripts(call, now)
         scripts.on_stopped = shared.on_script_stopped
         return scripts
-
-    def _check(self, argv: list[bytes]) -> bool | None:
-        found = find_command(argv)
-        if isinstance(found, ErrorReply):
-            return None
-        rights = self._session.rights
-        return rights is None or rights.denied(found, argv) is None
 
 
 def library_name(source: bytes) -> bytes:

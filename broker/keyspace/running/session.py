@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delaylog.broker.keyspace.command import Args, Command
 from delaylog.broker.keyspace.database import Database
 from delaylog.broker.keyspace.encoding import encode_into
 from delaylog.broker.keyspace.replies import Reply
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.access.rights import Rights
 
 
 @dataclass(slots=True)
@@ -59,12 +56,12 @@ class Session:
     """The host's own object for the user; None before the client has authenticated."""
     restricted: Any = None
     """`caller`, unless it may use every topic without a limit."""
-    rights: Rights | None = None
-    """Which commands and keys it may use; None = all."""
+    limited: bool = False
+    """It lacks the right `redis`: commands that are `guarded` are refused."""
     special: bool = False
     """Commands may not take the fast path as they are; set by `update_special`."""
-    checked: Rights | None = None
-    """`rights`, if checking them is all that the fast path needs; set by `update_special`."""
+    checked: bool = False
+    """`limited` is all that the fast path has to check; set by `update_special`."""
     queue: list[tuple[Command, Args]] | None = None
     """Commands since MULTI."""
     queued_bytes: int = 0
@@ -102,8 +99,8 @@ class Session:
         slow = (
             not self.authenticated or self.queue is not None or (self.resp == 2 and self.subscribed)
         )
-        self.checked = None if slow else self.rights
-        self.special = slow or self.rights is not None
+        self.checked = self.limited and not slow
+        self.special = slow or self.limited
 
     def close(self) -> None:
         """Close the connection when `out` is written."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from delaylog.broker.keyspace.access.acl_log import AclLog, Entry
 from delaylog.broker.keyspace.command import Args, Command
-from delaylog.broker.keyspace.errors import HELD, SCRIPTS_OFF, CommandError
+from delaylog.broker.keyspace.errors import HELD, SCRIPTS_OFF, CommandError, no_permission
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.replies import ErrorReply, Reply
 from delaylog.broker.keyspace.running.pubsub import PubSub
@@ -16,9 +15,6 @@ from delaylog.broker.keyspace.running.waits import Waits
 from delaylog.broker.keyspace.scans import Scans
 from delaylog.broker.keyspace.scripts import FunctionLibraries, Scripts
 from delaylog.broker.keyspace.server_state import ServerState
-
-if TYPE_CHECKING:
-    from delaylog.broker.keyspace.access.rights import Denied
 
 
 class Scripting(Protocol):
@@ -68,15 +64,12 @@ class SharedState:
         """Called when a script is first needed; set by the executor."""
         self._scripting: Scripting | None = None
         self.waits = Waits(lambda: self.keyspace.now_ms)
-        self.acl_log = AclLog()
         self.may_administer: Callable[[], ErrorReply | None] = lambda: None
         """Returns the refusal of administrative commands, which have to be audited."""
         self.on_audited: Callable[[Session, Command, Args, Reply], None] = lambda *_: None
         """Called with a command that was audited, and its reply."""
         self.on_denied: Callable[[Session, str, bytes], None] = lambda *_: None
-        """Called with a client that was refused, the reason, and the command."""
-        self.describe_client: Callable[[Session], bytes] = lambda session: b""
-        """Returns the client's line in CLIENT LIST; set by the executor."""
+        """Called with a client that was refused, the outcome, and the command."""
 
     @property
     def scripting(self) -> Scripting:
@@ -97,21 +90,12 @@ class SharedState:
             "stale" not in command.flags or (session.caller is not None and not command.harmless)
         )
 
-    def note_denied(
-        self,
-        session: Session,
-        command: bytes,
-        denied: Denied,
-        *,
-        context: str = "",
-        user: bytes = b"",
-    ) -> None:
-        """Put a refusal into the log of ACL LOG, and tell the host; `command` = its full name."""
-        context = context or ("toplevel" if session.queue is None else "multi")
-        client, now_ms = self.describe_client(session), self.keyspace.now_ms
-        reason, name = denied
-        self.acl_log.note(Entry(reason, context, name, user or session.user, client, now_ms))
-        self.on_denied(session, reason, command)
+    def denied(self, session: Session, command: Command) -> ErrorReply | None:
+        """Return the error for a command that the user may not run, or None if it may."""
+        if not (session.limited and command.guarded):
+            return None
+        self.on_denied(session, "forbidden", command.name)
+        return ErrorReply(no_permission(command.name).text)
 
     def refusal_of(self, command: Command) -> ErrorReply | None:
         """Return the error for a command that writes, or None if it may run."""

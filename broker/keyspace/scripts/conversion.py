@@ -1,11 +1,9 @@
 """Converts replies of commands to Lua and results of scripts to replies, as Redis 7.0 does.
 
-    reply -> Lua       integer number, bulk string, null false (nil under RESP3), status {ok=},
-                       error {err=}, array table; under RESP3 also {map=} {set=} {double=}
-                       {big_number=} {verbatim_string=} and true, false
-    Lua -> reply       number truncated to an integer, string, true 1 and false null (booleans
-                       under RESP3), nil null, a table up to its first nil, and the tables with
-                       a special field back to their replies
+    reply -> Lua       integer number, bulk string, null false, status {ok=}, error {err=},
+                       array table, map and set flat tables, score string
+    Lua -> reply       number truncated to an integer, string, true 1, false and nil null, {ok=}
+                       status, {err=} error, any other table an array up to its first nil
 
 Lua returns a nested result as a stream of pairs (kind, value), written by lua/results.lua.
 """
@@ -18,7 +16,6 @@ from typing import Any, Final
 
 from delaylog.broker.keyspace.replies import (
     NO_ARRAY,
-    BigNumber,
     Double,
     ErrorReply,
     Map,
@@ -65,10 +62,10 @@ def line(text: bytes) -> bytes:
 # To Lua.
 
 
-def to_lua(host: Any, reply: Reply, resp: int, room: Callable[[], int]) -> Any:
+def to_lua(host: Any, reply: Reply, room: Callable[[], int]) -> Any:
     """Convert a reply for `api.call` in lua/redis.lua; `room` returns the memory left in bytes.
 
-    A pair (None, problem) is an error, and (None, True) is nil.
+    A pair (None, problem) is an error.
     """
     if type(reply) is int:
         return _number(reply)
@@ -77,8 +74,7 @@ def to_lua(host: Any, reply: Reply, resp: int, room: Callable[[], int]) -> Any:
         return (None, _TOO_LARGE)
     if type(reply) is ErrorReply:
         return (None, reply.text)
-    value = _value(host, reply, resp)
-    return (None, True) if value is None else value
+    return _value(host, reply)
 
 
 def _size(reply: Any) -> int:
@@ -88,13 +84,11 @@ def _size(reply: Any) -> int:
     if isinstance(reply, (list, tuple)):
         return 64 + sum(map(_size, reply))
     if type(reply) is Map:
-        return 64 + 2 * sum(map(_size, reply.flat))
+        return 64 + sum(map(_size, reply.flat))
     if type(reply) is Members or type(reply) is Push:
-        return 64 + 2 * sum(map(_size, reply.items))
+        return 64 + sum(map(_size, reply.items))
     if type(reply) is ErrorReply:
         return 256 + len(reply.text)
-    if type(reply) is BigNumber:
-        return 256 + len(reply.digits)
     if type(reply) is Verbatim:
         return 256 + len(reply.text)
     return 64
@@ -104,43 +98,37 @@ def _number(number: int) -> float:
     return number if -_EXACT <= number <= _EXACT else float(number)
 
 
-def _value(host: Any, reply: Any, resp: int) -> Any:
+def _value(host: Any, reply: Any) -> Any:
     kind = type(reply)
     if kind is bytes:
         return reply
     if kind is int:
         return _number(reply)
     if reply is None or reply is NO_ARRAY:
-        return False if resp == 2 else None
+        return False
     if kind is list or kind is tuple:
-        return _array(host, reply, resp)
+        return _array(host, reply)
     if kind is Status:
         return host[b"field"](b"ok", bytes(reply))
     if kind is ErrorReply:
         return host[b"failure"](reply.text)
-    if kind is bool:
-        return reply if resp == 3 else int(reply)
-    if kind is Double or kind is float:
-        return host[b"field"](b"double", float(reply)) if resp == 3 else number_text(float(reply))
+    if kind is Double:
+        return number_text(float(reply))
     if kind is Map:
-        return _pairs(host, b"map", reply.flat, resp)
-    if kind is Members:
-        return _pairs(host, b"set", reply.items, resp)
+        return _array(host, reply.flat)
+    if kind is Members or kind is Push:
+        return _array(host, reply.items)
     if kind is Verbatim:
-        return host[b"verbatim"](reply.form, reply.text) if resp == 3 else reply.text
-    if kind is BigNumber:
-        return host[b"field"](b"big_number", reply.digits) if resp == 3 else reply.digits
-    if kind is Push:
-        return _array(host, reply.items, resp)
+        return reply.text
     if isinstance(reply, bytes):
         return bytes(reply)
     if isinstance(reply, Sequence):
-        return _array(host, reply, resp)
+        return _array(host, reply)
     return False
 
 
-def _array(host: Any, items: Sequence[Any], resp: int) -> Any:
-    values = [item if type(item) is bytes else _value(host, item, resp) for item in items]
+def _array(host: Any, items: Sequence[Any]) -> Any:
+    values = [item if type(item) is bytes else _value(host, item) for item in items]
     if len(values) <= _PART:
         return host[b"array"](*values)
     table = host[b"array"]()
@@ -149,63 +137,36 @@ def _array(host: Any, items: Sequence[Any], resp: int) -> Any:
     return table
 
 
-def _pairs(host: Any, name: bytes, items: Sequence[Any], resp: int) -> Any:
-    if resp == 2:
-        return _array(host, items, resp)
-    values = [_value(host, item, resp) for item in items]
-    table = host[name](*values[:_PART])
-    if len(values) > _PART:
-        inner = table[name]
-        step = 2 if name == b"map" else 1
-        for start in range(_PART, len(values), step):
-            inner[values[start]] = values[start + 1] if step == 2 else True
-    return table
-
-
 # From Lua.
 
 
-def from_lua(kind: int, values: Sequence[Any], resp: int) -> Reply:
+def from_lua(kind: int, values: Sequence[Any]) -> Reply:
     """Build a script's reply. `values` is one value (kind 0), a flat array (1) or a stream (2)."""
     if kind == 0:
-        return _plain(values[0] if values else None, resp)
+        return _plain(values[0] if values else None)
     if kind == 1:
         return [value if type(value) is bytes else integer(value) for value in values]
-    return _read(iter(values), resp)
+    return _read(iter(values))
 
 
-def _plain(value: Any, resp: int) -> Reply:
+def _plain(value: Any) -> Reply:
     kind = type(value)
     if kind is bytes:
         return value  # type: ignore[no-any-return]
     if kind is bool:
-        if resp == 3:
-            return value  # type: ignore[no-any-return]
         return 1 if value else None
     if kind is int or kind is float:
         return integer(value)
     return None
 
 
-def _read(stream: Iterator[Any], resp: int) -> Reply:
+def _read(stream: Iterator[Any]) -> Reply:
     kind, value = next(stream), next(stream)
     if kind == 0:
-        return _plain(value, resp)
+        return _plain(value)
     if kind == 1:
-        return [_read(stream, resp) for _ in range(value)]
+        return [_read(stream) for _ in range(value)]
     if kind == 2:
         return Status(line(value.split(b"\0")[0]))
-    if kind == 3:
-        return ErrorReply(line(value.split(b"\0")[0].rstrip(b"\r\n")))
-    if kind == 4:
-        return Double(value)
-    if kind == 5:
-        return Map([_read(stream, resp) for _ in range(2 * value)])
-    if kind == 6:
-        return Members([_read(stream, resp) for _ in range(value)])
-    if kind == 7:
-        return BigNumber(line(value))
-    if kind == 8:
-        next(stream)
-        return Verbatim(next(stream), value[:3])
-    return None
+    assert kind == 3, kind
+    return ErrorReply(line(value.split(b"\0")[0].rstrip(b"\r\n")))

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeAlias
 
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import OK, ErrorReply, Reply
-from delaylog.broker.keyspace.scripts.bits import OPERATIONS
 from delaylog.broker.keyspace.scripts.bytecode import keep_frames
 from delaylog.broker.keyspace.scripts.conversion import from_lua, integer, number_text, to_lua
 from delaylog.broker.keyspace.scripts.limits import (
@@ -34,10 +33,8 @@ _MODULES: Final = (
     "sandbox",
     "random",
     "patterns",
-    "bit",
     "cjson",
     "cmsgpack",
-    "struct",
     "results",
     "redis",
 )
@@ -65,12 +62,10 @@ class ScriptFailure(Exception):
 
 @dataclass(slots=True)
 class Owner:
-    """The callables and the protocol version that a runtime uses on behalf of its owner."""
+    """The callables that a runtime uses on behalf of its owner."""
 
-    call: Callable[[list[bytes], int], Reply | ErrorReply]
+    call: Callable[[list[bytes]], Reply | ErrorReply]
     late: Callable[[], bool]
-    check: Callable[[list[bytes]], bool | None]
-    resp: int = 2
     register: Callable[[bytes, Any, bytes | None, list[bytes]], bytes | None] | None = None
 
 
@@ -207,10 +202,10 @@ class Runtime:
                 raise ScriptFailure(text, source, line)
             if kind == 2:
                 try:
-                    return from_lua(2, self._stream(result[1]), self.owner.resp)
+                    return from_lua(2, self._stream(result[1]))
                 finally:
                     self._forget()
-            return from_lua(kind, result[1:], self.owner.resp)
+            return from_lua(kind, result[1:])
         except ScriptFailure:
             raise
         except Exception as problem:
@@ -250,8 +245,8 @@ class Runtime:
     def _fill(self, host: Any, limits: ScriptLimits) -> None:
         owner, used, soft, hard = self.owner, self._used, self._soft, self._hard
         lua, call = self._lua, self.owner.call
-        # Nil and the status OK need no new Lua value. api.call in lua/redis.lua reads these pairs.
-        nothing, okay = (None, True), (None, 1)
+        # The status OK needs no new Lua value. api.call in lua/redis.lua reads this pair.
+        okay = (None, 1)
 
         held: list[Any] = []
 
@@ -260,10 +255,10 @@ class Runtime:
                 held.clear()
             held.extend(part)
 
-        def held_call(function: bytes) -> Any:
+        def held_command() -> Any:
             argv = tuple(held)
             held.clear()
-            return (check if function == b"check" else command)(*argv)
+            return command(*argv)
 
         def words_of(argv: tuple[Any, ...]) -> list[bytes] | bytes:
             words = list(argv)
@@ -287,7 +282,7 @@ class Runtime:
                     words = list(argv) or _NO_COMMAND
                 if type(words) is bytes:
                     return (None, words)
-                reply = call(words, owner.resp)  # type: ignore[arg-type]
+                reply = call(words)  # type: ignore[arg-type]
                 kind = type(reply)
                 if kind is bytes:
                     if len(reply) < SMALL_BYTES:  # type: ignore[arg-type]
@@ -296,37 +291,20 @@ class Runtime:
                     if -_EXACT <= reply <= _EXACT:  # type: ignore[operator]
                         return reply
                 elif reply is None:
-                    return False if owner.resp == 2 else nothing
+                    return False
                 elif reply is OK:
                     return okay
-                return to_lua(host, reply, owner.resp, lambda: hard - used() - SMALL_BYTES)
+                return to_lua(host, reply, lambda: hard - used() - SMALL_BYTES)
             except Exception as problem:
                 if used() > soft:
                     return None
                 return (None, b"ERR " + str(problem).encode("utf-8", "replace")[:1000])
-
-        def check(*argv: Any) -> Any:
-            if used() > soft:
-                return None
-            try:
-                words = words_of(argv)
-                if type(words) is bytes:
-                    return (None, words)
-                allowed = owner.check(words)  # type: ignore[arg-type]
-                if allowed is None:
-                    return (None, b"ERR Invalid command passed to redis.acl_check_cmd()")
-                return bool(allowed)
-            except Exception:
-                return False
 
         def late() -> bool:
             try:
                 return owner.late()
             except Exception:
                 return True
-
-        def setresp(version: int) -> None:
-            owner.resp = version
 
         def sha1(text: bytes) -> bytes | None:
             if used() > soft:
@@ -344,10 +322,8 @@ class Runtime:
         # Wrapped in a C function: calling a Python object would go through its metatable.
         host[b"command"] = lua.eval(b"python.as_function")(command)
         host[b"hold"] = hold
-        host[b"held_call"] = held_call
-        host[b"check"] = check
+        host[b"held_command"] = held_command
         host[b"late"] = late
-        host[b"setresp"] = setresp
         host[b"sha1"] = sha1
         host[b"register"] = register
         host[b"memory_bytes"] = limits.memory_bytes
@@ -355,14 +331,10 @@ class Runtime:
         host[b"reply_depth"] = REPLY_DEPTH
         for name, function in _numbers(used, soft).items():
             host[name] = function
-        bits = lua.table()
-        for name, operation in OPERATIONS.items():
-            bits[name] = operation
-        host[b"bits"] = bits
 
 
 def _numbers(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., Any]]:
-    """Return the functions of cmsgpack and struct that convert numbers to bytes and back."""
+    """Return the functions of cmsgpack that convert numbers to bytes and back."""
 
     def pack(layout: bytes, value: float) -> bytes | None:
         if used() > soft:
@@ -375,19 +347,4 @@ def _numbers(used: Callable[[], int], soft: int) -> dict[bytes, Callable[..., An
     def unpack(layout: bytes, text: bytes) -> float:
         return float(struct.unpack(layout, text)[0])
 
-    def write_integer(value: float, size: int, little: bool) -> bytes:
-        """Convert like a cast in C. Bytes beyond the eighth are zero."""
-        whole = int(value) if math.isfinite(value) else 0 if value > 0 else 1 << 63
-        text = (whole % (1 << 64)).to_bytes(8, "little")[:size].ljust(size, b"\0")
-        return text if little else text[::-1]
-
-    def read_integer(text: bytes, little: bool, signed: bool) -> float:
-        lowest = (text if little else text[::-1])[:8]
-        return float(int.from_bytes(lowest, "little", signed=signed))
-
-    return {
-        b"pack": pack,
-        b"unpack": unpack,
-        b"write_integer": write_integer,
-        b"read_integer": read_integer,
-    }
+    return {b"pack": pack, b"unpack": unpack}

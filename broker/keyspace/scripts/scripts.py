@@ -40,13 +40,10 @@ class Scripts:
 
     def __init__(
         self,
-        call: Callable[[list[bytes], int], Reply | ErrorReply],
+        call: Callable[[list[bytes]], Reply | ErrorReply],
         now: Callable[[], float],
         limits: ScriptLimits | None = None,
-        *,
-        check: Callable[[list[bytes]], bool | None] = lambda argv: True,
     ) -> None:
-        """`check` implements redis.acl_check_cmd: it returns None for an unknown command."""
         self.limits = limits or LIMITS
         self.wrote = False
         self.running = False
@@ -55,7 +52,7 @@ class Scripts:
         """Called when a script was stopped after a write; returns whether the write is undone."""
         self.on_new_runtime: list[Callable[[], None]] = []
         self._now = now
-        self._owner = Owner(call, self._must_stop, check)
+        self._owner = Owner(call, self._must_stop)
         self._scripts: dict[bytes, _Script] = {}
         self._runtime: Runtime | None = None
         self._started = 0.0
@@ -150,7 +147,6 @@ class Scripts:
         self.running = True
         self.wrote = False
         self.read_only = read_only
-        self._owner.resp = 2
         self._seconds = self.limits.seconds
         self._started = self._now()
         try:

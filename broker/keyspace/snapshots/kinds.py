@@ -45,26 +45,9 @@ def _in_parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple
     yield part, size
 
 
-def _marks(value: Any) -> list[Any]:
-    """Attributes of a value besides its elements, such as `large`."""
-    return [getattr(value, name) for name in type(value).__slots__]
-
-
-def _mark(value: Any, marks: list[Any]) -> None:
-    # A file from before a mark existed keeps the mark's default.
-    for name, mark in zip(type(value).__slots__, marks, strict=False):
-        setattr(value, name, mark)
-
-
 def _maker(cls: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """Return a function that builds a value from [marks, elements]."""
-
-    def make(content: Any) -> Value:
-        value = cls(content[1])
-        _mark(value, content[0])
-        return value
-
-    return make
+    """Return a function that builds a value from [marks, elements]. 0.1.0 used the marks."""
+    return lambda content: cls(content[1])
 
 
 def _update(value: HashValue | SetValue, content: Any) -> None:
@@ -96,10 +79,10 @@ def _same(content: bytes) -> bytes:
 def _hash_parts(value: HashValue) -> Iterator[tuple[Any, int]]:
     size = sum(map(len, value)) + sum(map(len, value.values())) + _ELEMENT_BYTES * len(value)
     if size <= PART_BYTES:
-        yield [_marks(value), dict(value)], size
+        yield [[], dict(value)], size
         return
     for pairs, size in _in_parts(value.items(), lambda pair: len(pair[0]) + len(pair[1])):
-        yield [_marks(value), dict(pairs)], size
+        yield [[], dict(pairs)], size
 
 
 # --------------------------------------------------------------------------- lists and sets
@@ -108,10 +91,10 @@ def _hash_parts(value: HashValue) -> Iterator[tuple[Any, int]]:
 def _many_parts(value: ListValue | SetValue) -> Iterator[tuple[Any, int]]:
     size = sum(map(len, value)) + _ELEMENT_BYTES * len(value)
     if size <= PART_BYTES:
-        yield [_marks(value), list(value)], size
+        yield [[], list(value)], size
         return
     for items, size in _in_parts(value, len):
-        yield [_marks(value), items], size
+        yield [[], items], size
 
 
 # --------------------------------------------------------------------------- sorted sets

@@ -39,11 +39,6 @@ def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
     raise CommandError(refusal)
 
 
-def is_int(text: bytes | bytearray) -> bool:
-    """Whether `to_int` accepts the text."""
-    return bool(_WHOLE(text)) and INT64_MIN <= int(text) <= INT64_MAX
-
-
 def is_float(text: bytes | bytearray) -> bool:
     """Whether `to_float` accepts the form of the text."""
     return bool(_FLOAT(text) or _HEX_FLOAT(text))

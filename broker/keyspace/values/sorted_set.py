@@ -21,7 +21,7 @@ class SortedSetValue:
         self.scores: dict[bytes, float] = {}
         self.order = ScoreOrder()
         self.large = False
-        """The set has outgrown a listpack once; OBJECT ENCODING never goes back."""
+        """The set has outgrown a listpack of Redis once: its scores may be -0."""
 
     def __len__(self) -> int:
         return len(self.scores)

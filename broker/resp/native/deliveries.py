@@ -43,7 +43,7 @@ from delaylog.storage.layout import head_sizes
 from delaylog.storage.messages.records import cut_record, split_records
 from delaylog.storage.messages.rows import bodies_only
 
-_FLAGS: Final = "write noscript no_multi @dlreceive"
+_FLAGS: Final = "write noscript no_multi"
 _Named: TypeAlias = Sequence[tuple[int, int]]
 """Lease and origin ref of each message."""
 

@@ -19,7 +19,6 @@ from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.model import SendResult, Settlement
 from delaylog.broker.host.waiters import TopicKey
-from delaylog.broker.keyspace.access.rights import Denied
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.replies import WAITS, ErrorReply, Reply
 from delaylog.broker.keyspace.running.run import Run
@@ -347,8 +346,7 @@ def translated(call: Callable[[Run, list[bytes]], Reply]) -> Callable[[Run, list
             return call(run, argv)
         except (EngineError, BatchError, CommandError) as error:
             if isinstance(error, Problem) and error.code == "forbidden":
-                verb = argv[0].lower()
-                run.shared.note_denied(run.session, verb, Denied("command", verb))
+                run.shared.on_denied(run.session, "forbidden", argv[0].lower())
             told = host_of(run).told(error)
             assert told is not None, "all are refusals"
             raise told from None

@@ -6,31 +6,18 @@ has all rights and no limits, and is not checked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.access.permitting import check_group, may_settle
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
-from delaylog.broker.keyspace.access.rights import Denied
-from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.resp.native.host import NativeHost, host_of
-from delaylog.broker.resp.native.words import topic_key
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
-    from delaylog.broker.engine.access.grants import Permissions
     from delaylog.broker.engine.deliver.settling import Receipts
     from delaylog.broker.host.waiters import TopicKey
-    from delaylog.broker.keyspace.command import Args, Command
     from delaylog.broker.keyspace.running.run import Run
     from delaylog.contract.calls.call import Right
-
-_RIGHTS: Final[dict[str, Right]] = {
-    "dlsend": "send",
-    "dlreceive": "receive",
-    "dlread": "read",
-    "dlchange": "change",
-}
-"""The right that the verbs of a category need."""
 
 
 def permit(run: Run, right: Right, key: TopicKey, group: str | None = None) -> None:
@@ -81,30 +68,3 @@ def may_see_body(run: Run, key: TopicKey) -> bool:
     """Whether the client may see bodies of messages in the default group of a topic."""
     caller: Caller | None = run.session.restricted
     return caller is None or caller.may("bodies", key, DEFAULT_NAME)
-
-
-def denied_verb(permissions: Permissions, command: Command, argv: Args) -> Denied | None:
-    """Why permissions do not allow a command; None if they do, or if it is no verb of topics."""
-    right = next((_RIGHTS[each] for each in command.categories if each in _RIGHTS), None)
-    if right is None:
-        return None
-    try:
-        key = topic_key(argv[1])
-    except CommandError:
-        # The verb refuses the name for everyone.
-        return None
-    group = DEFAULT_NAME if right == "read" else _named_group(command, argv)
-    if permissions.may(right, key, group):
-        return None
-    if permissions.may_somewhere(right):
-        return Denied("key", argv[1])
-    return Denied("command", command.name)
-
-
-def _named_group(command: Command, argv: Args) -> str | None:
-    """The group that a receive names; None for other verbs, which concern all groups."""
-    if command.name not in (b"dl.receive", b"dl.ackreceive"):
-        return None
-    upper = [word.upper() for word in argv]
-    at = upper.index(b"GROUP") + 1 if b"GROUP" in upper else len(argv)
-    return argv[at].decode("utf-8", "replace") if at < len(argv) else DEFAULT_NAME

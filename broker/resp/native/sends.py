@@ -35,7 +35,7 @@ from delaylog.contract.message_fields import (
 from delaylog.storage.messages.batch import Column
 from delaylog.storage.messages.singles import Single
 
-_FLAGS: Final = "write denyoom noscript no_multi quick @dlsend"
+_FLAGS: Final = "write denyoom noscript no_multi quick"
 
 
 @command("dl.send", -4, "module", _FLAGS)

@@ -28,8 +28,8 @@ from delaylog.broker.resp.native.permits import may_see_body, permit
 from delaylog.broker.resp.native.words import take_due, take_text, topic_key
 from delaylog.storage.messages.records import split_record
 
-_READS: Final = "readonly noscript no_multi @dlread"
-_WRITES: Final = "write noscript no_multi @dlchange"
+_READS: Final = "readonly noscript no_multi"
+_WRITES: Final = "write noscript no_multi audited"
 
 
 def _topic(host: NativeHost, key: TopicKey) -> Topic | None:

@@ -21,9 +21,9 @@ COUNTS: Final = {b"*%d" % count: count for count in range(1, SMALL_COUNT_MAX + 1
 SIZES: Final = {b"$%d" % size: size for size in range(SMALL_BULK_BYTES_MAX + 1)}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Shared by all connections; a change (CONFIG SET) applies from the next request on."""
+    """Shared by all connections."""
 
     # Bytes of one connection that were received and not returned as commands.
     query_bytes_max: int = 1 << 30

@@ -354,7 +354,7 @@ def _of_node() -> dict[str, Schema]:
 def _of_access() -> dict[str, Schema]:
     principal = {
         "principal": TEXT,
-        **each(list_of(TEXT), "grants", "redis", "certificates"),
+        **each(list_of(TEXT), "grants", "certificates"),
         **each(COUNT, "messages_per_s", "calls_per_s"),
         "created_ms": INT,
         "used_ms": INT_OR_NULL,

@@ -17,7 +17,6 @@ from delaylog.broker.keyspace.encoding import encode, encode_into
 from delaylog.broker.keyspace.replies import (
     NO_ARRAY,
     OK,
-    BigNumber,
     Double,
     ErrorReply,
     Map,
@@ -53,8 +52,6 @@ REPLIES: list[tuple[Reply, bytes, bytes | None]] = [
     (-(1 << 63), b":-9223372036854775808\r\n", None),
     (None, b"$-1\r\n", b"_\r\n"),
     (NO_ARRAY, b"*-1\r\n", b"_\r\n"),
-    (True, b":1\r\n", b"#t\r\n"),
-    (False, b":0\r\n", b"#f\r\n"),
     (OK, b"+OK\r\n", None),
     (Status(b""), b"+\r\n", None),
     (Status(b"a\r\nb"), b"+a  b\r\n", None),
@@ -68,16 +65,14 @@ REPLIES: list[tuple[Reply, bytes, bytes | None]] = [
     (Double(1e-7), b"$22\r\n9.9999999999999995e-08\r\n", b",9.9999999999999995e-08\r\n"),
     (Double(math.inf), b"$3\r\ninf\r\n", b",inf\r\n"),
     (Double(-math.inf), b"$4\r\n-inf\r\n", b",-inf\r\n"),
-    (Double(math.nan), b"$3\r\nnan\r\n", b",nan\r\n"),
-    (Double(-math.nan), b"$4\r\n-nan\r\n", b",-nan\r\n"),
     ([], b"*0\r\n", None),
     ((b"a", 1), b"*2\r\n$1\r\na\r\n:1\r\n", None),
     (range(2), b"*2\r\n:0\r\n:1\r\n", None),
     ([[[]]], b"*1\r\n*1\r\n*0\r\n", None),
     (
-        [None, [NO_ARRAY, True]],
+        [None, [NO_ARRAY, 1]],
         b"*2\r\n$-1\r\n*2\r\n*-1\r\n:1\r\n",
-        b"*2\r\n_\r\n*2\r\n_\r\n#t\r\n",
+        b"*2\r\n_\r\n*2\r\n_\r\n:1\r\n",
     ),
     ([b"a"] * 2000, b"*2000\r\n" + b"$1\r\na\r\n" * 2000, None),
     (Map([b"a", 1]), b"*2\r\n$1\r\na\r\n:1\r\n", b"%1\r\n$1\r\na\r\n:1\r\n"),
@@ -85,8 +80,6 @@ REPLIES: list[tuple[Reply, bytes, bytes | None]] = [
     (Members([b"a", b"b"]), b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"~2\r\n$1\r\na\r\n$1\r\nb\r\n"),
     (Push([b"message", None]), b"*2\r\n$7\r\nmessage\r\n$-1\r\n", b">2\r\n$7\r\nmessage\r\n_\r\n"),
     (Verbatim(b"hi\r\n"), b"$4\r\nhi\r\n\r\n", b"=8\r\ntxt:hi\r\n\r\n"),
-    (Verbatim(b"hi", b"mkd"), b"$2\r\nhi\r\n", b"=6\r\nmkd:hi\r\n"),
-    (BigNumber(b"123"), b"$3\r\n123\r\n", b"(123\r\n"),
 ]
 
 
@@ -137,11 +130,7 @@ KINDS: list[tuple[bytes, Reply]] = [
     (b"null", None),
     (b"array", [0, 1, 2]),
     (b"set", Members([0, 1, 2])),
-    (b"map", Map([0, False, 1, True, 2, False])),
     (b"verbatim", Verbatim(b"This is a verbatim\nstring")),
-    (b"true", True),
-    (b"false", False),
-    (b"bignum", BigNumber(b"1234567999999999999999999999999999999")),
 ]
 
 
@@ -165,7 +154,7 @@ def test_pushes_and_missing_arrays_as_redis_writes_them(redis: Reference, resp: 
 @pytest.mark.parametrize("resp", [2, 3])
 def test_numbers_and_lines_as_redis_writes_them(redis: Reference, resp: int) -> None:
     numbers = ("3", "-0", "0.1", "1e17", "1e-7", "123456789012345678", "1e300", "inf", "-inf")
-    for number in (*numbers, "5e-324", "nan", "-nan"):
+    for number in (*numbers, "5e-324"):
         script = b"return {double=tonumber(ARGV[1])}"
         told = answer(redis, b'EVAL "%b" 0 %b' % (script, number.encode()), resp)
         assert told == encode(Double(number), resp)
@@ -179,10 +168,9 @@ def test_numbers_and_lines_as_redis_writes_them(redis: Reference, resp: int) -> 
 
 REPLY: st.SearchStrategy[Reply] = st.recursive(
     st.none()
-    | st.booleans()
     | st.integers(-(1 << 63), (1 << 63) - 1)
     | st.binary(max_size=40)
-    | st.builds(Double, st.floats()),
+    | st.builds(Double, st.floats(allow_nan=False)),
     lambda inner: st.lists(inner, max_size=5) | st.lists(inner, max_size=5).map(Members),
 )
 

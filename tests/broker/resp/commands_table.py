@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from delaylog.broker.keyspace.command import Command
 from delaylog.broker.keyspace.registry import COMMANDS
 from delaylog.broker.resp.face import NATIVE_VERBS
 
@@ -16,36 +15,20 @@ DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "REDIS.md"
 BEGIN: Final = "<!-- made by tests/broker/resp/commands_table.py -->"
 END: Final = "<!-- to here -->"
 _SHOWN: Final = {"module": "delay log", "sorted-set": "sorted set", "transactions": "transaction"}
-_ALL_REFUSED: Final = "all of it"
 
 
 def table() -> str:
-    """The table in Markdown: families, their commands, and what is known only to be refused."""
+    """The table in Markdown: families and their commands."""
     assert NATIVE_VERBS, "importing them fills the table"
-    families: dict[str, tuple[list[str], list[str]]] = {}
+    families: dict[str, list[str]] = {}
     for _, entry in sorted(COMMANDS.items()):
-        group = entry.group
-        done, refused = families.setdefault(_SHOWN.get(group, group), ([], []))
         name = entry.name.decode().upper()
-        if not entry.subcommands:
-            (refused if _is_refused(entry) else done).append(name)
-            continue
-        subs = sorted(entry.subcommands.items())
-        good = [sub.decode().upper() for sub, each in subs if not _is_refused(each)]
-        bad = [sub.decode().upper() for sub, each in subs if _is_refused(each)]
-        if good or entry.arity == -1:
-            done.append(f"{name} ({', '.join(good)})")
-        if bad:
-            refused.append(f"{name} ({', '.join(bad) if good else _ALL_REFUSED})")
-    rows = ["| family | commands | known, and refused |", "|---|---|---|"]
-    for family, (done, refused) in sorted(families.items()):
-        rows.append(f"| {family} | {', '.join(done)} | {', '.join(refused)} |")
+        if entry.subcommands:
+            name += f" ({', '.join(sub.decode().upper() for sub in sorted(entry.subcommands))})"
+        families.setdefault(_SHOWN.get(entry.group, entry.group), []).append(name)
+    rows = ["| family | commands |", "|---|---|"]
+    rows += [f"| {family} | {', '.join(names)} |" for family, names in sorted(families.items())]
     return "\n".join(rows)
-
-
-def _is_refused(entry: Command) -> bool:
-    """Commands that are there to say no begin their docstring with it."""
-    return (entry.function.__doc__ or "").startswith("Refused")
 
 
 def put_in(document: str) -> str:

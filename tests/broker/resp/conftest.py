@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,9 @@ class RespSecured(Secured):
             assert client.call("AUTH", token or self.admin) == b"OK"
         return client
 
-    def user(self, *words: str, grants: Sequence[str] = ()) -> RespClient:
-        """A client of a new principal with these rules."""
-        return self.connect(self.token(*grants, redis=words))
+    def user(self, *grants: str) -> RespClient:
+        """A client of a new principal with these grants."""
+        return self.connect(self.token(*grants))
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def fill_keys(client: RespClient) -> None:
     "argv",
     [
         ("SET", "new", "v"),
-        ("APPEND", "text", "v"),
+        ("GETSET", "text", "v"),
         ("INCR", "counter"),
         ("RPUSH", "list", "d"),
         ("LMOVE", "list", "other", "LEFT", "RIGHT"),

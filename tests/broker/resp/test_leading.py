@@ -39,13 +39,10 @@ BLOCKED = [
     b"BRPOP k 0",
     b"BLMOVE k to LEFT RIGHT 0",
     b"BRPOPLPUSH k to 0",
-    b"BLMPOP 0 1 k LEFT",
     b"BZPOPMIN k 0",
     b"BZPOPMAX k 0",
-    b"BZMPOP 0 1 k MIN",
     b"XREAD BLOCK 0 STREAMS k $",
     b"XREADGROUP GROUP g c BLOCK 0 STREAMS s >",
-    b"WAIT 1 0",
 ]
 """Commands that wait in the keyspace."""
 WAITING = [

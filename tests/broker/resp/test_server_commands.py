@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from urllib.request import urlopen
 
@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.broker.resp.conftest import RespBroker
-from tests.broker.resp.resp_client import RespClient, is_error
+from tests.broker.resp.resp_client import RespClient
 from tests.programs import run_program
 from tests.redis_reference import reference_programs
 from tests.waiting import await_that
@@ -73,15 +73,6 @@ def test_one_is_answered_before_the_end(other: RespClient) -> None:
     assert is_closed(other)
 
 
-def test_unblock(client: RespClient, other: RespClient) -> None:
-    number = other.call("CLIENT", "ID")
-    other.send("BLPOP", "q", 0)
-    while not client.call("CLIENT", "UNBLOCK", number, "ERROR"):
-        time.sleep(0.01)
-    assert is_error(other.reply(), "UNBLOCKED client unblocked via CLIENT UNBLOCK")
-    assert other.call("PING") == b"PONG"
-
-
 def test_addresses(client: RespClient, resp_broker: RespBroker) -> None:
     line = client.call("CLIENT", "INFO").decode()
     members = dict(pair.split("=", 1) for pair in line.split(" "))
@@ -91,26 +82,6 @@ def test_addresses(client: RespClient, resp_broker: RespBroker) -> None:
     told = client.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "any")
     assert told == [b"127.0.0.1", b"%d" % resp_broker.resp_port]
     assert client.call("CONFIG", "GET", "port") == [b"port", b"%d" % resp_broker.resp_port]
-
-
-def test_settings_are_kept_to(start_broker: Callable[..., RespBroker]) -> None:
-    broker = start_broker()
-    with closing(broker.connect()) as client:
-        assert client.call("CONFIG", "SET", "proto-max-bulk-len", "1mb", "maxclients", "2") == b"OK"
-        with closing(broker.connect()) as second:
-            second.sock.sendall(b"*2\r\n$4\r\nECHO\r\n$1048577\r\n")
-            assert is_error(second.reply(), "ERR Protocol error: invalid bulk length")
-            assert is_closed(second)
-        while len(client.call("CLIENT", "LIST").splitlines()) > 1:
-            time.sleep(0.01)
-        with closing(broker.connect()) as second, closing(broker.connect()) as third:
-            assert second.call("PING") == b"PONG"
-            assert is_error(third.reply(), "ERR max number of clients reached")
-            assert is_closed(third)
-            assert client.call("CONFIG", "SET", "maxclients", "10") == b"OK"
-        with closing(broker.connect()) as third:
-            assert third.call("PING") == b"PONG"
-        assert b"rejected_connections:1\r\n" in client.call("INFO", "stats")
 
 
 @pytest.mark.parametrize("options", [{}, {"protocol": 2}], ids=["default", "resp2"])

@@ -65,7 +65,7 @@ def test_refusals(secured: Secured) -> None:
 
 def test_what_a_call_changes(secured: Secured) -> None:
     """Lines name the settings, also what a principal gets besides its grants."""
-    settings = {"grants": ["send:a"], "redis": ["+@read", "~a*"], "certificates": ["cn:eve"]}
+    settings = {"grants": ["send:a"], "certificates": ["cn:eve"]}
     assert secured.call("PUT", "/v1/principals/eve", settings).status == 201
     assert secured.call("PUT", "/v1/topics/set", {"max_retry": 3}).status == 201
     assert secured.call("DELETE", "/v1/topics/set?force=true").status == 200
@@ -75,7 +75,6 @@ def test_what_a_call_changes(secured: Secured) -> None:
     assert done["putPrincipal"] == {
         "principal": "eve",
         "grants": "send:a",
-        "redis": "+@read ~a*",
         "certificates": "cn:eve",
     }
     assert done["putTopic"] == {"max_retry": 3}

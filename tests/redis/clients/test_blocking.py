@@ -31,10 +31,9 @@ def blocked(client: redis.Redis, count: int) -> None:
         lambda client: client.brpoplpush("q", "to", timeout=WAIT_S),
         lambda client: client.bzpopmin("z", timeout=WAIT_S),
         lambda client: client.bzpopmax("z", timeout=WAIT_S),
-        lambda client: client.blmpop(WAIT_S, 1, "q", direction="LEFT"),
         lambda client: client.xread({"s": "$"}, block=int(WAIT_S * 1000)),
     ],
-    ids=["blpop", "brpop", "blmove", "brpoplpush", "bzpopmin", "bzpopmax", "blmpop", "xread"],
+    ids=["blpop", "brpop", "blmove", "brpoplpush", "bzpopmin", "bzpopmax", "xread"],
 )
 def test_waiting_in_vain_takes_its_time(
     client: redis.Redis, call: Callable[[redis.Redis], Any]

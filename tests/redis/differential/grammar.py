@@ -7,7 +7,7 @@ One form a line, options in the order in which a person would read them:
     WORD, "word"   itself                     name         a value of the pool of that name
     [a b]          perhaps                    (a|b)        one of these
     x...           one to four times          {a|b|c}      up to three of these, any order, repeats
-    #x...          first how many, then them  4 *          four times as likely as others
+    4 *            four times as likely as others
 
 About one command in seven is then spoilt (`spoil`), so that the answers to wrong words, wrong
 numbers and wrong arities are compared too. Simple things come first in each pool: Hypothesis
@@ -27,9 +27,7 @@ from tests.redis.differential.resp import Argv
 
 Words = SearchStrategy[Argv]
 
-_TOKEN = re.compile(
-    r'"[^"]*"\.*|\.\.\.|[\[\](){}|]|#(?=[a-z(])|[^\s\[\](){}|]+?(?=\.\.\.)|[^\s\[\](){}|]+'
-)
+_TOKEN = re.compile(r'"[^"]*"\.*|\.\.\.|[\[\](){}|]|[^\s\[\](){}|]+?(?=\.\.\.)|[^\s\[\](){}|]+')
 _NOTHING: Words = st.just(())
 _NAMES = re.compile(r"[A-Za-z_]+")
 _FORM = re.compile(r"(?:(\d+) \* )?(.+)")
@@ -111,9 +109,7 @@ class _Reader:
 
     def _item(self) -> Words:
         token = self._tokens.pop(0)
-        if token == "#":
-            item = self._item_counted()
-        elif token == "[":
+        if token == "[":
             item = st.one_of(_NOTHING, *self._choices("]"))
         elif token == "(":
             item = st.one_of(*self._choices(")"))
@@ -130,14 +126,6 @@ class _Reader:
             self._tokens.pop(0)
             item = st.lists(item, min_size=1, max_size=4).map(_joined)
         return item
-
-    def _item_counted(self) -> Words:
-        token = self._tokens.pop(0)
-        item = self._pools[token]
-        assert self._tokens.pop(0) == "...", self._text
-        return st.lists(item, min_size=1, max_size=3).map(
-            lambda found: (b"%d" % len(found), *_joined(found))
-        )
 
 
 def _joined(parts: Sequence[Argv]) -> Argv:

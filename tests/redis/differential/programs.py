@@ -28,8 +28,6 @@ ALONE = (
     "mixed",
 )
 TOGETHER = ("transactions", "pubsub", "blocking")
-EXTRA = ("hyperloglog",)
-"""We do not have them: only when asked for by name."""
 
 PART = 12
 PARTS = 5

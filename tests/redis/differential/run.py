@@ -19,7 +19,6 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))
 from tests.redis.differential.endpoints import Endpoint, SocketEndpoint, endpoint
 from tests.redis.differential.programs import (
     ALONE,
-    EXTRA,
     TOGETHER,
     family_forms,
     missing,
@@ -37,7 +36,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--family", default="mixed", choices=(*ALONE, *TOGETHER, *EXTRA, "all"), help="mixed"
+        "--family", default="mixed", choices=(*ALONE, *TOGETHER, "all"), help="mixed"
     )
     parser.add_argument("--ours", default="inprocess", help="HOST:PORT, inprocess, reference")
     parser.add_argument("--seconds", type=float, default=60)

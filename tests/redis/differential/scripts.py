@@ -17,7 +17,6 @@ from tests.redis.differential.pools import sha
 
 CALL = b"return redis.call(unpack(ARGV))"
 PCALL = b"return redis.pcall(unpack(ARGV))"
-RESP3_CALL = b"redis.setresp(3) return redis.call(unpack(ARGV))"
 
 SCRIPTS = [
     line.encode()
@@ -63,5 +62,5 @@ def pools() -> dict[str, Words]:
 def calls(forms: list[Form]) -> Words:
     """Commands of these forms, each called by a script."""
     inner = commands([form for form in forms if not _BAD & set(form.names)])
-    script = st.sampled_from([CALL, CALL, PCALL, RESP3_CALL])
+    script = st.sampled_from([CALL, CALL, PCALL])
     return st.builds(lambda text, argv: (b"EVAL", text, b"0", *argv), script, inner)

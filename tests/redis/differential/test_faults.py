@@ -113,7 +113,7 @@ FAULTS: dict[str, tuple[str, str, Lie, Deed]] = {
     "the null of RESP2 in RESP3": ("strings", "SET GET", lying(b"GET", b"_\r\n", b"$-1\r\n"), just),
     "the null of a string for that of an array": (
         "lists",
-        "LPOP LMPOP",
+        "LPOP",
         lying(b"*", b"*-1", b"$-1"),
         just,
     ),
@@ -132,18 +132,12 @@ FAULTS: dict[str, tuple[str, str, Lie, Deed]] = {
     ),
     "a pick that is not there": (
         "sets",
-        "SADD SRANDMEMBER",
-        lying(b"SRANDMEMBER", b"$1\r\na", b"$1\r\nq"),
+        "SADD SPOP",
+        lying(b"SPOP", b"$1\r\na", b"$1\r\nq"),
         just,
     ),
     "a removal that is not made": ("hashes", "HSET DEL", honest, acting(b"DEL", b"EXISTS")),
     "a pop that takes the other end": ("lists", "RPUSH LPOP", honest, acting(b"LPOP", b"RPOP")),
-    "another encoding": (
-        "lists",
-        "RPUSH OBJECT",
-        lying(b"OBJECT", b"$9\r\nquicklist", b"$8\r\nlistpack"),
-        just,
-    ),
     "a time to live that is ten off": (
         "strings",
         "SETEX TTL",

@@ -12,7 +12,6 @@ import pytest
 
 from tests.redis.differential.programs import (
     ALONE,
-    EXTRA,
     TOGETHER,
     family_forms,
     missing,
@@ -25,7 +24,7 @@ SHORT = 10
 LONG = 3_000
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *EXTRA])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_two_references_agree(twins: Pair, family: str) -> None:
     search(twins, family, family_forms(family), examples=SHORT, always_the_same=True)
 
@@ -38,7 +37,7 @@ def test_we_agree(pair: Pair, family: str) -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("family", [*FAMILIES, *EXTRA])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_two_references_agree_for_long(twins: Pair, family: str) -> None:
     search(twins, family, family_forms(family), examples=LONG)
 

@@ -1,24 +1,22 @@
-"""CLIENT: lists, names, closes and unblocks connections."""
+"""CLIENT: lists, names and closes connections."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.keyspace.access.users import DEFAULT
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.commands.server.connection import check_name
 from delaylog.broker.keyspace.errors import CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options
 from delaylog.broker.keyspace.registry import COMMANDS, command
-from delaylog.broker.keyspace.replies import OK, ErrorReply, Reply, Verbatim
+from delaylog.broker.keyspace.replies import OK, Reply, Verbatim
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.session import Session
 from delaylog.broker.keyspace.values.number_texts import to_int
 
 _FLAGS: Final = "noscript loading stale"
 _ADMIN: Final = "admin " + _FLAGS
-_UNBLOCKED: Final = b"UNBLOCKED client unblocked via CLIENT UNBLOCK"
 _TYPES: Final = {
     b"normal": b"normal",
     b"pubsub": b"pubsub",
@@ -164,7 +162,7 @@ def _type(word: bytes) -> bytes:
 
 @command("client|kill", -3, "connection", _ADMIN)
 def client_kill(run: Run, argv: Args) -> Reply:
-    """Close clients: address, or [ID n] [TYPE t] [USER u] [ADDR a] [LADDR a] [SKIPME yes|no]."""
+    """Close clients: address, or [ID n] [TYPE t] [ADDR a] [LADDR a] [SKIPME yes|no]."""
     sessions = list(run.shared.sessions.values())
     if len(argv) == 3:
         for session in sessions:
@@ -172,7 +170,7 @@ def client_kill(run: Run, argv: Args) -> Reply:
                 _end(run, session)
                 return OK
         raise CommandError(b"ERR No such client")
-    options = read_options(argv, 2, _kill_options(run))
+    options = read_options(argv, 2, _KILL_OPTIONS)
     skips_me = options.value("skipme", True)
     filters = [(name, read) for name, read in _READERS.items() if name in options]
     ended = 0
@@ -190,7 +188,6 @@ _READERS: Final[dict[str, Callable[[Session], bytes | int]]] = {
     "type": type_of,
     "addr": lambda session: session.address,
     "laddr": lambda session: session.local_address,
-    "user": lambda session: session.user,
 }
 """The values that the filters of CLIENT KILL compare."""
 
@@ -201,20 +198,13 @@ def _skipme(text: bytes) -> bool:
     return text.lower() == b"yes"
 
 
-def _kill_options(run: Run) -> Options:
-    def user(name: bytes) -> bytes:
-        if name != DEFAULT and run.shared.server.users.find(name) is None:
-            raise CommandError(b"ERR No such user '%b'" % name)
-        return name
-
-    return {
-        b"id": Option("id", at_least(1, b"ERR client-id should be greater than 0")),
-        b"type": Option("type", _type),
-        b"addr": Option("addr", bytes),
-        b"laddr": Option("laddr", bytes),
-        b"user": Option("user", user),
-        b"skipme": Option("skipme", _skipme),
-    }
+_KILL_OPTIONS: Final[Options] = {
+    b"id": Option("id", at_least(1, b"ERR client-id should be greater than 0")),
+    b"type": Option("type", _type),
+    b"addr": Option("addr", bytes),
+    b"laddr": Option("laddr", bytes),
+    b"skipme": Option("skipme", _skipme),
+}
 
 
 def _end(run: Run, session: Session) -> None:
@@ -224,24 +214,3 @@ def _end(run: Run, session: Session) -> None:
         return
     run.shared.waits.end(session)
     session.kill()
-
-
-@command("client|unblock", -3, "connection", _ADMIN)
-def client_unblock(run: Run, argv: Args) -> Reply:
-    """End the blocking command of a client, as if it timed out: id [TIMEOUT|ERROR]."""
-    with_error = False
-    if len(argv) == 4:
-        reason = argv[3].lower()
-        if reason not in (b"timeout", b"error"):
-            raise CommandError(b"ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
-        with_error = reason == b"error"
-    elif len(argv) > 4:
-        raise syntax()
-    session = run.shared.sessions.get(to_int(argv[2]))
-    if session is None:
-        return 0
-    blocked = run.shared.waits.end(session)
-    if blocked is None:
-        return 0
-    session.deliver(ErrorReply(_UNBLOCKED) if with_error else blocked.timeout_reply)
-    return 1

@@ -1,12 +1,10 @@
-"""The connection itself: PING, ECHO, SELECT, HELLO, AUTH, QUIT, RESET."""
+"""The connection itself: PING, ECHO, SELECT, HELLO, AUTH, ACL WHOAMI, QUIT, RESET."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from delaylog.broker.keyspace.access.rights import Denied
-from delaylog.broker.keyspace.access.users import DEFAULT, WRONG
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.errors import CommandError
 from delaylog.broker.keyspace.options import Option, Options, read_options
@@ -14,6 +12,7 @@ from delaylog.broker.keyspace.registry import command
 from delaylog.broker.keyspace.replies import OK, PONG, Map, Reply, Status
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.running.watching import forget_watches
+from delaylog.broker.keyspace.users import DEFAULT, WRONG
 from delaylog.broker.keyspace.values.number_texts import INT32_MAX, INT32_MIN, to_int
 
 REDIS_VERSION: Final = b"7.0.15"
@@ -67,9 +66,7 @@ def _log_in(run: Run, name: bytes, secret: bytes, then: Callable[[], Reply]) -> 
     def refused() -> None:
         server.failed_logins += 1
         server.on_wrong_password(session, secret)
-        # An unknown name may be a secret that was sent in the wrong place.
-        user = name if server.users.find(name) is not None else b"(unknown)"
-        run.shared.note_denied(session, b"auth", Denied("auth", b"AUTH"), user=user)
+        run.shared.on_denied(session, "unauthorized", b"auth")
 
     def again() -> Reply:
         try:
@@ -163,6 +160,12 @@ def check_name(name: bytes, what: bytes = b"Client names") -> None:
         raise CommandError(b"ERR %b cannot contain spaces, newlines or special characters." % what)
 
 
+@command("acl|whoami", 2, "server", "noscript loading stale own")
+def acl_whoami(run: Run, argv: Args) -> Reply:
+    """Return the user name of this connection."""
+    return run.session.user
+
+
 @command("quit", -1, "connection", _FLAGS + " pubsub now")
 def quit_(run: Run, argv: Args) -> Reply:
     """Close this connection."""
@@ -181,7 +184,8 @@ def reset(run: Run, argv: Args) -> Reply:
     session.resp = 2
     session.name = b""
     session.user = DEFAULT
-    session.caller = session.restricted = session.rights = None
+    session.caller = session.restricted = None
+    session.limited = False
     run.shared.server.users.enter(session)
     session.update_special()
     return Status(b"RESET")

@@ -12,8 +12,7 @@ def add_help() -> None:
     """Add a HELP subcommand to every command with subcommands, after all others are registered."""
     for name, entry in COMMANDS.items():
         if entry.subcommands:
-            family = " @connection" if "connection" in entry.categories else ""
-            command(f"{name.decode()}|help", 2, entry.group, "loading stale" + family)(_help)
+            command(f"{name.decode()}|help", 2, entry.group, "loading stale own")(_help)
 
 
 def summary_of(entry: Command) -> bytes:

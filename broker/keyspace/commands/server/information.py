@@ -86,16 +86,15 @@ def _persistence(run: Run) -> Members:
 
 def _stats(run: Run) -> Members:
     shared, server, pubsub = run.shared, run.shared.server, run.shared.pubsub
-    since = server.since_reset
     return {
-        b"total_connections_received": since("connections", server.connections),
-        b"total_commands_processed": since("commands_run", server.commands_run),
+        b"total_connections_received": server.connections,
+        b"total_commands_processed": server.commands_run,
         b"instantaneous_ops_per_sec": server.commands_a_second(run.now_ms),
-        b"rejected_connections": since("refused_connections", server.refused_connections),
-        b"expired_keys": since("expired_keys", shared.keyspace.expired_keys),
+        b"rejected_connections": server.refused_connections,
+        b"expired_keys": shared.keyspace.expired_keys,
         b"pubsub_channels": len(pubsub.channels),
         b"pubsub_patterns": len(pubsub.patterns),
-        b"total_error_replies": since("errors_answered", server.errors_answered),
+        b"total_error_replies": server.errors_answered,
     }
 
 
@@ -155,7 +154,7 @@ _SECTIONS: Final[dict[bytes, Callable[[Run], Members]]] = {
 _ALL: Final = {name.lower() for name in _SECTIONS}
 
 
-@command("info", -1, "server", "loading stale @dangerous")
+@command("info", -1, "server", "loading stale")
 def info(run: Run, argv: Args) -> Reply:
     """Describe this server: [section ...], default, all or everything."""
     wanted: set[bytes] = set()

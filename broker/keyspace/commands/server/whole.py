@@ -15,7 +15,7 @@ def time(run: Run, argv: Args) -> Reply:
     return [b"%d" % seconds, b"%d" % (rest_ms * 1000)]
 
 
-@command("role", 1, "server", "noscript loading stale fast @admin @dangerous")
+@command("role", 1, "server", "noscript loading stale fast")
 def role(run: Run, argv: Args) -> Reply:
     """Return whether this node accepts writes, and otherwise which node does."""
     server = run.shared.server

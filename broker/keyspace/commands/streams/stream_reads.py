@@ -74,18 +74,6 @@ _IN_GROUP: Final[Options] = {
 }
 
 
-def _read_keys(argv: Args) -> list[bytes]:
-    """Return the keys of an argv: those that the command uses, whatever its groups are called."""
-    at, count = 1, len(argv)
-    while at < count and (word := argv[at].lower()) != b"streams":
-        option = _IN_GROUP.get(word)
-        if option is None:
-            return []
-        at += 1 if option.read is None else 1 + option.values
-    more = count - at - 1
-    return argv[at + 1 : at + 1 + more // 2] if more > 0 else []
-
-
 def _take(run: Run, argv: Args, *, grouped: bool) -> _Asked:
     """Parse the arguments. Raises CommandError."""
 
@@ -146,7 +134,7 @@ def _wait(run: Run, name: bytes, asked: _Asked, numbers: list[int]) -> Reply:
 # --------------------------------------------------------------------------- XREAD
 
 
-@command("xread", -4, "stream", "readonly blocking movablekeys", keys=_read_keys)
+@command("xread", -4, "stream", "readonly blocking movablekeys")
 def xread(run: Run, argv: Args) -> Reply:
     """Return the entries after ids: [COUNT n] [BLOCK ms] STREAMS key … id|$ …"""
     asked = _take(run, argv, grouped=False)
@@ -200,7 +188,7 @@ def _entries(value: StreamValue, behind: int, count: int) -> list[Reply]:
 # --------------------------------------------------------------------------- XREADGROUP
 
 
-@command("xreadgroup", -7, "stream", "write blocking movablekeys", keys=_read_keys)
+@command("xreadgroup", -7, "stream", "write blocking movablekeys")
 def xreadgroup(run: Run, argv: Args) -> Reply:
     """Return entries to a consumer of a group: GROUP group consumer … STREAMS key … id|> …"""
     asked = _take(run, argv, grouped=True)

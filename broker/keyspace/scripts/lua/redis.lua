@@ -1,6 +1,6 @@
 -- The table `redis` for scripts and functions, and the functions that run them.
 local host = ...
-local command, sha1, setresp, check = host.command, host.sha1, host.setresp, host.check
+local command, sha1 = host.command, host.sha1
 local error, type, select, rawget, next, tostring = error, type, select, rawget, next, tostring
 local tonumber, unpack, pcall, xpcall, setfenv = tonumber, unpack, pcall, xpcall, setfenv
 local find, sub = string.find, string.sub
@@ -8,37 +8,35 @@ local find, sub = string.find, string.sub
 local function failure(text) return { err = text, ignore_error_stats_update = true } end
 
 -- A function of C takes 8,000 values, and lupa needs a few of them. So Python holds more than PART
--- arguments first, part by part, and then calls the function of this name.
+-- arguments first, part by part, and then runs the command.
 local PART = 4000
-local hold, held_call = host.hold, host.held_call
-local function in_parts(name, ...)
+local hold, held_command = host.hold, host.held_command
+local function in_parts(...)
   local all, n = { ... }, select("#", ...)
   for at = 1, n, PART do hold(at == 1, unpack(all, at, at + PART > n and n or at + PART - 1)) end
-  return held_call(name)
+  return held_command()
 end
 
--- command() returns a value, or nil and a second result: true for nil, 1 for the status OK, a text
--- for an error. It returns nil alone if memory is short, because a text would need memory too.
+-- command() returns a value, or nil and a second result: 1 for the status OK, a text for an error.
+-- It returns nil alone if memory is short, because a text would need memory too.
 local api = {}
 
 function api.call(...)
   local value, problem
-  if select("#", ...) > PART then value, problem = in_parts("command", ...)
+  if select("#", ...) > PART then value, problem = in_parts(...)
   else value, problem = command(...) end
   if value ~= nil then return value end
   if problem == 1 then return { ok = "OK" } end
-  if problem == true then return nil end
   if problem then error(failure(problem), 0) end
   error("not enough memory", 0)
 end
 
 function api.pcall(...)
   local value, problem
-  if select("#", ...) > PART then value, problem = in_parts("command", ...)
+  if select("#", ...) > PART then value, problem = in_parts(...)
   else value, problem = command(...) end
   if value ~= nil then return value end
   if problem == 1 then return { ok = "OK" } end
-  if problem == true then return nil end
   if problem then return failure(problem) end
   error("not enough memory", 0)
 end
@@ -85,30 +83,12 @@ function api.log(...)
   if not (level >= 0 and level <= 3) then raise("ERR Invalid debug level.") end
 end
 
-function api.setresp(...)
-  if select("#", ...) ~= 1 then raise("ERR redis.setresp() requires one argument.") end
-  local version = tonumber((...))
-  if version ~= 2 and version ~= 3 then raise("ERR RESP version must be 2 or 3.") end
-  setresp(version)
-end
-
 function api.set_repl(...)
   if select("#", ...) ~= 1 then raise("ERR redis.set_repl() requires two arguments.") end
   local flags = tonumber((...)) or 0
   if flags < 0 or flags > 3 then
     raise("ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
   end
-end
-
-function api.acl_check_cmd(...)
-  local allowed, problem
-  if select("#", ...) > PART then allowed, problem = in_parts("check", ...)
-  else allowed, problem = check(...) end
-  if allowed == nil then
-    if problem then error(failure(problem), 0) end
-    error("not enough memory", 0)
-  end
-  return allowed
 end
 
 for name, value in next, {
@@ -134,8 +114,8 @@ function script_api.debug() end
 local protect, base = host.protect, host.base
 local libraries = {
   string = protect(host.strings), table = protect(host.tables), math = protect(host.maths),
-  coroutine = protect(host.threads), cjson = protect(host.cjson), bit = protect(host.bit),
-  cmsgpack = protect(host.cmsgpack), struct = protect(host.struct),
+  coroutine = protect(host.threads), cjson = protect(host.cjson),
+  cmsgpack = protect(host.cmsgpack),
 }
 host.finish_strings(libraries.string)
 
@@ -323,20 +303,3 @@ function host.extend(t, at, ...)
 end
 function host.field(name, value) return { [name] = value } end
 function host.failure(text) return failure(text) end
-function host.verbatim(form, text)
-  return { verbatim_string = { format = form, string = text } }
-end
-function host.map(...)
-  local flat, items = { ... }, {}
-  for k = 1, select("#", ...), 2 do
-    if flat[k] ~= nil then items[flat[k]] = flat[k + 1] end
-  end
-  return { map = items }
-end
-function host.set(...)
-  local flat, items = { ... }, {}
-  for k = 1, select("#", ...) do
-    if flat[k] ~= nil then items[flat[k]] = true end
-  end
-  return { set = items }
-end

@@ -6,7 +6,7 @@ local MAX_DEPTH = host.reply_depth
 local FLAT = 4000 -- most values of a flat list, which is returned on Lua's stack
 
 -- Kinds of values in the stream, which conversion.py reads.
-local SCALAR, ARRAY, STATUS, ERROR, DOUBLE, MAP, SET, BIG, VERBATIM = 0, 1, 2, 3, 4, 5, 6, 7, 8
+local SCALAR, ARRAY, STATUS, ERROR = 0, 1, 2, 3
 
 local stream, length
 
@@ -19,8 +19,6 @@ local function flatten(value, depth)
   local kind = type(value)
   if kind ~= "table" then
     if kind ~= "string" and kind ~= "number" and kind ~= "boolean" then value = false end
-    -- Under RESP3 nil is null and false is a boolean, so nil needs its own kind.
-    if kind ~= "boolean" and value == false then return put(9, 0) end
     return put(SCALAR, value)
   end
   if depth > MAX_DEPTH then return put(ERROR, "ERR reached lua stack limit") end
@@ -28,41 +26,6 @@ local function flatten(value, depth)
   if type(part) == "string" then return put(ERROR, part) end
   part = rawget(value, "ok")
   if type(part) == "string" then return put(STATUS, part) end
-  part = rawget(value, "double")
-  if type(part) == "number" then return put(DOUBLE, part) end
-  part = rawget(value, "map")
-  if type(part) == "table" then
-    local at, n = length + 2, 0
-    put(MAP, 0)
-    for key, item in next, part do
-      flatten(key, depth + 1)
-      flatten(item, depth + 1)
-      n = n + 1
-    end
-    stream[at] = n
-    return
-  end
-  part = rawget(value, "set")
-  if type(part) == "table" then
-    local at, n = length + 2, 0
-    put(SET, 0)
-    for key in next, part do
-      flatten(key, depth + 1)
-      n = n + 1
-    end
-    stream[at] = n
-    return
-  end
-  part = rawget(value, "big_number")
-  if type(part) == "string" then return put(BIG, part) end
-  part = rawget(value, "verbatim_string")
-  if type(part) == "table" then
-    local form, text = rawget(part, "format"), rawget(part, "string")
-    if type(form) == "string" and type(text) == "string" then
-      put(VERBATIM, form)
-      return put(SCALAR, text)
-    end
-  end
   local at, n = length + 2, 0
   put(ARRAY, 0)
   while true do
@@ -76,10 +39,7 @@ end
 
 function host.return_result(value)
   if type(value) ~= "table" then return 0, nil end
-  if rawget(value, 1) ~= nil and rawget(value, "err") == nil and rawget(value, "ok") == nil
-      and rawget(value, "double") == nil and rawget(value, "map") == nil
-      and rawget(value, "set") == nil and rawget(value, "big_number") == nil
-      and rawget(value, "verbatim_string") == nil then
+  if rawget(value, 1) ~= nil and rawget(value, "err") == nil and rawget(value, "ok") == nil then
     local n = 0
     while true do
       local item = rawget(value, n + 1)

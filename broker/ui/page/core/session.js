@@ -13,7 +13,7 @@ const ROLES = {
   consumer: ["receive"],
   viewer: ["read", "metrics", "dashboard"],
   operator: ["read", "change", "operate", "metrics", "dashboard"],
-  admin: ["send", "receive", "read", "bodies", "change", "admin", "operate", "metrics", "dashboard"],
+  admin: ["send", "receive", "read", "bodies", "change", "admin", "operate", "metrics", "dashboard", "redis"],
 };
 
 /** Whether a pattern of a grant matches: `*` stands for any text. */

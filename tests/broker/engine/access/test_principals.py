@@ -30,7 +30,6 @@ def full(host: Host) -> list[Principal]:
         "send:orders*",
         "receive:billing/*:workers",
         certificates=("dns:carol.example", "cn:carol"),
-        redis=("+@read", "~jobs:*"),
         messages_per_s=10,
         calls_per_s=7,
         created_ms=host.now_ms,

@@ -1,4 +1,4 @@
-"""Sorted sets of many blocks, and copies. The differential tests compare the replies."""
+"""Sorted sets of many blocks. The differential tests compare the replies."""
 
 from __future__ import annotations
 
@@ -43,10 +43,3 @@ def test_large_sets(pair: Pair) -> None:
     ):
         assert pair.send(line) == reply, line
     assert sorted_set(pair, b"z").large
-
-
-def test_a_copy_shares_nothing(pair: Pair) -> None:
-    for line in ("ZADD a 1 x 2 y", "COPY a b", "ZPOPMIN a", "ZREM b x", "ZADD b 5 y"):
-        pair.send(line)
-    assert list(sorted_set(pair, b"a").order) == [(2.0, b"y")]
-    assert list(sorted_set(pair, b"b").order) == [(5.0, b"y")]

@@ -18,11 +18,6 @@ from tests.broker.keyspace.effects import NOW_MS, Pair
         ("SETEX k 10 v", [b"SET", b"k", b"v", b"PXAT", b"%d" % (NOW_MS + 10_000)]),
         ("INCRBYFLOAT k 0.5", [b"SET", b"k", b"0.5", b"KEEPTTL"]),
         ("GETDEL held", [b"DEL", b"held"]),
-        ("GETEX held PX 5", [b"PEXPIREAT", b"held", b"%d" % (NOW_MS + 5)]),
-        ("GETEX held PXAT 5", [b"DEL", b"held"]),
-        ("GETEX held PERSIST", None),
-        ("SETRANGE held 0 ''", None),
-        ("MSETNX held x", None),
     ],
 )
 def test_effects_depend_on_nothing(line: str, effect: list[bytes] | None) -> None:
@@ -30,13 +25,6 @@ def test_effects_depend_on_nothing(line: str, effect: list[bytes] | None) -> Non
     pair.send("SET held 1")
     assert pair.effects_of(line) == ([] if effect is None else [effect])
     pair.check()
-
-
-def test_replies_do_not_change_with_the_string() -> None:
-    pair = Pair()
-    for line in ("SET k ab", "APPEND k c", "MULTI", "GET k", "MGET k", "APPEND k d"):
-        pair.send(line)
-    assert pair.send("EXEC") == "*3 abc *1 abc :4"
 
 
 def test_an_expired_key_is_not_there() -> None:

@@ -27,7 +27,7 @@ def test_only_what_takes_room_is_refused(executor: Executor) -> None:
         session,
         [
             [b"SET", b"n", b"v"],
-            [b"APPEND", b"k", b"v"],
+            [b"INCR", b"k"],
             [b"GET", b"k"],
             [b"LPOP", b"l"],
             [b"DEL", b"k"],

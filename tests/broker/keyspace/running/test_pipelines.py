@@ -34,7 +34,7 @@ BEFORE = (
     (b"SET", b"ends", b"v", b"PXAT", b"9000"),
     (b"SET", b"ended", b"v", b"PXAT", b"1500"),
     (b"RPUSH", b"list", *(b"%d" % number for number in range(300))),
-    (b"SETRANGE", b"changed", b"1", b"x"),
+    (b"SET", b"changed", b"x"),
 )
 
 

@@ -31,20 +31,15 @@ class Toy:
     def __init__(self, limits: ScriptLimits | None = None) -> None:
         self.data: dict[bytes, Any] = {}
         self.calls: list[list[bytes]] = []
-        self.extra: dict[bytes, Callable[[list[bytes], int], Reply]] = {}
-        self.scripts = Scripts(
-            self.call,
-            time.monotonic,
-            limits,
-            check=lambda argv: None if argv[0] == b"nosuch" else True,
-        )
+        self.extra: dict[bytes, Callable[[list[bytes]], Reply]] = {}
+        self.scripts = Scripts(self.call, time.monotonic, limits)
         self.functions = FunctionLibraries(self.scripts)
 
-    def call(self, argv: list[bytes], resp: int) -> Reply:
+    def call(self, argv: list[bytes]) -> Reply:
         self.calls.append(argv)
         name, data = argv[0].lower(), self.data
         if name in self.extra:
-            return self.extra[name](argv, resp)
+            return self.extra[name](argv)
         if name in _NOT_ALLOWED:
             return ErrorReply(b"ERR This Redis command is not allowed from script")
         if len(argv) < _LEAST.get(name, 0) or (name == b"get" and len(argv) > 2):

@@ -1,10 +1,9 @@
-"""cjson and cmsgpack against json and msgpack, struct against struct, bit against Python's ints."""
+"""cjson and cmsgpack against json and msgpack."""
 
 from __future__ import annotations
 
 import json
 import math
-import struct
 from typing import Any
 
 import msgpack
@@ -69,9 +68,6 @@ def test_unpacking_anything_ends(shared: Any, data: bytes) -> None:
     for source in (
         "return {cmsgpack.unpack(ARGV[1])}",
         "return {cmsgpack.unpack_one(ARGV[1])}",
-        "return {struct.unpack(ARGV[1], ARGV[1])}",
-        "return {struct.pack(ARGV[1], 1, 2, 3)}",
-        "return struct.size(ARGV[1])",
         "return cjson.decode(ARGV[1])",
     ):
         reply = shared.eval(source, args=[data])
@@ -88,58 +84,3 @@ def test_numbers_are_packed_exactly(shared: Any, value: float) -> None:
     if not math.isinf(value):
         packed = shared.eval(source, args=[text])
         assert msgpack.unpackb(packed) == value
-        packed = shared.eval("return struct.pack('>d', tonumber(ARGV[1]))", args=[text])
-        assert struct.unpack(">d", packed)[0] == value
-
-
-@settings(max_examples=tries(150), deadline=None)
-@given(
-    value=st.integers(-(2**53), 2**53),
-    size=st.integers(1, 8),
-    order=st.sampled_from("<>"),
-    signed=st.booleans(),
-)
-def test_struct_integers(shared: Any, value: int, size: int, order: str, signed: bool) -> None:
-    layout = f"{order}{'i' if signed else 'I'}{size}"
-    source = (
-        f"local s = struct.pack('{layout}', tonumber(ARGV[1])) "
-        f"return {{s, struct.unpack('{layout}', s)}}"
-    )
-    packed, unpacked, after = shared.eval(source, args=[b"%d" % value])
-    low = value % 256**size
-    assert packed == low.to_bytes(size, "little" if order == "<" else "big")
-    expected = low - 256**size if signed and low >= 256**size // 2 else low
-    # A double cannot hold all of eight bytes, and a reply not all of a double.
-    if abs(expected) < 2**53:
-        assert unpacked == expected
-    assert after == size + 1
-
-
-@settings(max_examples=tries(150), deadline=None)
-@given(a=st.integers(-(2**40), 2**40), b=st.integers(-(2**40), 2**40), n=st.integers(-40, 40))
-def test_bits(shared: Any, a: int, b: int, n: int) -> None:
-    def signed(word: int) -> int:
-        word &= 0xFFFFFFFF
-        return word - 2**32 if word >= 2**31 else word
-
-    source = (
-        "local a, b, n = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]) return {"
-        "bit.tobit(a), bit.bnot(a), bit.band(a, b), bit.bor(a, b), bit.bxor(a, b), "
-        "bit.lshift(a, n), bit.rshift(a, n), bit.arshift(a, n), bit.rol(a, n), bit.ror(a, n), "
-        "bit.bswap(a), bit.tohex(a)}"
-    )
-    word, by = a & 0xFFFFFFFF, n & 31
-    assert shared.eval(source, args=[b"%d" % a, b"%d" % b, b"%d" % n]) == [
-        signed(a),
-        signed(~a),
-        signed(a & b),
-        signed(a | b),
-        signed(a ^ b),
-        signed(word << by),
-        signed(word >> by),
-        signed(word) >> by,
-        signed(word << by | word >> (32 - by)),
-        signed(word >> by | word << (32 - by)),
-        signed(int.from_bytes(word.to_bytes(4, "little"), "big")),
-        b"%08x" % word,
-    ]

@@ -67,7 +67,7 @@ def test_no_python_object_is_anywhere_in_reach(toy: Any) -> None:
     walk({redis.pcall('nosuch')}, 'pcall')
     walk({xpcall(function() redis.call({}) end, function(e) return e end)}, 'xpcall')
     walk({coroutine.resume(coroutine.create(redis.call), 'nosuch')}, 'coroutine')
-    walk({bit.band(1, 2), struct.unpack('d', struct.pack('d', 1)), cmsgpack.pack(1.1)}, 'library')
+    walk({cjson.encode({}), cmsgpack.pack(1.1)}, 'library')
     return found
     """
     assert toy.eval(source) == []
@@ -91,7 +91,7 @@ def test_functions_and_null_have_no_attributes(toy: Any, source: str) -> None:
 
 
 def test_an_exception_of_a_command_is_an_error_of_the_script(toy: Any) -> None:
-    def fail(_argv: list[bytes], _resp: int) -> None:
+    def fail(_argv: list[bytes]) -> None:
         raise RuntimeError("inside")
 
     toy.extra[b"fail"] = fail
@@ -150,8 +150,6 @@ def test_what_scripts_share_is_read_only(toy: Any, source: str) -> None:
 def test_nothing_leaks_from_one_script_to_the_next(toy: Any) -> None:
     toy.eval("KEYS.x = 1 ARGV[9] = 1")
     assert toy.eval("return {KEYS.x or 'no', ARGV[9] or 'no'}") == [b"no", b"no"]
-    toy.eval("redis.setresp(3)")
-    assert toy.eval("return false") is None
 
 
 @pytest.mark.parametrize(
@@ -248,12 +246,12 @@ HUNGRY = [
 @pytest.mark.parametrize("source", HUNGRY)
 def test_a_script_that_takes_all_memory_fails_alone(make_toy: Any, source: str) -> None:
     toy = make_toy(ScriptLimits(seconds=60))
-    toy.extra[b"huge"] = lambda argv, resp: b"x" * (150 << 20)
-    toy.extra[b"status"] = lambda argv, resp: Status(b"x" * (150 << 20))
-    toy.extra[b"error"] = lambda argv, resp: ErrorReply(b"x" * (150 << 20))
-    toy.extra[b"half"] = lambda argv, resp: Status(b"x" * (60 << 20))
-    toy.extra[b"large"] = lambda argv, resp: b"x" * (900 << 10)
-    toy.extra[b"many"] = lambda argv, resp: [b"%d" % n for n in range(50_000)]
+    toy.extra[b"huge"] = lambda argv: b"x" * (150 << 20)
+    toy.extra[b"status"] = lambda argv: Status(b"x" * (150 << 20))
+    toy.extra[b"error"] = lambda argv: ErrorReply(b"x" * (150 << 20))
+    toy.extra[b"half"] = lambda argv: Status(b"x" * (60 << 20))
+    toy.extra[b"large"] = lambda argv: b"x" * (900 << 10)
+    toy.extra[b"many"] = lambda argv: [b"%d" % n for n in range(50_000)]
     assert b"not enough memory" in _error(toy, source)
     assert toy.eval("return redis.call('echo', ('x'):rep(10))") == b"x" * 10
     assert toy.eval("return #string.rep('a', 2e7)") == 20_000_000
@@ -303,7 +301,7 @@ def test_the_collector_cannot_be_stopped(toy: Any) -> None:
 
 def test_scripts_do_not_nest(toy: Any) -> None:
     sha = toy.scripts.load(b"return 1")
-    toy.extra[b"again"] = lambda argv, resp: toy.scripts.run(sha, 0, [], read_only=False)
+    toy.extra[b"again"] = lambda argv: toy.scripts.run(sha, 0, [], read_only=False)
     assert b"not allowed from script" in _error(toy, "return redis.call('again')")
 
 

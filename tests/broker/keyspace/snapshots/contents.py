@@ -11,7 +11,6 @@ from delaylog.broker.keyspace.values.stream import StreamValue
 
 def plain(value: Any) -> Any:
     """A value with its type and what it carries beside its elements."""
-    marks = [getattr(value, name) for name in getattr(type(value), "__slots__", ())]
     if isinstance(value, SortedSetValue):
         return ("zset", value.large, list(value.order), value.scores)
     if isinstance(value, StreamValue):
@@ -19,7 +18,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return (type(value), bytes(value))
     inside = list(value) if hasattr(value, "popleft") else value
-    return (type(value), marks, inside)
+    return (type(value), inside)
 
 
 def contents_of(keyspace: Keyspace) -> Any:

@@ -47,11 +47,9 @@ def filled(size: int = 3) -> Keyspace:
     first.values[b"string"] = b"\0\xff text"
     first.values[b""] = b""
     first.values[b"changed"] = bytearray(b"grown")
-    hashed = first.values[b"hash"] = HashValue({b"f%d" % k: b"v%d" % k for k in range(size)})
-    hashed.large = True
+    first.values[b"hash"] = HashValue({b"f%d" % k: b"v%d" % k for k in range(size)})
     first.values[b"list"] = ListValue(b"item %d" % k for k in range(size))
-    of_bytes = other.values[b"set"] = SetValue(b"member %d" % k for k in range(size))
-    of_bytes.encoding = b"hashtable"
+    other.values[b"set"] = SetValue(b"member %d" % k for k in range(size))
     scores = {b"m%d" % k: (k * 7 % 13) / 2 for k in range(size)}
     other.values[b"zset"] = zset(scores | {b"low": float("-inf"), b"high": float("inf")})
     other.values[b"soon"] = b"x"
@@ -118,20 +116,17 @@ def test_streams_say_themselves_what_they_are() -> None:
 
 @pytest.mark.parametrize("large", [False, True])
 def test_what_is_written_later_is_stored_the_same(large: bool) -> None:
-    """A sorted set that outgrew its small form keeps -0, after recovery too; so do encodings."""
+    """A sorted set that outgrew its small form keeps -0, after recovery too."""
     keyspace = Keyspace(Random(1))
-    before = [b"ZADD z 1 a", b"SADD t 1 x", b"SREM t x", b"HSET h f v", b"RPUSH l a"]
+    before = [b"ZADD z 1 a"]
     if large:
-        before += [b"ZADD z 1 " + b"m" * 65, b"ZREM z " + b"m" * 65, b"HSET h g " + b"v" * 65]
+        before += [b"ZADD z 1 " + b"m" * 65, b"ZREM z " + b"m" * 65]
     answers(keyspace, before)
     other = loaded(written(keyspace))
     after = [b"ZADD z -0 zero", b"ZSCORE z zero", b"ZINCRBY z -0 zero"]
-    after += [b"OBJECT ENCODING " + key for key in (b"z", b"t", b"h", b"l")]
     told = answers(other, after)
     assert answers(keyspace, after) == told
     assert told[1] == (b"$2\r\n-0\r\n" if large else b"$1\r\n0\r\n")
-    assert told[3:] == answers(loaded(written(other)), after)[3:]
-    assert told[3] == (b"$8\r\nskiplist\r\n" if large else b"$8\r\nlistpack\r\n")
 
 
 def answers(keyspace: Keyspace, lines: list[bytes]) -> list[bytes]:

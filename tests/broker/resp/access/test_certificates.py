@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.keyspace.access.rules import ALL_WORDS
 from tests.broker.host.tls.listening import Files
 from tests.broker.resp.conftest import RespSecured
 from tests.broker.resp.resp_client import RespClient, is_closed, is_error
@@ -44,7 +43,7 @@ def certified(
 
 def test_a_certificate_is_a_login(certified: Certified) -> None:
     secured = certified.secured
-    token = secured.principal("worker", redis=ALL_WORDS, certificates=["cn:worker"])
+    token = secured.principal("worker", "redis", certificates=["cn:worker"])
     client = certified.connect("worker")
     assert client.call("ACL", "WHOAMI") == b"worker"
     assert client.call("SET", "k", b"x" * 100_000) == b"OK"
@@ -61,18 +60,17 @@ def test_a_certificate_is_a_login(certified: Certified) -> None:
 
 def test_a_certificate_that_is_taken_away_ends_connections(certified: Certified) -> None:
     secured = certified.secured
-    settings = {"redis": ALL_WORDS, "certificates": ["cn:worker"]}
-    secured.principal("worker", **settings)
+    secured.principal("worker", "redis", certificates=["cn:worker"])
     client = certified.connect("worker")
     assert client.call("PING") == b"PONG"
-    changed = secured.call("PUT", "/v1/principals/worker", settings | {"certificates": []})
+    changed = secured.call("PUT", "/v1/principals/worker", {"grants": ["redis"]})
     assert changed.status == 200
     assert is_closed(client)
     assert is_error(certified.connect("worker").call("GET", "k"), "NOAUTH")
 
 
 def test_an_expired_certificate_ends_connections(certified: Certified) -> None:
-    certified.secured.principal("brief", redis=ALL_WORDS, certificates=["cn:brief"])
+    certified.secured.principal("brief", "redis", certificates=["cn:brief"])
     client = certified.connect("brief", days=(-1, 8 / 86_400))
     assert client.call("SUBSCRIBE", "news")[0] == b"subscribe"
     assert is_closed(client)
