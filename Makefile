@@ -201,7 +201,7 @@ drills-spark: venv $(SPARK_READY) $(OTHERS_READY)  ## those of Spark, also with 
 	tests/spark/get_java.sh
 	$(SPARK)/bin/pytest -m drill tests/client/spark tests/spark
 
-planted: venv  ## which test finds each planted fault of tests/planted, an hour (FAULT=NAME: one)
+planted: venv  ## which test finds each planted fault of tests/planted, ten minutes (FAULT=NAME: one)
 	$(BIN)/python tests/planted/run.py $(FAULT)
 
 demo: $(DEMO_READY)  ## a year of flights on one day's clock, and a broker killed at noon

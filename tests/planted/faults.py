@@ -17,7 +17,7 @@ class Fault(NamedTuple):
     """What users were promised, and do not get any more."""
     path: str
     tests: tuple[str, ...]
-    """Where a test that finds it is looked for, the quickest first."""
+    """The files that find it, or single tests (`FILE::TEST`) of files that take long."""
     old: str
     new: str
 
@@ -31,12 +31,7 @@ class Fault(NamedTuple):
 
 def _read() -> tuple[Fault, ...]:
     table = tomllib.loads(_TABLE.read_text())
-    known: dict[str, list[str]] = table["tests"]
-    faults = []
-    for each in table["fault"]:
-        tests = [test for name in each["tests"] for test in known.get(name, [name])]
-        faults.append(Fault(**each | {"tests": tuple(tests)}))
-    return tuple(faults)
+    return tuple(Fault(**each | {"tests": tuple(each["tests"])}) for each in table["fault"])
 
 
 FAULTS: Final = _read()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from delaylog.wheel import Entries, TimingWheel, no_entries
 
 HOUR_MS = 3_600_000
 START_MS = 450_000 * HOUR_MS
 HOUR_SHIFT = 43
+WAYS = ["columns", "with their span", "few"]
 
 
 def entries(due: list[int] | np.ndarray, first: int = 1) -> tuple[np.ndarray, Entries]:
@@ -16,6 +18,16 @@ def entries(due: list[int] | np.ndarray, first: int = 1) -> tuple[np.ndarray, En
     due = np.asarray(due, np.int64)
     refs = (due // HOUR_MS << HOUR_SHIFT) + np.arange(first, first + len(due))
     return due // 1_000, Entries(due, refs, np.zeros(len(due), np.int64))
+
+
+def add(wheel: TimingWheel, now: int, due: int, way: str, first: int = 1) -> Entries:
+    """Add one entry in one of the ways that a frame's entries come; returns it."""
+    seconds, entry = entries([due], first)
+    if way == "few":
+        wheel.add_few(now, [(due, int(entry.refs[0]), 0)])
+    else:
+        wheel.add(now, seconds, entry, due_span_ms=(due, due) if way == "with their span" else None)
+    return entry
 
 
 def run_to_end(wheel: TimingWheel, stored: Entries) -> list[tuple[int, int]]:
@@ -67,6 +79,50 @@ def test_each_entry_has_its_own_millisecond() -> None:
         expected = [d for d in due if d == START_MS + 2_000 + at]
         assert wheel.turn(START_MS + 2_000 + at, 9).all().due_ms.tolist() == expected
     assert wheel.next_wake_ms() is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_entry_due_in_a_millisecond_waits_for_it(way: str) -> None:
+    """Entries that are due as they come skip the slots; one that is due next does not."""
+    wheel = TimingWheel(START_MS)
+    add(wheel, START_MS, START_MS + 1, way)
+    assert wheel.turn(START_MS, 9).all().count == 0
+    assert wheel.turn(START_MS + 1, 9).all().due_ms.tolist() == [START_MS + 1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_entry_due_as_it_comes_does_not_overtake_an_earlier_one(way: str) -> None:
+    """The turn for the earlier one is late, and the later one is due by then."""
+    wheel = TimingWheel(START_MS)
+    add(wheel, START_MS, START_MS + 3, way)
+    add(wheel, START_MS + 5, START_MS + 5, way, first=2)
+    released = wheel.turn(START_MS + 5, 9).all()
+    assert released.due_ms.tolist() == [START_MS + 3, START_MS + 5]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("delay_ms", [11_000, 59 * 60_000, 3 * HOUR_MS, 10 * 366 * 24 * HOUR_MS])
+def test_a_stored_entry_comes_nearer_with_time(delay_ms: int, way: str) -> None:
+    """Its second, its hour, or many hours ahead: it is released once, at its millisecond."""
+    wheel = TimingWheel(START_MS)
+    stored = add(wheel, START_MS, START_MS + delay_ms, way)
+    assert run_to_end(wheel, stored) == [(START_MS + delay_ms, START_MS + delay_ms)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_entry_of_a_second_just_loaded_is_released_once(way: str) -> None:
+    """The load was asked for 10 s before, the first moment at which the second takes live ones."""
+    wheel = TimingWheel(START_MS)
+    second = START_MS // 1_000 + 30
+    first = add(wheel, START_MS, second * 1_000 + 5, way)
+    now = second * 1_000 - 10_000
+    for hour in wheel.turn(START_MS, 9).open_hours:
+        wheel.hour_opened(hour, [30])
+    assert wheel.turn(now, 9).load_seconds == [second]
+    wheel.second_loaded(second, first)
+    later = add(wheel, now, second * 1_000 + 6, way, first=2)
+    stored = Entries(*(np.concatenate(pair) for pair in zip(first, later, strict=True)))
+    assert [due for _, due in run_to_end(wheel, stored)] == stored.due_ms.tolist()
 
 
 def test_the_present_hour_opened_late_releases_nothing_twice() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.broker.conftest import read_all
+from tests.broker.web.test_fast_lane import answers, request
 from tests.starts.warm import PROGRAM
 from tests.waiting import await_that
 
@@ -89,6 +90,22 @@ def test_unread_answers_do_not_gather(broker: Any, topic: str) -> None:
         while len(got) < 4 << 20:
             got += sock.recv(1 << 20)
         assert got.count(b"HTTP/1.1 200 OK") > 100
+
+
+def test_who_reads_no_answers_receives_no_more_messages(broker: Any, topic: str) -> None:
+    """Its receives were sent ahead. Each is answered without a task, unless answers wait."""
+    path, size, count = f"/v1/topics/{topic}", 60_000, 600
+    for _ in range(count // 20):
+        broker.post(f"{path}/messages", [{"body": "x" * size}] * 20)
+    with broker.connect() as sock:
+        sock.sendall(request(f"{path}/receive", b"{}") * count)
+        # The sockets of both sides take a few megabytes.
+        time.sleep(2)
+        leased = broker.counts(topic)["leased"]
+        assert 0 < leased < count // 2
+        sock.settimeout(20)
+        assert all(status == 200 for status, _ in answers(sock, count))
+    assert broker.counts(topic)["leased"] == count
 
 
 def test_slow_clients_hold_nobody_up(broker: Any, topic: str) -> None:

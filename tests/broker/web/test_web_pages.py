@@ -118,6 +118,7 @@ def test_old_http_names_no_host(broker: Any) -> None:
 
 
 FRAMINGS = ["x, chunked", "gzip, chunked", "chunked, chunked", "identity", "xchunked", "chunkedx"]
+FRAMINGS.append("chunked\r\nTransfer-Encoding: gzip")
 
 
 @pytest.mark.parametrize("encoding", FRAMINGS)

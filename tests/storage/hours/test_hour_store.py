@@ -371,6 +371,24 @@ def test_state_file_survives() -> None:
     assert (again.get_states(refs)["state"] == MessageState.ACKED).all()
 
 
+def test_states_stored_one_by_one_are_read_and_written_as_others() -> None:
+    """The states of few messages take a way of their own into the same pages."""
+    disk, store, model = small_store()
+    run(store.flusher.sync())
+    few = model.refs[1:6:2]
+    entries = np.zeros(len(few), STATE_ENTRY)
+    entries["state"] = MessageState.ACKED
+    put_few(store, few, [seal.tobytes() for seal in sealed(entries)], 1)
+    expected = [MessageState.ACKED if ref in few else 0 for ref in model.refs]
+    refs = np.array(model.refs, np.int64)
+    assert store.get_states(refs)["state"].tolist() == expected
+    run(store.flusher.flush_states())
+    run(store.flusher.sync())
+    disk.sync_all()
+    again = open_store(disk.restart("nothing"), store.counts.near)
+    assert again.get_states(refs)["state"].tolist() == expected
+
+
 def test_files_that_another_thread_reads_stay_open() -> None:
     """The loop closes files of hours beyond a bound while a job checks one of them."""
     _, store, _ = small_store()

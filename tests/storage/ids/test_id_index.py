@@ -146,6 +146,17 @@ def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ids.close()
 
 
+def test_an_id_is_found_while_it_is_being_stored(tmp_path: Path) -> None:
+    """By a look-up of one or of many; a newer holder of the id that came meanwhile comes first."""
+    ids = IdIndex(FS, str(tmp_path / "ids"))
+    put(ids, 1, 5, 100)
+    put(ids, 1, 6, 101)
+    ids.begin_flush()
+    put(ids, 1, 6, 102)
+    assert found(ids, 1, [5, 6, 7]) == [100, 102, None]
+    assert ids.get_few(1, [5, 6, 7]) == [100, 102, 0]
+
+
 def test_clear_resets_the_position(tmp_path: Path) -> None:
     """A rebuild that is cut half way is not taken for a whole index."""
     ids = IdIndex(FS, str(tmp_path))

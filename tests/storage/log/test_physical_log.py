@@ -243,6 +243,24 @@ def test_an_interrupted_commit_is_made_again(monkeypatch: pytest.MonkeyPatch, st
     assert [bytes(f.payload)[:6] for f in found] == [*(bytes([n]) * 6 for n in range(5)), b"queued"]
 
 
+def test_a_frame_written_during_a_sync_is_durable_by_the_next_one() -> None:
+    """The loop goes on writing while the log thread waits for the disk."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    append(log, b"one")
+    log.write_pending()
+    end_of_one = log.end_position
+
+    def loop() -> None:
+        disk.on_operation = lambda: None
+        append(log, b"two")
+        log.write_pending()
+
+    disk.on_operation = loop
+    assert log.sync() == log.durable_position == end_of_one
+    assert log.sync() == log.durable_position == log.end_position > end_of_one
+
+
 def test_sync_while_the_disk_is_full() -> None:
     """A sync after a refused write does not call the frames that wait durable."""
     disk = FakeDisk()

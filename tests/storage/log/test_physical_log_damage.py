@@ -59,6 +59,21 @@ def test_rot_is_an_error(region: str, which: int, proof: str) -> None:
     assert caught.value.position == position
 
 
+def test_a_frame_of_another_position_is_an_error() -> None:
+    """A misdirected write leaves a frame whose checksum is right; it is not read as another one."""
+    disk = FakeDisk()
+    log, _ = open_log(disk)
+    first, second = append(log, b"one"), append(log, b"two")
+    log.write_pending()
+    end = log.sync()
+    file = disk.open(f"{FOLDER}/{segment_name(0)}")
+    file.pwritev([file.pread(second - first, first)], second)
+    for read in (lambda: log.frame_at(second), lambda: open_log(disk, 0, end)):
+        with pytest.raises(CorruptionError) as caught:
+            read()
+        assert caught.value.position == second
+
+
 def test_torn_tail_is_cut() -> None:
     """Bytes behind the durable end that are no frame go, and the file ends where frames end."""
     for tail in (b"\0" * 700, b"DLLG" + b"\1" * 200, b"x"):
@@ -103,6 +118,17 @@ def test_missing_segments() -> None:
             disk.unlink(f"{FOLDER}/{name}")
         with pytest.raises(CorruptionError):
             open_log(disk, 0, end)
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_a_gap_that_only_a_later_frame_proves(victim: int) -> None:
+    """The checkpoint knows of no durable frames; those behind the gap say that all were synced."""
+    disk, _, _ = filled()
+    names = disk.listdir(FOLDER)
+    disk.unlink(f"{FOLDER}/{names[victim]}")
+    with pytest.raises(CorruptionError, match="a gap") as caught:
+        open_log(disk, 0, 0)
+    assert caught.value.position == int(names[victim][:-4])
 
 
 def test_hops_call_rot_by_its_name() -> None:

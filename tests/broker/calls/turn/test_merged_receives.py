@@ -100,6 +100,26 @@ async def test_who_goes_away_takes_nothing_along(tmp_path: Path, passes: int) ->
         assert second.attempts.tolist() == [1]
 
 
+async def test_a_node_that_was_stopped_after_the_lease_hands_nothing_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node may lead when it goes on. If none does, the message is new to its consumer."""
+
+    async def may_deliver(seconds: float) -> bool:
+        return False
+
+    async with a_place(tmp_path) as place:
+        place.send(1)
+        await place.node.durable(place.node.engine.state.position)
+        with monkeypatch.context() as stopped:
+            stopped.setattr(place.node.role, "delivers_until_ms", lambda: 0)
+            stopped.setattr(place.node.role, "until_may_deliver", may_deliver)
+            assert await place.node.turn.receives.receive(KEY, ReceiveCall(1, 0)) is None
+        found = await place.receive()
+        assert found is not None
+        assert found.attempts.tolist() == [1]
+
+
 async def test_a_message_that_comes_up_right_behind_the_look_is_not_slept_through(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ Neither does it keep a wake-up to itself, nor messages under lease.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,24 @@ async def test_who_leaves_takes_no_wake_up_along(tmp_path: Path, passes: int) ->
             return
         leaves.leave()
         assert await is_first_delivery(stays)
+
+
+async def test_who_leaves_while_its_lease_is_written_keeps_no_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log thread writes, so that the answer waits for it."""
+    waiting: asyncio.Queue[Callable[[None], None]] = asyncio.Queue()
+    async with a_place(tmp_path) as place:
+        with monkeypatch.context() as busy:
+            busy.setattr(place.node, "write_through", lambda: False)
+            busy.setattr(place.node, "when_durable", lambda _, tell: waiting.put_nowait(tell))
+            leaves = Asked(place.node)
+            place.send(1)
+            async with asyncio.timeout(5):
+                written = await waiting.get()
+        leaves.leave()
+        written(None)
+        assert await is_first_delivery(Asked(place.node))
 
 
 async def test_a_task_that_has_not_begun_keeps_no_messages(

@@ -257,6 +257,19 @@ def test_a_message_keeps_its_id_until_it_expires(
 
 @each_way
 @pytest.mark.parametrize("turn", [True, False], ids=["turned", "at once"])
+def test_an_expired_message_is_not_received(
+    host: Any, way: Callable[[Any], None], turn: bool
+) -> None:
+    begin(host, way)
+    host.pause(paused=False)
+    pass_to(host, END, turn=turn)
+    for name in host.topic.groups.values():
+        assert b"old" not in host.bodies(group=name.name)
+    host.recount()
+
+
+@each_way
+@pytest.mark.parametrize("turn", [True, False], ids=["turned", "at once"])
 def test_a_look_up_shows_an_expired_message_as_ended(
     host: Any, way: Callable[[Any], None], turn: bool
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from delaylog.broker.engine.deliver import settling
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.topics.settings import Backoff
@@ -25,6 +27,15 @@ def test_a_lease_ends_at_its_deadline_not_before(host) -> None:
     assert host.ack([got]) == 0, "the old receipt settles nothing"
     assert host.ack([again]) == 1
     host.check_counts()
+
+
+def test_a_lease_ends_at_its_deadline_though_another_one_runs_on(host) -> None:
+    host.configure(backoff=Backoff(first_ms=0))
+    host.send(2)
+    host.receive(1, lease=1_000)
+    host.receive(1, lease=60_000)
+    host.advance(1_000 + BUCKET)
+    assert host.bodies() == [b"0"]
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -78,6 +89,22 @@ def test_a_whole_lease_is_acked_in_any_order_and_each_message_once(host) -> None
     assert host.receive(4) == []
 
 
+@pytest.mark.parametrize("n", [1, 100])
+def test_a_receipt_settles_nothing_in_another_topic(host, n: int) -> None:
+    """Few messages and many are settled by different ways."""
+    host.send(n)
+    got = host.receive()
+    named = np.array([message.origin for message in got])
+    receipts = settling.Receipts(got[0].lease, named)
+    other = host.engine.make_topic("other", host.now_ms)
+    for settle in (settling.ack, settling.nack, settling.reject):
+        settlement = settle(host.engine.state, other, receipts, host.now_ms)
+        assert settlement.done == 0
+        assert list(settlement.gone) == named.tolist()
+    assert host.ack(got) == n
+    host.check_counts()
+
+
 def test_many_leases_expire_in_slices(host) -> None:
     """Ten thousand rows of a hundred leases, each settled once."""
     host.send(10_000)
@@ -112,6 +139,16 @@ def test_receive_bytes_bound_after_the_first_message(
     assert [m.body[:1] for m in host.receive()] == [b"b"]
     assert [m.body[:1] for m in host.receive()] == [b"c"]
     assert [m.body[:1] for m in host.receive()] == [b"d"]
+
+
+def test_an_answer_has_a_message_once(host) -> None:
+    """It was received by its id and given back, so the ready queue has it twice."""
+    (id_,) = host.ids_of(host.send(1))
+    host.extend(host.receive(chosen=[id_]), 0)
+    host.advance(BUCKET)
+    assert host.bodies() == [b"0"]
+    assert host.bodies() == []
+    host.check_counts()
 
 
 def test_a_call_is_filled_behind_ended_messages(host) -> None:

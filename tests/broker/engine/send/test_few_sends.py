@@ -283,6 +283,22 @@ def test_rows_of_many_hours_stay_one_block() -> None:
         same(few, many, hours, hours[::-1], far, far[::-1], hours[:2], far[9:8:-1])
 
 
+def test_two_messages_of_a_turn_with_one_id_are_one() -> None:
+    """The short way leaves them to the general way, which merges them."""
+    with twins() as (few, many):
+        same(few, many, [Single(body, 0, True, pack_fields({"id": "a"})) for body in (b"x", b"y")])
+        few.host.turn()
+        assert few.host.bodies() == [b"x"]
+
+
+def test_a_full_disk_refuses_a_message_of_the_short_way() -> None:
+    with twins() as (few, many):
+        for twin in (few, many):
+            twin.do("free", LIMITS.disk_reserve_bytes - 1)
+        same(few, many, [Single(b"x", 0, True)])
+        assert few.host.topic.sent == 0
+
+
 def test_no_row_goes_below_the_hour_floor() -> None:
     with twins() as (few, many):
         for twin in (few, many):

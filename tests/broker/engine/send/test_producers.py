@@ -56,6 +56,14 @@ def test_a_repeat_is_answered_for_rows_that_were_kept_too(host: Any) -> None:
     assert repeat.deliver_at_ms.tolist() == only_kept.deliver_at_ms.tolist()
 
 
+def test_a_sequence_that_was_used_for_other_messages_is_refused(host: Any) -> None:
+    """As many of them, of the same sizes; nothing is sent."""
+    host.send([b"one"], producer="p", sequence=1)
+    with pytest.raises(ConflictError, match="used for other messages"):
+        host.send([b"two"], producer="p", sequence=1)
+    assert host.bodies() == [b"one"]
+
+
 def test_an_answer_takes_few_bytes() -> None:
     """One due time: nothing a row. Due times over a month: four bytes a row and eight an hour."""
     assert len(answer(10_000, 1).packed) < 100

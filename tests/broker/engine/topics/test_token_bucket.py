@@ -128,6 +128,12 @@ def test_ready_at_is_the_first_millisecond_with_a_token(
     assert bucket.take(ready_ms, 1) == 1
 
 
+def test_a_pause_earns_no_more_than_the_burst() -> None:
+    bucket = TokenBucket(10.0, 5)
+    assert bucket.take(START_MS, 3) == 3
+    assert bucket.take(START_MS + 3_600_000, 50) == 5
+
+
 def test_a_rate_of_zero_gives_the_burst_and_no_more() -> None:
     bucket = TokenBucket(0, 2)
     assert bucket.ready_at_ms(START_MS) == START_MS

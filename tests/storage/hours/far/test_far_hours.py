@@ -358,6 +358,19 @@ def test_the_border_follows_the_clock() -> None:
     check_look_ups(store, model, model.refs)
 
 
+def test_the_first_far_hour_is_in_the_far_tier() -> None:
+    """As all later ones, also once one of its messages has ended and another one comes."""
+    store, model = far_store(FakeDisk()), Model()
+    border = store.counts.far_from
+    model.add(store, [border * HOUR_MS, border * HOUR_MS + 1], [b"a", b"b"], 0)
+    run(store.flusher.flush(upto=model.position))
+    store.counts.count_living({border: 1}, -1)
+    model.add(store, [border * HOUR_MS + 2], [b"c"], 0)
+    check_look_ups(store, model, model.refs)
+    assert store.counts[border].rows == 3
+    assert store.counts[border].living == 2
+
+
 def test_numbers_of_files_are_not_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was being written when the process died is removed, and its number free again."""
     monkeypatch.setattr(far_tier, "FLUSHED_RUN_BYTES", 1 << 20)
