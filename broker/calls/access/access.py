@@ -20,7 +20,6 @@ from delaylog.broker.engine.access.commands import note_audit_head, note_used
 from delaylog.broker.engine.access.token_form import digest_of
 from delaylog.broker.engine.errors import BadRequestError, EngineError
 from delaylog.storage.layout import NEVER_MS
-from delaylog.storage.log.levels import ACCESS_FRAMES
 
 if TYPE_CHECKING:
     from delaylog.broker.host.audit.lines import AuditHead
@@ -108,9 +107,7 @@ class Access:
         """Write the head of this node's audit log to the log, if the node leads."""
         node, head = self._node, self.audit_head()
         state, now_ms = node.engine.state, node.clock.now_ms()
-        # Until all members have been met, the log may lack frames of access control.
-        may_record = state.level >= ACCESS_FRAMES and node.role.leading and node.role.may_dispatch()
-        if head is not None and may_record:
+        if head is not None and node.role.leading and node.role.may_dispatch():
             try:
                 note_audit_head(state, head.log, head.node, head.n, head.chain, now_ms)
             except EngineError as error:

@@ -18,7 +18,6 @@ from delaylog.broker.engine.errors import (
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.keyspace.access.rules import RuleError
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.levels import ACCESS_FRAMES
 
 PRINCIPALS_MAX: Final = 10_000
 """A limit, because each checkpoint contains all principals."""
@@ -126,6 +125,5 @@ def note_audit_head(
 
 
 def _append(state: EngineState, members: dict[str, Any], now_ms: int) -> None:
-    state.need_level(ACCESS_FRAMES, "access control")
     state.append(FrameKind.ACCESS, [msgpack.packb(members)], now_ms)
     state.access.apply(members)

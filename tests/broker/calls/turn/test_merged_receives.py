@@ -56,12 +56,8 @@ async def test_everybody_gets_one(tmp_path: Path) -> None:
         assert len({each.lease for each in found if each is not None}) == 50
 
 
-@pytest.mark.parametrize("level", [1, 2])
-async def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(
-    tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(tmp_path: Path) -> None:
     async with a_place(tmp_path, receive_bytes_max=1_000) as place:
-        monkeypatch.setattr(place.node.engine.state, "level", level)
         place.send(20, size=400)
         calls = [place.receive() for _ in range(20)]
         assert len(set(refs(await asyncio.gather(*calls)))) == 20
