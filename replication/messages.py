@@ -24,7 +24,7 @@ class Hello(NamedTuple):
 
 class FolderIdentity(NamedTuple):
     """The second message on a connection: the sender's data folder, and what it knows of the
-    receiver's folder. Nodes of feature level 1 do not send it. 0 and zero bytes mean "unknown".
+    receiver's folder. 0 and zero bytes mean "unknown".
     """
 
     cluster: bytes

@@ -4,7 +4,7 @@
     format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter ·
     cluster (16 bytes, or none) · incarnations · met {index: incarnation} · learners · known_to
 
-Release 0.1.0 does not write the last line, and ignores it. A folder gets a new, random incarnation
+Release 0.1.0 did not write the last line. A folder gets a new, random incarnation
 each time that a node starts on it; `met` has the newest one of each other voter's folder,
 `learners` that of each node that has connected as a learner since, and `known_to` the incarnation
 of this folder that each other node remembers.
@@ -25,6 +25,7 @@ import msgpack
 
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.errors import ClusterError, MetaDamagedError
+from delaylog.storage.errors import OlderFormatError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.layout import open_file, seal_file
@@ -133,7 +134,7 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def decode_meta(raw: bytes, path: str) -> Meta:
-    """Decode the bytes of the file. Raises MetaDamagedError."""
+    """Decode the bytes of the file. Raises MetaDamagedError and OlderFormatError."""
     opened = open_file(META_MAGIC, raw)
     if opened is None:
         raise MetaDamagedError(path, "its checksum is wrong")
@@ -141,17 +142,19 @@ def decode_meta(raw: bytes, path: str) -> Meta:
         members: dict[str, Any] = msgpack.unpackb(opened[0], strict_map_key=False)
         if members["format"] != META_FORMAT:
             raise MetaDamagedError(path, f"format {members['format']}, not {META_FORMAT}")
+        if "incarnations" not in members:
+            raise OlderFormatError(path)
         return Meta(
             members["cluster_id"],
             members["node_id"],
             members["members"],
             members["promised_epoch"],
             members["voter"],
-            members.get("cluster", b""),
-            tuple(members.get("incarnations", ())),
-            members.get("met", {}),
-            members.get("learners", {}),
-            members.get("known_to", {}),
+            members["cluster"],
+            tuple(members["incarnations"]),
+            members["met"],
+            members["learners"],
+            members["known_to"],
         )
     except (ValueError, KeyError, TypeError, ClusterError) as error:
         raise MetaDamagedError(path, f"its contents are invalid: {error!r}") from error

@@ -75,9 +75,7 @@ class View(NamedTuple):
     gate_age_ms: int | None
     """The age of the newest round whose tick a majority has taken, while this node leads."""
     peers: Collection[int]
-    """Connected nodes that know the two messages."""
-    older: bool = False
-    """Whether a connected voter does not know them."""
+    """Connected nodes."""
 
 
 class PeerOracle:
@@ -146,11 +144,6 @@ class PeerOracle:
         if chosen and not self._nominated and self._due_ms is not None:
             self._due_ms = min(self._due_ms, now_ms)
         self._nominated = chosen
-
-    def may_be_alone(self, now_ms: int) -> bool:
-        """Whether another oracle has to decide alone: voters of older releases are connected."""
-        view = self._view()
-        return view is not None and view.older and self.hears(now_ms) is None
 
     # ------------------------------------------------------------------ the leader
 

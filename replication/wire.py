@@ -30,9 +30,6 @@
     epoch table  epoch u64, first position u64 each, both ascending
     numbers      u64 each
 
-Kinds 16 and 17 are sent only to nodes that know feature level 2, 18 and 19 only to those that know
-level 4.
-
 Little-endian; kind 0 is never valid. Integrity is checked elsewhere: frames have checksums, and the
 transport authenticates the sender before it passes bytes to a decoder.
 """

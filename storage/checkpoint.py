@@ -15,7 +15,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_parts
-from delaylog.storage.log.levels import FIRST_LEVEL, LEVEL_FRAMES, refuse_newer
+from delaylog.storage.log.levels import FIRST_LEVEL, check_level
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
@@ -56,12 +56,12 @@ def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
     """(state, position) of a checkpoint's bytes, or None if they are damaged.
 
     `topics` is a `PackedList`: an iteration unpacks them one by one.
-    Raises NewerFormatError for an intact checkpoint that a newer release wrote.
+    Raises NewerFormatError or OlderFormatError for an intact checkpoint of another release.
     """
     opened = open_file(CHECKPOINT_MAGIC, raw)
     if opened is None:
         return None
-    refuse_newer(level_of_file(raw), "the checkpoint of this folder")
+    check_level(level_of_file(raw), "the checkpoint of this folder")
     payload, position, _ = opened
     return unpacked_members(payload, lists=_PACKED_LISTS), position
 
@@ -96,13 +96,11 @@ def write_checkpoint(
     behind = 0 if log_from is None else position - log_from
     assert 0 <= behind <= position, "a start reads the log from the checkpoint's position or before"
     parts = list(packed_parts(state))
-    level = state.get("level", FIRST_LEVEL)
-    # Release 0.1.0 ignores members that it does not know. It must refuse a checkpoint with a far
-    # tier, whatever the level of the log: it would start without the messages of that tier.
-    needs = level if level > FIRST_LEVEL else LEVEL_FRAMES if "far" in state else 0
+    # A node that was stopped before the log had any frames has stored no level yet.
+    level = max(state.get("level", 0), FIRST_LEVEL)
     names = checkpoint_names(fs, folder)
     number = int(names[-1][len(_PREFIX) :]) + 1 if names else 1
-    head = seal_parts(CHECKPOINT_MAGIC, parts, a=position, b=behind, level=needs)
+    head = seal_parts(CHECKPOINT_MAGIC, parts, a=position, b=behind, level=level)
     replace_file(fs, f"{folder}/{_PREFIX}{number}", [head, *parts])
     fs.sync_folder(folder)
     for name in checkpoint_names(fs, folder)[:-KEPT]:

@@ -31,6 +31,16 @@ class NewerFormatError(StorageError):
     """A newer release wrote this. Nothing is damaged and nothing was changed: run that release."""
 
 
+class OlderFormatError(StorageError):
+    """Release 0.1.0 wrote this. Nothing is damaged and nothing was changed: use an empty folder."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} was written by delaylog 0.1.0, or by a build before 0.2.0, and no later "
+            "release reads it: start with an empty data folder, there is no way to upgrade this one"
+        )
+
+
 class DiskFullError(StorageError):
     """The file system has no space. Nothing was half written; try again once there is space."""
 

@@ -106,12 +106,12 @@ class FrameKind(IntEnum):
     PUBLISH = 14
     CLAIM = 15
     ARCHIVE = 16
-    LEVEL, ACCESS = 17, 18
-    """Level 2 and above; see levels.py."""
-    SCHEDULE, MULTI, TARGET = 19, 20, 21
-    """Level 3 and above."""
+    LEVEL = 17
+    ACCESS = 18
+    SCHEDULE = 19
+    MULTI = 20
+    TARGET = 21
     HELD = 22
-    """Level 4 and above."""
 
 
 class FrameHeader(NamedTuple):
@@ -359,7 +359,7 @@ def seal_file(magic: int, payload: bytes, *, a: int = 0, b: int = 0, level: int 
     0 magic u32 | 4 version u16 | 6 level u16 | 8 a u64 | 16 b u64
     24 payload size u32 | 28 crc32c u32
 
-    `level` = the feature level a reader needs; 0 = any. Release 0.1.0 reads level 0 only.
+    `level` = the feature level a reader needs; 0 = any.
     """
     return seal_parts(magic, [payload], a=a, b=b, level=level) + payload
 

@@ -6,7 +6,7 @@ IPv4 addresses. Nodes with it and nodes without it elect together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from delaylog.broker.cluster.config import Address
@@ -14,12 +14,10 @@ from delaylog.broker.cluster.config.secret import KeyUse, derive_key
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.member_oracle import Election, MemberOracle
 from delaylog.broker.rules.addresses import is_ipv4
-from delaylog.replication.messages import Message
 from delaylog.replication.oracle import LogState
 from delaylog.replication.peer_oracle import PeerOracle, View
 from delaylog.replication.watermark import EpochTick
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.log.levels import CANVASSES
 
 
 def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> MemberOracle:
@@ -36,19 +34,11 @@ def make_oracle(fs: FileSystem, folder: str, member: ClusterMember) -> MemberOra
             log=_log_state(member),
             role=replication.role,
             gate_age_ms=None if leader is None else leader.gate.age_ms(member.machine.boot_ms()),
-            peers=_canvassed(member),
-            older=any(
-                peer in replication.configuration.deciding and peer not in _canvassed(member)
-                for peer in member.transport.connected()
-            ),
+            peers=member.transport.connected(),
         )
 
-    def send(peer: int, message: Message) -> None:
-        if peer in _canvassed(member):
-            member.transport.send(peer, message)
-
     node, random = member.config.node, member.machine.random()
-    peers = PeerOracle(node, view=view, send=send, random=random)
+    peers = PeerOracle(node, view=view, send=member.transport.send, random=random)
     return MemberOracle(
         peers, lambda: _make_raftos(fs, folder, member, peers), lambda: electors(member)
     )
@@ -63,12 +53,6 @@ def electors(member: ClusterMember) -> dict[int, Address]:
 def may_use_raftos(members: Mapping[int, Address]) -> bool:
     """Whether raftos can elect among these nodes: it knows a node by its numeric IPv4 address."""
     return len(members) > 1 and all(is_ipv4(host) for host, _ in members.values())
-
-
-def _canvassed(member: ClusterMember) -> Collection[int]:
-    """The connected nodes that know the messages of the peer oracle."""
-    transport = member.transport
-    return [n for n in transport.connected() if (transport.known_level(n) or 0) >= CANVASSES]
 
 
 def _log_state(member: ClusterMember) -> LogState | None:

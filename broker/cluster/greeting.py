@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.members.folders import Folders, StaleFolderError
-from delaylog.broker.cluster.members.joining import Heard, Joining
+from delaylog.broker.cluster.members.joining import Joining
 from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.peers import Levels
 from delaylog.replication.configuration import CLUSTER_ID_SIZE
-from delaylog.replication.messages import Hello
+from delaylog.replication.messages import FolderIdentity, Hello
 from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
 
 
@@ -88,9 +88,9 @@ class Greeting:
             self._joining.return_without_data()
         return True
 
-    def heard(self, peer: int, hello: Hello) -> None:
-        """A peer has connected, with this HELLO."""
-        self._joining.hear(peer, Heard(hello, self._member.transport.folder_of(peer)))
+    def heard(self, peer: int, folder: FolderIdentity) -> None:
+        """A peer has connected, with this folder."""
+        self._joining.hear(peer, folder)
 
     def joins(self) -> bool:
         """Join with a folder that is not part of the cluster yet, if the greetings allow it; True
@@ -99,7 +99,7 @@ class Greeting:
         member = self._member
         if member.replication is not None or self.silent_end is not None:
             return False
-        mine = Heard(self.hello(), self.folders.identity(member.file.node))
+        mine = self.folders.identity(member.file.node)
         return self._joining.enter_known(
             mine, member.files, lambda: member.machine.random_bytes(CLUSTER_ID_SIZE)
         )

@@ -250,9 +250,9 @@ class ClusterMember:
 
     def _on_connect(self, peer: int) -> None:
         self.fitness.heard(peer, self.machine.boot_ms())
-        hello = self.transport.hello_of(peer)
-        if hello is not None:
-            self.greeting.heard(peer, hello)
+        hello, folder = self.transport.hello_of(peer), self.transport.folder_of(peer)
+        if hello is not None and folder is not None:
+            self.greeting.heard(peer, folder)
             self._positions.heard(peer, hello.end)
             self.copies.giver.met(peer, hello.end)
         self._join_if_new()

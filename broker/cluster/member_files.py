@@ -165,8 +165,8 @@ def _check_founders(meta: Meta, config: ClusterConfig, path: str) -> None:
     if meta.members and meta.members.keys() != said:
         raise ClusterError(
             f"{path} knows the members {sorted(meta.members)}, the cluster file {sorted(said)}: "
-            "the file must name the founders until the log knows the members, which is once all "
-            "of them have run this release; then change members by `delaylog cluster add`"
+            "the file must name the founders until the log knows the members, which is once one "
+            "of them has led; then change members by `delaylog cluster add`"
         )
 
 

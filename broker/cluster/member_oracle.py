@@ -200,9 +200,7 @@ class MemberOracle:
 
     def suggests(self, now_ms: int) -> bool:
         """Whether this node should lead."""
-        if self.peers.suggests(now_ms):
-            return True
-        return self._raftos_chose(now_ms) and self.peers.may_be_alone(now_ms)
+        return self.peers.suggests(now_ms)
 
     def leader(self, now_ms: int) -> int | None:
         """The node that was elected, if known."""

@@ -1,7 +1,4 @@
-"""Sends this node's status to its peers, and passes on the statuses that they send.
-
-Only nodes of feature level 2 get a status; see members/node_status.py.
-"""
+"""Sends this node's status to its peers, and passes on the statuses that they send."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from delaylog.broker.cluster.members.known_members import KnownMembers
 from delaylog.broker.cluster.members.node_status import STATUS_EVERY_MS, Status, encode_status
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.replication.messages import NodeStatus
-from delaylog.storage.log.levels import IDENTITIES
 
 USED_EVERY_MS: Final = 5_000
 """Shortest interval at which the use of all principals is sent."""
@@ -50,7 +46,7 @@ class StatusExchange:
                 used[name] = max(used.get(name, 0), used_ms)
 
     def look(self) -> None:
-        """Send a status to every peer that reads them, if it is time."""
+        """Send a status to every peer, if it is time."""
         now_ms = self._member.machine.boot_ms()
         if now_ms < self._next_ms:
             return
@@ -67,7 +63,6 @@ class StatusExchange:
         mine["used"] = dict(self._used[:USED_MAX])
         del self._used[:USED_MAX]
         for peer in transport.connected():
-            if (transport.known_level(peer) or 0) >= IDENTITIES:
-                fields = {**mine, **statuses.echo(peer)}
-                status = Status(wall_us=member.node.clock.wall_us, **fields)
-                transport.send(peer, encode_status(status))
+            fields = {**mine, **statuses.echo(peer)}
+            status = Status(wall_us=member.node.clock.wall_us, **fields)
+            transport.send(peer, encode_status(status))

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 from delaylog.broker.engine.apply.clock_steps import jump_ahead, set_back
-from delaylog.broker.engine.apply.level_frames import raise_level
 from delaylog.broker.engine.apply.replay import follow, replay
 from delaylog.broker.engine.deliver.claims import expire_claims, left_over, settle_left_over
 from delaylog.broker.engine.deliver.expiry import end_due
@@ -55,6 +54,8 @@ from delaylog.storage.files.reserved_files import ReservedFileSystem
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_index import IdIndex
+from delaylog.storage.log.levels import KNOWN_LEVEL
+from delaylog.storage.log.log_reader import check_begin
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
 from delaylog.storage.texts.text_index import TextIndex
@@ -87,13 +88,16 @@ class Engine:
         if not fs.exists(folder):
             fs.mkdir(folder)
             fs.sync_folder(parent_of(folder))
+        # First, since the folder of another release must stay as it is.
+        saved = load_newest(fs, folder)
+        if saved is None:
+            check_begin(fs, f"{folder}/log")
         self.reserve = SpaceReserve(fs, f"{folder}/{RESERVE}", self.limits.reserve_file_bytes)
         scratch, fs = fs, ReservedFileSystem(fs, self.reserve)
         self.fs: FileSystem = fs
         if fs.exists(f"{folder}/ready"):
             fs.remove_tree(f"{folder}/ready")
         fs.mkdir(f"{folder}/ready")
-        saved = load_newest(fs, folder)
         self._member = member
         self._loaded = loaded
         self.ticks = TickSlots(fs, f"{folder}/tick") if member is None else member.ticks
@@ -158,7 +162,7 @@ class Engine:
         self.upkeep.checkpoint_ms = now_ms
         self._take_order(now_ms)
         state.begin_own_epoch(now_ms)
-        raise_level(state, now_ms)
+        state.raise_level(KNOWN_LEVEL, now_ms)
         carry_out_order(state, now_ms)
         state.keyspace.now_ms = now_ms
         state.keyspace.begin_expiring()
@@ -236,7 +240,7 @@ class Engine:
 
     def raise_level(self, level: int, now_ms: int) -> bool:
         """Raise the log's feature level. Every node of the cluster must know that level."""
-        return raise_level(self.state, now_ms, level)
+        return self.state.raise_level(level, now_ms)
 
     # ------------------------------------------------------------------ the hold
 

@@ -23,7 +23,6 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.layout import HELD_MAGIC, FrameKind, open_file, seal_file
-from delaylog.storage.log.levels import HELD_FRAMES
 
 if TYPE_CHECKING:
     from delaylog.broker.engine.state import EngineState
@@ -94,7 +93,6 @@ class Holding:
 
 def put_hold(state: EngineState, note: str, now_ms: int) -> bool:
     """Hold the broker; False if it is held with this note, or no other is given."""
-    state.need_level(HELD_FRAMES, "holds")
     present = state.holding.now
     if present is not None and note in ("", present.note):
         return False
@@ -104,7 +102,6 @@ def put_hold(state: EngineState, note: str, now_ms: int) -> bool:
 
 def release_hold(state: EngineState, now_ms: int) -> bool:
     """Release the broker; False if it is not held."""
-    state.need_level(HELD_FRAMES, "holds")
     if state.holding.now is None:
         return False
     _append(state, None, now_ms)
@@ -117,7 +114,7 @@ def carry_out_order(state: EngineState, now_ms: int) -> None:
     A release is put there too if nothing is held: other members may have orders to hold.
     """
     order = state.holding.ordered
-    if order is not None and state.level >= HELD_FRAMES:
+    if order is not None:
         _append(state, order.hold, now_ms)
 
 

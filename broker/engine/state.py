@@ -45,7 +45,7 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.run_file import ScratchRuns
 from delaylog.storage.hours.hot_seconds import HOT_BYTES_MAX, HotSeconds
 from delaylog.storage.hours.hour_store import HourStore
-from delaylog.storage.ids.id_hash import UNKEYED, IdHash
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
@@ -59,7 +59,7 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.log.frames import Tick
-from delaylog.storage.log.levels import FIRST_LEVEL
+from delaylog.storage.log.levels import FIRST_LEVEL, check_level, decode_level, encode_level
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.texts.text_index import TextIndex
@@ -68,6 +68,9 @@ from delaylog.wheel import Entries, Entry, TimingWheel, entries_of
 
 _LEASE_BITS: Final = 40
 """Bits of a lease's number that count leases; those above are the epoch's."""
+ID_KEY_SIZE: Final = 16
+_BEFORE_LEVEL: Final = (FrameKind.EPOCH_BEGIN, FrameKind.LEVEL)
+"""Kinds of frames that need no level."""
 
 
 class Exposure(NamedTuple):
@@ -183,7 +186,10 @@ class EngineState:
         self.jobs = JobTable()
         self.transactions = TransactionTable()
         self.access = AccessTable()
-        self.schedules = ScheduleTable(files.fs, folder, log.frame_at, UNKEYED.one)
+        self.id_key = b""
+        """Key of the id hash; the log's LEVEL frame has it."""
+        self.id_hash = IdHash(b"")
+        self.schedules = ScheduleTable(files.fs, folder, log.frame_at, self.id_hash.one)
         self.targets = TargetTable()
         self.failures = FailureTable()
         self.keyspace = Keyspace(random)
@@ -192,12 +198,9 @@ class EngineState:
         self.keyspace_base = KeyspaceBase()
         self.keyspace_pieces = Pieces()
         """Pieces of effects whose last piece is still to come; empty while this node leads."""
-        self.level = FIRST_LEVEL
-        """See storage/log/levels.py."""
+        self.level = 0
+        """See storage/log/levels.py; 0 = the log has no LEVEL frame yet."""
         self.holding = Holding()
-        self.id_key = b""
-        """Key of the id hash; b"" = hashed without one, as in a log of release 0.1.0."""
-        self.id_hash = UNKEYED
         self.epoch = 0
         """The epoch of frames appended now, with the node's index, as frames carry it."""
         self.epochs: list[tuple[int, int]] = []
@@ -346,11 +349,33 @@ class EngineState:
             raise NotLeadingError("this node ends after an error; try again")
         if not self.may_append():
             raise NotLeadingError("this node does not take changes at the moment; try again")
+        if not self.level and kind not in _BEFORE_LEVEL:
+            self.raise_level(FIRST_LEVEL, now_ms)
         position = self.log.append(
             kind, payload, epoch=self.epoch, leader_time_ms=now_ms, tick=self.tick
         )
         self.position = self.log.end_position
         return position, self.position
+
+    def raise_level(self, level: int, now_ms: int) -> bool:
+        """Raise the level of the log; False if it is as high already. Raises NotLeadingError.
+
+        The first LEVEL frame of a log gives it the key of its id hash.
+        """
+        if level <= self.level:
+            return False
+        payload = encode_level(level, b"" if self.level else self.random.randbytes(ID_KEY_SIZE))
+        self.append(FrameKind.LEVEL, [payload], now_ms)
+        self.apply_level(payload)
+        return True
+
+    def apply_level(self, payload: Block) -> None:
+        """Apply a LEVEL frame. Raises NewerFormatError."""
+        level, id_key = decode_level(payload)
+        check_level(level, "the log")
+        self.level = max(self.level, level)
+        if id_key:
+            self.use_id_key(id_key)
 
     def need_level(self, level: int, what: str) -> None:
         """ConflictError if a member of the cluster runs a release whose logs have no `what`."""

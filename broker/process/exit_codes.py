@@ -23,6 +23,7 @@ from delaylog.storage.errors import (
     DiskFullError,
     NewerFormatError,
     NoDescriptorError,
+    OlderFormatError,
     StorageError,
     damage_of,
 )
@@ -88,7 +89,7 @@ def end_of(error: BaseException, *, has_peers: bool = False) -> End:
             return End(ExitCode.IN_USE, "")
         case ClusterError() if getattr(error.__cause__, "errno", None) == errno.EADDRINUSE:
             return End(ExitCode.IN_USE, "")
-        case ConfigError() | ClusterError():
+        case ConfigError() | ClusterError() | OlderFormatError():
             return End(ExitCode.CONFIGURATION, "")
         case NewerFormatError():
             text = "Use the release that wrote this folder, or a later one."

@@ -56,7 +56,7 @@ from delaylog.storage.log.tick_slots import decode_slot
 
 T = TypeVar("T")
 _KNOWN = frozenset(
-    {"lock", "hold", "tick", "log", "hours", "ids", "ids.damaged", "texts", "ready", "reserve"}
+    {"lock", "hold", "tick", "log", "hours", "ids", "texts", "ready", "reserve"}
     | {"crash", "backup.json", META, "vote", KEYSPACE, SCHEDULES, AUDIT, FIRST_ADMIN, HELD}
 )
 
@@ -228,9 +228,9 @@ def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int]
             groups_of(members),
             bases,
             staged,
-            members.get("id_key", b""),
-            members.get("far"),
-            members.get("schedules"),
+            members["id_key"],
+            members["far"],
+            members["schedules"],
         )
     return positions, newest
 

@@ -135,11 +135,11 @@ class CountColumns(Mapping[int, int]):
 
     @classmethod
     def unpack(cls, raw: bytes) -> CountColumns:
-        """The table from a checkpoint; older checkpoints list the hours in any order."""
+        """The table from a checkpoint."""
         out = cls()
         if raw:
             # Most tables have one hour, for which numpy's fixed cost is not worth it.
-            pairs = sorted(_PAIR.iter_unpack(raw))
+            pairs = list(_PAIR.iter_unpack(raw))
             out._hours = array(_U32, [hour for hour, _ in pairs])
             out._counts = array(_U32, [count for _, count in pairs])
         return out

@@ -1,8 +1,8 @@
 """Counts of every hour: objects for near and past hours, columns for far ones.
 
 A far hour costs 40 bytes: a row of five columns that are indexed by the hour itself. The first far
-hour (`far_from`) rises as time goes on. Later hours that already have folders, as in a data folder
-of delaylog 0.1.0, stay near ones.
+hour (`far_from`) rises as time goes on. It falls when the clock is set back; hours that had become
+near ones stay so.
 """
 
 from __future__ import annotations

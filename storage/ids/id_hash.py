@@ -1,7 +1,7 @@
 """Hashes of ids: keyed, 64 bits each, computed for a whole column in a few passes of numpy.
 
-A log that was created at feature level 2 has a key of 16 random bytes in its LEVEL frame; without
-the key nobody can choose ids that collide. A log of release 0.1.0 has no key and keeps blake2b.
+Each log has a key of 16 random bytes in its first LEVEL frame; without the key nobody can choose
+ids that collide.
 
 Layout of the keyed hash, part of the log's format. The id is padded with zeros to 32-bit words
 w[0..m), little-endian. Two lanes each have 64-bit numbers k[0..], drawn from the key by SHAKE-256:
@@ -53,24 +53,23 @@ _LANE_BITS: Final = 128
 
 
 class IdHash:
-    """The hash of one log; `key` = b"" for a log of level 1."""
+    """The hash of one log."""
 
-    def __init__(self, key: bytes = b"") -> None:
+    def __init__(self, key: bytes) -> None:
         self.key = key
-        if key:
-            numbers = 2 + _WORDS_MAX
-            raw = shake_256(b"delaylog ids\0" + key).digest(2 * numbers * 8)
-            lanes = np.frombuffer(raw, "<u8").reshape(2, numbers).astype(np.uint64)
-            self._starts, self._sizes = lanes[:, 0].copy(), lanes[:, 1].copy()
-            self._words = np.ascontiguousarray(lanes[:, 2:].T)
-            # Both lanes of a single id are summed in one Python integer.
-            self._pairs = [low | high << _LANE_BITS for high, low in lanes.T.tolist()]
+        numbers = 2 + _WORDS_MAX
+        raw = shake_256(b"delaylog ids\0" + key).digest(2 * numbers * 8)
+        lanes = np.frombuffer(raw, "<u8").reshape(2, numbers).astype(np.uint64)
+        self._starts, self._sizes = lanes[:, 0].copy(), lanes[:, 1].copy()
+        self._words = np.ascontiguousarray(lanes[:, 2:].T)
+        # Both lanes of a single id are summed in one Python integer.
+        self._pairs = [low | high << _LANE_BITS for high, low in lanes.T.tolist()]
 
     def one(self, value: bytes) -> int:
         """The hash of an id that is not empty."""
         size = len(value)
         words = (size + _WORD - 1) // _WORD
-        if not self.key or words > _WORDS_MAX:
+        if words > _WORDS_MAX:
             digest = blake2b(value, digest_size=8, key=self.key).digest()
             return int.from_bytes(digest, "little") or 1
         numbers = _STRUCTS[words].unpack(value.ljust(words * _WORD, b"\0"))
@@ -83,7 +82,7 @@ class IdHash:
 
     def column(self, column: TextColumn, n: int) -> Hashes:
         """Hashes of a column of ids, 0 where an id is empty."""
-        if not self.key or n <= _SINGLY_MAX or column_max(column.size) > _WORDS_MAX * _WORD:
+        if n <= _SINGLY_MAX or column_max(column.size) > _WORDS_MAX * _WORD:
             one = self.one
             values = column.values(n)
             return np.array([one(value) if value else 0 for value in values], np.uint64)
@@ -141,7 +140,3 @@ def _words(column: TextColumn) -> npt.NDArray[np.uint32]:
     """The word that begins at each byte of a block."""
     raw = bytes(column.block) + bytes(_WORDS_MAX * _WORD)
     return np.ndarray((len(raw) - _WORD + 1,), "<u4", raw, strides=(1,))
-
-
-UNKEYED: Final = IdHash()
-"""The hash of a log of release 0.1.0."""

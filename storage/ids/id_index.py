@@ -4,8 +4,7 @@ The index is a hint: every hit is checked against the row (epoch tag, id, topic)
 anything. Recent ids are in memory; a checkpoint writes them as a sorted run (`id_run.py`), and runs
 of similar sizes are merged in the background (`run_set.py`). Of several runs that have a key, the
 newest decides. A filter in memory saves the look-up in runs for most new ids. Ids that are missing,
-for positions behind the runs' or because the index was damaged or of an earlier release, are added
-again from the rows.
+for positions behind the runs' or because the index was damaged, are added again from the rows.
 """
 
 from __future__ import annotations

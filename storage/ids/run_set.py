@@ -104,8 +104,6 @@ class RunSet:
         stored = StoredRuns(0, [])
         if INDEX in names:
             stored = read_stored(fs, path)
-        elif "data.mdb" in names:
-            raise CorruptionError("an id index of an earlier release", path=path, position=0)
         self._runs = open_runs(fs, path, stored)
         self._check_loaded()
         self._remove_others()
@@ -120,9 +118,9 @@ class RunSet:
         self._remove_files_but([INDEX, *(f"{run.number}.ids" for run in self._runs)])
 
     def _remove_files_but(self, kept: Collection[str]) -> None:
-        """Remove files of this index, and of indexes of earlier releases, but no other files."""
+        """Remove files of this index, but no other files."""
         for name in sorted(set(self._fs.listdir(self._path)) - set(kept)):
-            if name.endswith((".ids", ".mdb")) or name.startswith(INDEX):
+            if name.endswith(".ids") or name.startswith(INDEX):
                 self._fs.unlink(f"{self._path}/{name}")
 
     def _write(

@@ -1,20 +1,17 @@
 """Feature levels: which formats a log may contain, so that old and new programs can run together.
 
-A log begins at level 1. A LEVEL frame raises it, and only behind that frame may the log contain
+A LEVEL frame gives a log its level: the first frame of each log, except for EPOCH_BEGIN frames,
+gives it the first level, and a later one raises it. Only behind such a frame may the log contain
 kinds and layouts that the level adds. A single broker raises its log at a start. A leader raises it
 once every other node of the cluster is connected and has announced that it knows the level; from
 then on a node that does not know it is refused. A program that finds a higher level, an unknown
 kind of frame or an unknown version reports that the folder is newer, never that it is damaged.
 
     level  first release  what it adds
-    1      0.1.0          everything in docs/FORMATS.md that names no level
-    2      0.2.0          frame kinds LEVEL and ACCESS; ids hashed with a key of the log's own
-                          (id_hash.py);
-                          configurations in EPOCH_BEGIN; identities and statuses between nodes;
-                          several leases in a LEASE frame, and leases whose attempts count later
-    3      0.2.0          frame kinds SCHEDULE, MULTI and TARGET; jobs for one group or reason
-    4      0.2.0          frame kind HELD; CANVASS and SUPPORT between nodes;
-                          configurations whose peer addresses are names or IPv6
+    4      0.2.0          everything in docs/FORMATS.md that names no level
+
+Levels below the first one were those of release 0.1.0, whose logs have no LEVEL frame, and of
+builds before 0.2.0. Their folders are refused.
 
 For what every later format must keep, see docs/FORMATS.md, "How formats change".
 """
@@ -25,40 +22,21 @@ from typing import Any, Final
 
 import msgpack
 
-from delaylog.storage.errors import NewerFormatError
+from delaylog.storage.errors import NewerFormatError, OlderFormatError
 from delaylog.storage.layout import FRAME_VERSION, FrameHeader, FrameKind
 from delaylog.storage.messages.batch import Block
 
-FIRST_LEVEL: Final = 1
-LEVEL_FRAMES: Final = 2
-"""The level that has the frames which raise levels, and keyed hashes of ids."""
-IDENTITIES: Final = 2
-"""The level that has configurations in EPOCH_BEGIN frames, FOLDER and STATUS messages."""
-SHARED_LEASES: Final = 2
-"""The level that has LEASE frames of several leases."""
-UNTRIED_LEASES: Final = 2
-"""The level that has LEASE frames of messages whose attempts do not count yet."""
-ACCESS_FRAMES: Final = 2
-"""The level that has ACCESS frames."""
-SCHEDULES: Final = 3
-"""The level that has SCHEDULE and MULTI frames."""
-TARGET_FRAMES: Final = 3
-"""The level that has TARGET frames."""
-JOB_GROUPS: Final = 3
-"""The level that has JOB frames whose filter names a group or a failure."""
-HELD_FRAMES: Final = 4
-"""The level that has HELD frames."""
-CANVASSES: Final = 4
-"""The level that has CANVASS and SUPPORT messages."""
-PEER_NAMES: Final = 4
-"""The level that has configurations whose peer addresses are names or IPv6 addresses."""
+FIRST_LEVEL: Final = 4
+"""The level that every log has, and that every node knows."""
 KNOWN_LEVEL: Final = 4
 """The highest level that this program reads and writes."""
 _KIND_MAX: Final = max(FrameKind)
 
 
-def refuse_newer(level: int, what: str) -> None:
-    """Raise NewerFormatError if the level is above what this program knows."""
+def check_level(level: int, what: str) -> None:
+    """Raise NewerFormatError or OlderFormatError if this program does not read the level."""
+    if level < FIRST_LEVEL:
+        raise OlderFormatError(what)
     if level > KNOWN_LEVEL:
         raise NewerFormatError(
             f"{what} was written by a newer delaylog (feature level {level}; this one knows "

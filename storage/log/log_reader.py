@@ -13,9 +13,10 @@ from delaylog.storage.layout import (
     FRAME_HEADER_SIZE,
     FRAME_MAGIC,
     FrameHeader,
+    FrameKind,
 )
 from delaylog.storage.log.frames import Frame, check_header, frame_crc
-from delaylog.storage.log.levels import check_known, is_known
+from delaylog.storage.log.levels import check_known, check_level, decode_level, is_known
 from delaylog.storage.messages.batch import Block
 
 _READ_BYTES: Final = 4 << 20
@@ -60,6 +61,23 @@ def scan_segment(file: File, base: int, position: int) -> Generator[Frame, None,
         check_known(header)
         yield Frame(header, payload)
         position += FRAME_HEADER_SIZE + header.payload_size
+
+
+def check_begin(fs: FileSystem, folder: str) -> None:
+    """Check the level of a log that begins at position 0, in a data folder without a checkpoint.
+
+    Raises OlderFormatError or NewerFormatError.
+    """
+    path = f"{folder}/{segment_name(0)}"
+    if not fs.exists(path):
+        return
+    with closing(fs.open(path)) as file:
+        for frame in scan_segment(file, 0, 0):
+            kind = frame.header.kind
+            if kind != FrameKind.EPOCH_BEGIN:
+                level = decode_level(frame.payload)[0] if kind == FrameKind.LEVEL else 0
+                check_level(level, "the log of this folder")
+                return
 
 
 def read_frame(file: File, base: int, position: int) -> Frame | None:

@@ -137,10 +137,10 @@ class LeaseDecision:
     """Number of the claim that leased them; 0 = none."""
     counts: Sequence[int] = ()
     """Number of refs of each lease, if there are several; they are numbered from `lease` on. Empty
-    for a single lease. From feature level 2 on.
+    for a single lease.
     """
     untried: Column = 0
-    """1 for each ref whose attempt does not count before it begins. From feature level 2 on."""
+    """1 for each ref whose attempt does not count before it begins."""
     consumers: Sequence[str] = ()
     """The consumer's name of each lease, "" = none; empty if no consumer has a name."""
     addresses: Sequence[str] = ()
@@ -148,7 +148,7 @@ class LeaseDecision:
     late: Sequence[Sequence[Any]] = ()
     """Why messages of the group were late: [cause, from, until] of spans of time."""
     extends: bool = False
-    """Whether the lease existed before. Frames of earlier releases do not say it."""
+    """Whether the lease existed before."""
 
     @property
     def last_lease(self) -> int:

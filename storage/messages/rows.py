@@ -18,7 +18,7 @@ import numpy.typing as npt
 from delaylog.contract.message_fields import COLUMNS
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import copy_rows, take_rows
-from delaylog.storage.ids.id_hash import UNKEYED, IdHash
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import (
     HOUR_MS,
     INDEX_ENTRY,
@@ -180,8 +180,8 @@ def place_rows(
     decision: SendDecision,
     leader_time_ms: int,
     position: int,
+    id_hash: IdHash,
     sent_position: int | None = None,
-    id_hash: IdHash = UNKEYED,
 ) -> PlacedRows:
     """Index rows of an accepted batch, ordered by hour: all that the frame changes in the hours.
 

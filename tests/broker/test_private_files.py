@@ -48,7 +48,7 @@ def test_data_and_backup_are_private(
 def test_a_folder_with_other_modes_still_opens(
     start_broker: Callable[..., Any], topic: str
 ) -> None:
-    """A folder made by 0.1.0 is readable by all: it keeps its modes and its messages."""
+    """A folder that was made readable for all keeps its modes and its messages."""
     broker = start_broker()
     broker.post(f"/v1/topics/{topic}/messages", {"id": "a", "body": "x", "delay_ms": 3_600_000})
     assert broker.stop() == 0

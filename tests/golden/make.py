@@ -1,12 +1,10 @@
 """Makes the golden data of a release: run in a checkout of that release, from its top folder.
 
-    git worktree add --detach /tmp/old 014a240      # 0.1.0
-    cd /tmp/old && ln -s CHECKOUT/tests/golden tests/golden
-    PYTHONPATH=. python tests/golden/make.py OUT
+    PYTHONPATH=.:src python tests/golden/make.py tests/golden/VERSION
 
-Writes OUT/folders.tar.xz and OUT/seen.json: the folders `clean` (stopped after a checkpoint),
-`killed` (log behind the checkpoint, never closed) and what that release itself shows of them; and
-OUT/cluster.tar.xz, the folders of three nodes that were killed.
+Writes folders.tar.xz and seen.json: the folders `clean` (stopped after a checkpoint), `killed` (log
+behind the checkpoint, never closed) and what that release itself shows of them; cluster.tar.xz, the
+folders of three nodes that were killed; and frames.json, the frames of their logs.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from delaylog.broker.engine.limits import Limits
 from delaylog.storage.log import physical_log
@@ -51,16 +50,19 @@ def main(out: Path) -> None:
         with tarfile.open(out / "folders.tar.xz", "w:xz") as archive:
             for folder in ("clean", "killed"):
                 archive.add(top / folder, folder)
+        frames = {folder: list(scene.shown_log(top / folder)) for folder in ("clean", "killed")}
         (out / "seen.json").write_text(
             json.dumps({"now_ms": now_ms, "told": told, "seen": seen}, indent=1) + "\n"
         )
     with tempfile.TemporaryDirectory() as name:
-        cluster(Path(name), out)
+        frames["n1"] = cluster(Path(name), out)
+    (out / "frames.json").write_text(json.dumps(frames, separators=(",", ":")) + "\n")
 
 
-def cluster(top: Path, out: Path) -> None:
-    """Three processes, some calls, kill -9."""
+def cluster(top: Path, out: Path) -> list[list[Any]]:
+    """Three processes, some calls, kill -9; returns the frames of the first one's log."""
     nodes = ThreeNodes(top)
+    scene.give_addresses(nodes)
     nodes.start(new_cluster=True)
     leader = nodes.leader()
     for k in range(20):
@@ -69,7 +71,8 @@ def cluster(top: Path, out: Path) -> None:
     for k in range(8):
         body = {"body": f"far {k}", "id": f"far-{k}", "delay_ms": (k + 1) * 365 * 86_400_000}
         assert nodes.call(leader, "POST", "/v1/topics/t/messages", body).status < 300
-    got = nodes.call(leader, "POST", "/v1/topics/t/receive", {"max": 2}).json["messages"]
+    asked = {"max": 2, "wait_ms": 5_000}
+    got = nodes.call(leader, "POST", "/v1/topics/t/receive", asked).json["messages"]
     receipts = [one["receipt"] for one in got]
     assert nodes.call(leader, "POST", "/v1/topics/t/ack", {"receipts": receipts}).status == 200
     acked = sorted(one["id"] for one in got)
@@ -80,6 +83,7 @@ def cluster(top: Path, out: Path) -> None:
         for node in NODES:
             archive.add(nodes.data_dir(node), nodes.data_dir(node).name)
     (out / "cluster.json").write_text(json.dumps({"acked": acked}) + "\n")
+    return list(scene.shown_log(nodes.data_dir(NODES[0])))
 
 
 if __name__ == "__main__":

@@ -3,27 +3,44 @@
 `fill` makes the calls and runs in the release that the folder is made with; `view` runs in that
 release (its result is stored beside the folder) and in every later one, which has to see the same.
 Both use only calls that all releases have: when such a call changes its name, adapt it here and
-leave the stored results alone.
+leave the stored results alone. `shown_log` shows the frames of a folder.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import numpy as np
 
+from delaylog.broker.engine.access.commands import put_principal
+from delaylog.broker.engine.access.grants import parse_grant
+from delaylog.broker.engine.access.principals import Principal, Secret
 from delaylog.broker.engine.deliver import claims
 from delaylog.broker.engine.deliver.settling import Receipts, ack
 from delaylog.broker.engine.jobs.job_table import JobSpec
 from delaylog.broker.engine.jobs.jobs import begin_job
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import MessageState
+from delaylog.broker.engine.push.commands import drop_target, put_target
+from delaylog.broker.engine.push.targets import Target
+from delaylog.broker.engine.schedules.commands import put_schedule
 from delaylog.broker.engine.topics import commands as topics
 from delaylog.broker.engine.upkeep.archive import apply_archive
 from delaylog.broker.keyspace.encoding import encode
 from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import FrameKind
+from delaylog.storage.log.levels import decode_level
+from delaylog.storage.log.log_reader import frames_in
+from delaylog.storage.log.multi_frames import frames_of
+from delaylog.storage.log.payloads import SendDecision, unpack
+from delaylog.storage.messages.batch import decode_send
+from delaylog.storage.messages.rows import place_rows
+from tests.broker.cluster.three_nodes import ThreeNodes
 from tests.broker.engine import claim_calls
 from tests.broker.engine.keyspace_work import execute, snapshot
 from tests.broker.engine.staging import Transactions
@@ -31,16 +48,9 @@ from tests.broker.engine.staging import Transactions
 HOUR = 3_600_000
 DAY = 24 * HOUR
 GROUPS = ("audit", "mail")
+TARGET = Target("https://example.com/", ("whsec_a",), "structured", 5, 6, 7.5)
 STEPS_MS = (0, 5_000, 60_000, HOUR, 5 * HOUR, 2 * DAY, 40 * DAY, 400 * DAY)
 """When `view` looks for messages that have become ready, from the moment it opens the folder."""
-_STATES = {"CANCELLED": "DELETED", "REPLACED": "DELETED"}
-"""States in the words of release 0.1.0, which counted both as one."""
-
-
-def texts(name: str, values: list[bytes]) -> dict[str, Any]:
-    """A text column of a batch, by the names that `encode_send` takes."""
-    block = {"key": "key", "tags": "tags", "headers": "headers"}[name]
-    return {block: b"".join(values), f"{name}_size": np.array([len(v) for v in values])}
 
 
 def fill(host: Any, *, part: str) -> dict[str, Any]:
@@ -66,7 +76,7 @@ def _first(host: Any) -> dict[str, Any]:
         delay=[k * 250 for k in range(40)],
         ids=[f"near-{k}" for k in range(40)],
         priority=np.array([k % 3 for k in range(40)]),
-        **texts("tags", [b"red\nblue" if k % 2 else b"green" for k in range(40)]),
+        tags=["red,blue" if k % 2 else "green" for k in range(40)],
     )
     host.send(
         [b"far %d" % k for k in range(40)],
@@ -74,10 +84,10 @@ def _first(host: Any) -> dict[str, Any]:
         ids=[f"{'far-' * (1 + k % 9)}{k}" for k in range(40)],
         ttl_ms=np.array([2 * DAY if k % 5 else -1 for k in range(40)]),
         max_retry=np.array([k % 4 for k in range(40)]),
-        **texts("headers", [b"\x81\xa1a\xa1%d" % (k % 10) for k in range(40)]),
+        headers=[b"\x81\xa1a\xa1%d" % (k % 10) for k in range(40)],
     )
     host.send(3, delay=[DAY, 20 * DAY, 350 * DAY])
-    host.send([b"keyed %d" % k for k in range(6)], delay=1_000, **texts("key", [b"k1", b"k2"] * 3))
+    host.send([b"keyed %d" % k for k in range(6)], delay=1_000, keys=["k1", "k2"] * 3)
     host.send([b"once"], producer="p", sequence=7, delay=HOUR)
     host.send([b"again"], ids=["far-0"], delay=6 * HOUR)
     host.cancel(["near-38", "near-39"])
@@ -113,6 +123,11 @@ def _first(host: Any) -> dict[str, Any]:
     host.topic_name = "claims"
     claim_calls.make(host, "open", 3, lease=6 * HOUR)
     host.topic_name = "t"
+    secret = Secret(b"d" * 32, host.now_ms)
+    put_principal(state, Principal("shop", (parse_grant("send:t"),), (secret,)), host.now_ms)
+    put_target(state, host.topic, host.topic.group("audit"), TARGET, host.now_ms)
+    yearly, fired = {"interval_ms": 300 * DAY}, engine.make_topic("fired", host.now_ms)
+    put_schedule(state, fired, "yearly", yearly, b"yearly", host.now_ms)
     work = Transactions(engine)
     work.begin("open", host.now_ms, DAY)
     work.stage("open", [b"staged 0", b"staged 1"], host.now_ms, topic="staged")
@@ -132,7 +147,6 @@ def _first(host: Any) -> dict[str, Any]:
         [b"ZADD", b"zset", b"1.5", b"one", b"2", b"two"],
         [b"XADD", b"stream", b"1-1", b"k", b"v"],
         [b"XGROUP", b"CREATE", b"stream", b"readers", b"0"],
-        [b"SETBIT", b"bits", b"70", b"1"],
         [b"PFADD", b"hll", b"a", b"b"],
         [b"SELECT", b"3"],
         [b"SET", b"elsewhere", b"three"],
@@ -151,10 +165,18 @@ def _second(host: Any) -> dict[str, Any]:
         [b"late %d" % k for k in range(20)],
         delay=[k * 1_000 for k in range(20)],
         ids=[f"late-{k}" for k in range(20)],
-        **texts("key", [b"k1", b"k2"] * 10),
+        keys=["k1", "k2"] * 10,
     )
     host.send([b"late far"], delay=90 * DAY, ids=["late-far"], producer="q", sequence=1)
+    twice = {"interval_ms": 1_000, "count": 2}
+    put_schedule(state, engine.topic("fired"), "twice", twice, b"fired", host.now_ms)
     host.advance(1_500)
+    put_principal(state, Principal("late", (parse_grant("receive:t"),)), host.now_ms)
+    put_target(state, host.topic, host.topic.group("audit"), TARGET, host.now_ms)
+    drop_target(state, host.topic, host.topic.group("audit"), host.now_ms)
+    put_target(state, host.topic, host.topic.group("audit"), TARGET, host.now_ms)
+    engine.hold("a look", host.now_ms)
+    engine.release_hold(host.now_ms)
     leased = host.receive(3, lease=12 * HOUR)
     host.nack(leased[:1], delay=2 * HOUR)
     host.cancel(["late-19"])
@@ -179,6 +201,14 @@ def _second(host: Any) -> dict[str, Any]:
     return {"leased": [[one.lease, one.origin] for one in leased[1:]]}
 
 
+def give_addresses(nodes: ThreeNodes) -> None:
+    """Have three nodes connect at addresses that are always the same: their log has them."""
+    text = nodes.config.read_text()
+    for node, port in nodes.peers.items():
+        text = text.replace(f'peer = "127.0.0.1:{port}"', f'peer = "127.77.0.{node}:7711"')
+    nodes.config.write_text(text)
+
+
 # --------------------------------------------------------------------------- what a user sees
 
 
@@ -192,6 +222,12 @@ def view(host: Any, told: dict[str, Any]) -> dict[str, Any]:
         "states": _states(host),
         "keyspace": _keyspace(host),
         "jobs": [[one.action, one.topic] for one in engine.state.jobs.running()],
+        "principals": {
+            name: [[*sorted(each.rights), each.topic] for each in one.grants]
+            for name, one in sorted(engine.state.access.principals.items())
+        },
+        "targets": [[*key, one.url] for key, one in sorted(engine.state.targets.targets.items())],
+        "schedules": _schedules(host),
         "repeated": _repeated(host),
         "claims": _seen_claims(host),
         "transaction": _transaction(host),
@@ -201,6 +237,12 @@ def view(host: Any, told: dict[str, Any]) -> dict[str, Any]:
     host.turn()
     seen["deliveries"] = _deliveries(host)
     return seen
+
+
+def _schedules(host: Any) -> dict[str, Any]:
+    table, topic = host.engine.state.schedules, host.engine.topic("fired").number
+    found = [table.find(topic, name) for name in ("yearly", "twice")]
+    return {one.name: [one.number, one.paused, one.progress.due_ms] for one in found}
 
 
 def _topic(topic: Any) -> dict[str, Any]:
@@ -214,7 +256,8 @@ def _topic(topic: Any) -> dict[str, Any]:
                 "leased": group.counts.leased,
                 "acked": group.counts.acked,
                 "dead": group.counts.dead,
-                "deleted": group.counts.cancelled + group.counts.replaced,
+                "cancelled": group.counts.cancelled,
+                "replaced": group.counts.replaced,
                 "ephemeral": group.ephemeral,
                 "hours": len([n for n in group.hours.values() if n]),
             }
@@ -234,7 +277,7 @@ def _states(host: Any) -> dict[str, Any]:
     return {
         name: one
         and [
-            _STATES.get(one.state.name, one.state.name),
+            one.state.name,
             int(one.row["deliver_at"]),
             int(one.entry["attempts"]),
         ]
@@ -322,7 +365,7 @@ def _deliveries(host: Any) -> dict[str, Any]:
     opened = host.now_ms
     for step in STEPS_MS:
         host.advance(opened + step - host.now_ms)
-        for name in ("t", "purged", "paused", "staged"):
+        for name in ("t", "purged", "paused", "staged", "fired"):
             host.topic_name = name
             for group in sorted(g.name for g in host.topic.groups.values()):
                 got = []
@@ -336,3 +379,41 @@ def _deliveries(host: Any) -> dict[str, Any]:
                     out[f"{name}/{group} +{step}"] = sorted(got)
     host.topic_name = "t"
     return out
+
+
+# --------------------------------------------------------------------------- what a log holds
+
+
+def shown_log(folder: Path) -> Iterator[list[Any]]:
+    """Each frame of a log: position, kind, digest of the payload, time; and the rows of a SEND."""
+    hashes = IdHash(b"")
+    for path in sorted((folder / "log").glob("*.log")):
+        for frame in frames_in(path.read_bytes(), int(path.stem)):
+            if frame.header.kind == FrameKind.LEVEL:
+                hashes = IdHash(decode_level(frame.payload)[1])
+            yield _shown(frame, hashes)
+
+
+def _shown(frame: Any, hashes: IdHash) -> list[Any]:
+    header = frame.header
+    kind = FrameKind(header.kind)
+    digest = hashlib.sha256(bytes(frame.payload)).hexdigest()[:16]
+    shown: list[Any] = [header.position, kind.name, digest, header.leader_time_ms]
+    if kind is FrameKind.SEND:
+        shown.append(_rows(frame, hashes))
+    elif kind is FrameKind.MULTI:
+        shown += [_shown(inner, hashes) for inner in frames_of(frame)]
+    return shown
+
+
+def _rows(frame: Any, hashes: IdHash) -> list[list[Any]]:
+    """What a SEND frame makes: one list a row, without what its place in the file decides."""
+    head, wire = unpack(frame.payload)
+    batch = decode_send(wire, rows_max=2**31)
+    decision, header = SendDecision.decode(head), frame.header
+    placed = place_rows(batch, decision, header.leader_time_ms, header.position, hashes)
+    record = hashlib.sha256(bytes(placed.data)).hexdigest()[:16]
+    names = [name for name in placed.rows.dtype.names or () if "global_index" not in name]
+    return [record, placed.hours, placed.starts] + [
+        [int(row[name]) for name in names] for row in placed.rows
+    ]

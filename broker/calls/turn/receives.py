@@ -18,7 +18,6 @@ from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts, extend
 from delaylog.broker.engine.model import Delivery
 from delaylog.broker.host.waiters import Place, TopicKey, WaitKey
-from delaylog.storage.log.levels import SHARED_LEASES, UNTRIED_LEASES
 
 if TYPE_CHECKING:
     from delaylog.broker.host.node import Node
@@ -48,17 +47,14 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
         return []
     lease_ms = call.lease_ms or topic.settings.lease_ms
     now_ms = node.clock.now_ms()
-    if state.level < SHARED_LEASES:
-        calls = calls[:1]
     shares = [each.count_max for each in calls]
-    begin = [each.begin for each in calls] if state.level >= UNTRIED_LEASES else ()
     asked = ReceiveRequest(
         sum(shares),
         now_ms,
         call.only,
         call.ids,
         shares,
-        begin,
+        [each.begin for each in calls],
         [each.consumer for each in calls],
         [each.address for each in calls],
         call.bytes_max,

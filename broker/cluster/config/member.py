@@ -20,7 +20,7 @@ from delaylog.broker.cluster.config.fields import (
     text_field,
 )
 from delaylog.broker.cluster.fitness.targets import PRIORITY, PRIORITY_MAX
-from delaylog.broker.rules.addresses import Address, host_port, is_ipv4, is_numeric
+from delaylog.broker.rules.addresses import Address, host_port, is_numeric
 from delaylog.replication.configuration import CLUSTER_SIZES, NODE_MAX, Contact
 from delaylog.replication.errors import ClusterError
 
@@ -51,11 +51,6 @@ class Member:
         """
         host, port = self.peer
         return (host if is_numeric(host) else ""), port
-
-    @property
-    def is_modern(self) -> bool:
-        """Whether its peer address is a name or an IPv6 address, which earlier releases refuse."""
-        return not is_ipv4(self.peer[0])
 
     @property
     def contact(self) -> Contact:

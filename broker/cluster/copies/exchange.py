@@ -35,7 +35,6 @@ from delaylog.replication.messages import (
 )
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.log.frames import Tick
-from delaylog.storage.log.levels import LEVEL_FRAMES
 from delaylog.storage.log.tick_slots import TickRecord
 
 log = logging.getLogger("delaylog.cluster")
@@ -82,8 +81,6 @@ class Copies:
         incoming = partial(IncomingFolder, fs, folder)
         self.receiver = CopyReceiver(incoming, send, self.take_copy, on_fatal, machine)
         self._task: asyncio.Task[None] | None = None
-        self._too_old: set[int] = set()
-        """Peers that need a copy and cannot read one: each is logged once."""
 
     @property
     def giving(self) -> bool:
@@ -139,23 +136,8 @@ class Copies:
         for peer, one in leader.progress.items():
             self.giver.note_match(peer, one.match)
         for peer in self._member.transport.connected():
-            if leader.progress[peer].behind and self._reads_copies(peer):
+            if leader.progress[peer].behind:
                 self.giver.offer(peer, leader.epoch)
-
-    def _reads_copies(self, peer: int) -> bool:
-        """Whether a peer's release can open a folder that this one has written."""
-        known = self._member.transport.known_level(peer)
-        if known is None or known >= LEVEL_FRAMES:
-            self._too_old.discard(peer)
-            return known is not None
-        if peer not in self._too_old:
-            self._too_old.add(peer)
-            log.warning(
-                "node %d needs a copy of the data, and runs a release that cannot read one from "
-                "here: run this release there",
-                peer,
-            )
-        return False
 
     def lost(self, peer: int) -> None:
         """The connection to a peer was lost."""

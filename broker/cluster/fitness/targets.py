@@ -1,8 +1,6 @@
 """Which nodes can take the leadership, and which of them should.
 
 `refusal` says in one line why a node cannot take it, with the figure; `best` ranks those that can.
-A node of a release without statuses is judged by its connection and log alone, and is never chosen
-automatically.
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ class Peer:
     name: str
     connected: bool = True
     votes: bool = True
-    tells: bool = True
-    """Its release sends statuses."""
     silent_ms: int = 0
     """Time since its last status."""
     lag_bytes: int = 0
@@ -52,7 +48,7 @@ def refusal(peer: Peer) -> str | None:
         return f"{name} is not connected"
     if not peer.votes:
         return f"{name} is a learner and cannot lead yet"
-    if peer.tells and peer.silent_ms > SILENT_MS_MAX:
+    if peer.silent_ms > SILENT_MS_MAX:
         return f"{name} is stopped: its last status came {peer.silent_ms / 1000:.1f} s ago"
     if peer.unfit == Unfit.CUT:
         return f"{name} has led while no majority acknowledged its log"
@@ -75,8 +71,8 @@ def refusal(peer: Peer) -> str | None:
 
 
 def able(peers: Iterable[Peer]) -> list[Peer]:
-    """The peers that send statuses and can take the leadership."""
-    return [peer for peer in peers if peer.tells and refusal(peer) is None]
+    """The peers that can take the leadership."""
+    return [peer for peer in peers if refusal(peer) is None]
 
 
 def best(peers: Iterable[Peer], *, away_from: str = "") -> Peer | None:

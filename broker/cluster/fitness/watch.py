@@ -21,7 +21,6 @@ from delaylog.broker.cluster.member_view import MemberView
 from delaylog.broker.cluster.watch.member_watch import MemberWatch
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.node import Node
-from delaylog.storage.log.levels import IDENTITIES
 from delaylog.storage.work import Work
 
 LOOK_EVERY_MS: Final = 100
@@ -114,7 +113,6 @@ class FitnessWatch:
         member = self._member
         config, replication = member.config.member(node), member.replication
         connected = node in member.transport.connected()
-        level = member.transport.known_level(node) if connected else None
         leader = None if replication is None else replication.leader
         progress = None if leader is None else leader.progress.get(node)
         votes = replication is not None and node in replication.configuration.voters
@@ -140,7 +138,6 @@ class FitnessWatch:
             name=config.name,
             connected=connected,
             votes=votes,
-            tells=level is None or level >= IDENTITIES,
             silent_ms=max(self._now_ms - self._heard_ms.get(node, self._now_ms), 0),
             lag_bytes=lag_bytes,
             **known,

@@ -11,10 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from delaylog.broker.cluster.member_files import MemberFiles
-from delaylog.replication.messages import FolderIdentity, Hello
+from delaylog.replication.messages import FolderIdentity
 from delaylog.replication.meta import MetaFile
 
 log = logging.getLogger("delaylog.cluster")
@@ -25,28 +24,15 @@ _FOUND = (
 )
 
 
-class Heard(NamedTuple):
-    """The greeting of another node."""
-
-    hello: Hello
-    folder: FolderIdentity | None
-    """None for a node of feature level 1."""
-
-
-def is_new(mine: Heard, others: Iterable[int], heard: Mapping[int, Heard]) -> bool | None:
+def is_new(
+    mine: FolderIdentity, others: Iterable[int], heard: Mapping[int, FolderIdentity]
+) -> bool | None:
     """Whether this node joins as a voter; None until all other nodes have connected."""
     for node in others:
         one = heard.get(node)
         if one is None:
             return None
-        if mine.folder is not None and one.folder is not None:
-            if one.folder.history != mine.folder.history:
-                return False
-        elif one.hello.end != mine.hello.end or (
-            mine.hello.end and one.hello.promised != mine.hello.promised
-        ):
-            # Logs of one length may differ: the newest epoch tells, as long as no node has begun
-            # another one.
+        if one.history != mine.history:
             return False
     return True
 
@@ -59,11 +45,11 @@ class Joining:
         self._node = node
         self._others = others
         self._new_cluster = new_cluster
-        self._heard: dict[int, Heard] = {}
+        self._heard: dict[int, FolderIdentity] = {}
 
-    def hear(self, peer: int, heard: Heard) -> None:
-        """Another node has connected, with this greeting."""
-        self._heard[peer] = heard
+    def hear(self, peer: int, folder: FolderIdentity) -> None:
+        """Another node has connected, with this folder."""
+        self._heard[peer] = folder
 
     def waits_for(self) -> str:
         """What keeps this node from joining."""
@@ -96,7 +82,9 @@ class Joining:
                 _FOUND,
             )
 
-    def enter_known(self, mine: Heard, files: MemberFiles, make_id: Callable[[], bytes]) -> bool:
+    def enter_known(
+        self, mine: FolderIdentity, files: MemberFiles, make_id: Callable[[], bytes]
+    ) -> bool:
         """Join a cluster that is stated to be new, as a voter or a learner.
 
         Returns whether it joined; False until all other nodes have connected.
@@ -116,23 +104,21 @@ class Joining:
             meta.save(meta.meta)
             return True
         cluster = self._known_id()
-        # With a node of feature level 1 the id comes later, by the log.
-        if not cluster and all(one.folder is not None for one in self._heard.values()):
+        if not cluster:
             if min([self._node, *self._others]) != self._node:
                 return False
             cluster = make_id()
-        if cluster:
-            files.begin_alike(cluster)
+        files.begin_alike(cluster)
         meta.save(replace(meta.meta.readmitted(), cluster=cluster))
         log.info(
             "all members have the same data: this node begins as a voter of the new cluster %s",
-            cluster.hex() or "without an id",
+            cluster.hex(),
         )
         return True
 
     def _known_id(self) -> bytes:
         """The cluster id that another node has; empty if none has one."""
         for _, one in sorted(self._heard.items()):
-            if one.folder is not None and any(one.folder.cluster):
-                return one.folder.cluster
+            if any(one.cluster):
+                return one.cluster
         return b""

@@ -1,8 +1,7 @@
 """The members of the cluster as one node knows them: from the cluster file first, then the log.
 
 The newest configuration in the log is in force, committed or not. Connections, elections and names
-follow it. The leader writes the founding members and the cluster's id into a log without them,
-once all nodes can read them.
+follow it. The leader writes the founding members and the cluster's id into a log without them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from delaylog.broker.cluster.members.folders import Folders
 from delaylog.broker.cluster.members.node_status import Status, encode_status
 from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.node import ReplicationNode
-from delaylog.storage.log.levels import IDENTITIES, KNOWN_LEVEL, PEER_NAMES
+from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -147,7 +146,7 @@ class KnownMembers:
         for other in self.deciding:
             if other in (node, self.config.node):
                 continue
-            if (member.transport.known_level(other) or 0) < IDENTITIES:
+            if other not in member.transport.connected():
                 continue
             status = member.statuses.of(other)
             if status is None or status.met.get(node) != incarnation:
@@ -189,7 +188,7 @@ class KnownMembers:
         if status.removed and not self.removed:
             replication = self._member.replication
             known = 0 if replication is None else replication.configuration.version
-            if 0 < status.version <= known:
+            if status.version <= known:
                 # That node is behind: it does not know yet that this node was added again.
                 return
             self.removed, self._removed_by = True, status.version
@@ -207,16 +206,15 @@ class KnownMembers:
         self._identify(replication)
 
     def _raise_level(self) -> None:
-        """Raise the log's level to the lowest that the members know, if all are connected."""
+        """Raise the log's level to the lowest that the members know. One that is away may know the
+        first level only.
+        """
         member = self._member
         node = member.node
-        if not member.leading or node.engine.state.level >= KNOWN_LEVEL:
+        if not member.leading or node.engine.state.level >= KNOWN_LEVEL or not member.may_append():
             return
         known = [member.transport.known_level(other.node) for other in self.config.others]
-        levels = [level for level in known if level is not None]
-        if len(levels) < len(known) or not member.may_append():
-            return
-        level = min([KNOWN_LEVEL, *levels])
+        level = min([KNOWN_LEVEL, *(FIRST_LEVEL if each is None else each for each in known)])
         if node.engine.raise_level(level, node.clock.now_ms()):
             member.note_level()
             log.info("all members know feature level %d: the cluster is at it now", level)
@@ -236,12 +234,10 @@ class KnownMembers:
         return replication.commit > self._member.files.last_begin[1]
 
     def _identify(self, replication: ReplicationNode) -> None:
-        """Write members and cluster id into a log without them, once all nodes can read them."""
+        """Write members and cluster id into a log without them."""
         member, configuration = self._member, replication.configuration
         if configuration.version or not member.leading or not member.may_append():
             return
-        modern = any(each.is_modern for each in self.config.members)
-        if member.node.engine.state.level >= (PEER_NAMES if modern else IDENTITIES):
-            contacts = {each.node: each.contact for each in self.config.members}
-            cluster = member.files.meta.meta.cluster or member.machine.random_bytes(CLUSTER_ID_SIZE)
-            replication.leadership.change(configuration.with_contacts(contacts, cluster))
+        contacts = {each.node: each.contact for each in self.config.members}
+        cluster = member.files.meta.meta.cluster or member.machine.random_bytes(CLUSTER_ID_SIZE)
+        replication.leadership.change(configuration.with_contacts(contacts, cluster))

@@ -16,11 +16,9 @@ from typing import Any, Final
 from delaylog.broker.cluster.config import MEMBERS_MAX, check_members, make_member
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.engine.errors import BadRequestError, ConflictError, EngineError
-from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.configuration import NODE_MAX, VOTERS_MAX, Configuration, Contact
 from delaylog.replication.errors import ChangeRefusedError, ClusterError
 from delaylog.replication.node import ReplicationNode
-from delaylog.storage.log.levels import PEER_NAMES
 
 DONE_SECONDS: Final = 10.0
 """How long a change may take until it is committed; the leader begins two new epochs for it."""
@@ -156,11 +154,6 @@ class MemberChanges:
             member = make_member(node, contact)
             others = [each for each in self._member.config.members if each.node != node]
             check_members([*others, member])
-            if member.is_modern and self._member.node.engine.state.level < PEER_NAMES:
-                raise ConflictError(
-                    f"{host_port(member.peer)} is no IPv4 address, and not all members run this "
-                    "release yet: upgrade them first"
-                )
         except ClusterError as error:
             raise BadRequestError(str(error)) from None
         return {**before.contacts, node: member.contact}

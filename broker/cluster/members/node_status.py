@@ -1,8 +1,7 @@
 """The status that every node of a cluster sends to the others twice a second.
 
 A status is a msgpack map with the fields of `Status`. A receiver ignores unknown fields and uses
-the default for missing ones, so a field may be added without a new format. Only nodes of feature
-level 2 get a status.
+the default for missing ones, so a field may be added without a new format.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ class Status:
     met: dict[int, int] = field(default_factory=dict)
     """The newest incarnation of each node's folder that the sender remembers."""
     elections: str = ""
-    """What the sender elects by ("raftos" or "peers"); empty from a node of an older release."""
+    """What the sender elects by: "raftos" or "peers"."""
     removed: bool = False
     """The receiver was removed from the cluster; the sender closes the connection."""
     version: int = 0
-    """Version of the configuration that removed it; 0 from a node of an older release."""
+    """Version of the configuration that removed it."""
     used: dict[str, int] = field(default_factory=dict)
     """When principals last called the sender, as far as its log does not have it. Sent seldom."""
 

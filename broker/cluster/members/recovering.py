@@ -19,7 +19,6 @@ from delaylog.replication.configuration import CLUSTER_ID_SIZE, Configuration
 from delaylog.replication.epochs import epoch_counter, epoch_node, make_epoch
 from delaylog.replication.errors import ClusterError
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.log.levels import IDENTITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +88,6 @@ def _open(fs: FileSystem, folder: str, config: ClusterConfig, incarnation: int) 
         problem = f"{folder} is not the data folder of a node of a cluster"
     elif not files.log_end:
         problem = f"{folder} has no log: recover from a node with data"
-    elif files.replica.level < IDENTITIES and files.replica.epochs.configuration is None:
-        problem = (
-            f"{folder} was last served by a release that cannot be recovered alone: restore a "
-            "backup, or start its nodes with the release that they ran"
-        )
     if problem is not None:
         files.close()
         raise ClusterError(problem)

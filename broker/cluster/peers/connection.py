@@ -4,8 +4,6 @@ The first invalid input closes the connection. No byte of an invalid record is u
 gets the reason once. The host decides which peers may connect and what messages mean.
 
     CHALLENGE -> (listener only) PROOF -> HELLO -> FOLDER -> OPEN -> CLOSED
-
-FOLDER is left out with a peer of feature level 1.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ from delaylog.broker.host.tls.wrong_port import opens_with_tls
 from delaylog.replication.errors import PeerError, WireError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import HEADER_SIZE, LAYOUTS, Decoder, encode
-from delaylog.storage.log.levels import IDENTITIES
 
 HELLO_BYTES: Final = sum(map(len, encode(Hello(bytes(16), 0, False, 0, 0))))
 FOLDER_BYTES_MAX: Final = HEADER_SIZE + next(
@@ -132,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         """The peer's HELLO; None until the connection is open."""
         self._heard: Hello | None = None
         self.folder: FolderIdentity | None = None
-        """The identity of the peer's folder; None for a peer of feature level 1."""
+        """The identity of the peer's folder; None until the connection is open."""
         self.traffic = PeerTraffic()
         """The host replaces it by the counters of the peer."""
         self.heard_at = self.sent_at = self.began_at = self._loop.time()
@@ -341,9 +338,8 @@ class Connection(asyncio.BufferedProtocol):
         self.stage = Stage.HELLO
         self.traffic = PeerTraffic()
         self.flush()
-        if self._has_identity:
-            self._outgoing.add(self._folder(self.peer))
-            self.flush()
+        self._outgoing.add(self._folder(self.peer))
+        self.flush()
 
     def _take_records(self, reader: RecordReader) -> None:
         while self.stage != Stage.CLOSED:
@@ -373,12 +369,9 @@ class Connection(asyncio.BufferedProtocol):
         # The level of the log may have risen since the challenge was made.
         self._handshake.check_levels()
         self._heard = hello
-        if self._has_identity:
-            reader.size_max = FOLDER_BYTES_MAX
-            self._decoder = Decoder([FolderIdentity])
-            self.stage = Stage.FOLDER
-        else:
-            self._open(reader)
+        reader.size_max = FOLDER_BYTES_MAX
+        self._decoder = Decoder([FolderIdentity])
+        self.stage = Stage.FOLDER
 
     def _meet_folder(self, reader: RecordReader, folder: Message) -> None:
         """The identity of the peer's folder."""
@@ -386,21 +379,12 @@ class Connection(asyncio.BufferedProtocol):
         assert self._heard is not None, "HELLO came before"
         self.folder = folder
         self._host.judge(self, self._heard, folder)
-        self._open(reader)
-
-    def _open(self, reader: RecordReader) -> None:
         self.hello = self._heard
         reader.size_max = RECORD_BYTES_MAX
         self._decoder = Decoder(_BEHIND_HELLO)
         self.stage = Stage.OPEN
         self._settle()
         self._host.opened(self)
-
-    @property
-    def _has_identity(self) -> bool:
-        """Whether both sides send the identity of their folder."""
-        own = self._identity.levels()
-        return min(self.levels.known, own.known) >= IDENTITIES
 
     def _lose(self) -> None:
         if not self.lost.done():

@@ -18,9 +18,9 @@
      0 magic 6s "DLlevl" | 6 known u8 | 7 reached u8
 
 A nonce ends in an announcement: the highest feature level that the node knows, and the level that
-its log has reached (storage/log/levels.py). Release 0.1.0 reads it as random bytes; a nonce without
-an announcement comes from a node that knows level 1. Each side refuses the other, before any frame
-is sent, if the log of one has reached a level that the other does not know.
+its log has reached (storage/log/levels.py). Each side refuses the other, before any frame is sent,
+if the log of one has reached a level that the other does not know, or if it announces nothing, as
+release 0.1.0 does.
 
 A listener with several keys uses its first one. A dialler with several keys finds the one that the
 listener's proof was made with, and uses it too.
@@ -95,9 +95,7 @@ class Levels:
 
 
 def announce(nonce: bytes, levels: Levels) -> bytes:
-    """The nonce with an announcement at its end; unchanged for a node that knows level 1 only."""
-    if levels.known == FIRST_LEVEL:
-        return nonce
+    """The nonce with an announcement at its end."""
     tail = ANNOUNCEMENT.pack(ANNOUNCEMENT_MAGIC, levels.known, levels.reached)
     return nonce[: -ANNOUNCEMENT.size] + tail
 
@@ -105,7 +103,7 @@ def announce(nonce: bytes, levels: Levels) -> bytes:
 def announced(nonce: bytes) -> Levels:
     """The levels that a peer's nonce announces."""
     magic, known, reached = ANNOUNCEMENT.unpack(nonce[-ANNOUNCEMENT.size :])
-    return Levels(known, reached) if magic == ANNOUNCEMENT_MAGIC else Levels()
+    return Levels(known, reached) if magic == ANNOUNCEMENT_MAGIC else Levels(0, 0)
 
 
 @dataclass(frozen=True, slots=True)

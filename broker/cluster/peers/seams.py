@@ -47,7 +47,7 @@ class Transport(Protocol):
         """The feature level that a connected peer knows; None if it is away."""
 
     def folder_of(self, peer: int) -> FolderIdentity | None:
-        """The folder identity of a connected peer; None if it is away or sent none."""
+        """The folder identity of a connected peer; None if it is away."""
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Connect to these nodes only, from now on; this node is included."""

@@ -149,7 +149,7 @@ class PeerTransport:
         return None if connection is None else connection.levels.known
 
     def folder_of(self, peer: int) -> FolderIdentity | None:
-        """The folder identity of a connected peer; None if it is away or sent none."""
+        """The folder identity of a connected peer; None if it is away."""
         connection = self._open.get(peer)
         return None if connection is None else connection.folder
 

@@ -154,9 +154,7 @@ class MemberWatch:
         return {self._member.config.node, *self._member.transport.connected()}
 
     def _senders(self) -> list[int]:
-        """Connected peers that elect by raftos, as this node does: their datagrams have to come.
-        Nodes of older releases send some only while they lead or vote.
-        """
+        """Connected peers that elect by raftos, as this node does: their datagrams have to come."""
         statuses, ages_ms = self._member.statuses, self._member.oracle.datagram_ages_ms
         known = {peer: statuses.of(peer) for peer in ages_ms}
         return [peer for peer, one in known.items() if one and one.elections == RAFTOS]

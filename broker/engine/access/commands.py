@@ -15,7 +15,6 @@ from delaylog.broker.engine.errors import (
 )
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.levels import ACCESS_FRAMES
 
 PRINCIPALS_MAX: Final = 10_000
 """A limit, because each checkpoint contains all principals."""
@@ -95,6 +94,5 @@ def note_used(state: EngineState, used_ms: dict[str, int], now_ms: int) -> None:
 
 
 def _append(state: EngineState, members: dict[str, Any], now_ms: int) -> None:
-    state.need_level(ACCESS_FRAMES, "access control")
     state.append(FrameKind.ACCESS, [msgpack.packb(members)], now_ms)
     state.access.apply(members)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import msgpack
 
 from delaylog.broker.engine.apply.claim_frames import apply_claim
-from delaylog.broker.engine.apply.level_frames import apply_level
 from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.apply.send_frames import Logged, apply_publish, apply_send
 from delaylog.broker.engine.apply.state_frames import apply_lease, apply_settle
@@ -84,7 +83,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.ARCHIVE:
         apply_archive(state, msgpack.unpackb(payload))
     elif kind is FrameKind.LEVEL:
-        apply_level(state, payload)
+        state.apply_level(payload)
     elif kind is FrameKind.ACCESS:
         state.access.apply(msgpack.unpackb(payload, strict_map_key=False))
     elif kind is FrameKind.SCHEDULE:

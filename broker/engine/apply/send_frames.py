@@ -51,7 +51,7 @@ def apply_send(
     """
     position, end, leader_time_ms = logged
     state.producers.expire(leader_time_ms)
-    placed = place_rows(batch, decision, leader_time_ms, position, sent_position, state.id_hash)
+    placed = place_rows(batch, decision, leader_time_ms, position, state.id_hash, sent_position)
     refs = state.hours.number(placed, end)
     rows = placed.rows
     if not batch.id.empty:

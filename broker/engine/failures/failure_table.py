@@ -265,8 +265,8 @@ class FailureTable:
         return {"failures": rows.tobytes(), "failure_texts": texts}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Fill the empty table from a checkpoint; those of earlier releases have none."""
-        rows = np.frombuffer(saved.get("failures", b""), FAILED)
+        """Fill the empty table from a checkpoint."""
+        rows = np.frombuffer(saved["failures"], FAILED)
         for first in range(0, len(rows), PART_ROWS):
             part = FailurePart()
             part.take(rows[first : first + PART_ROWS], saved["failure_texts"])

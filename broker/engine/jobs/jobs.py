@@ -36,7 +36,6 @@ from delaylog.storage.layout import (
     Int64Array,
     MessageState,
 )
-from delaylog.storage.log.levels import JOB_GROUPS
 from delaylog.storage.work import Work
 
 RUNNING_MAX: Final = 64
@@ -58,9 +57,6 @@ def begin_job(state: EngineState, topic: Topic, order: JobSpec, now_ms: int) -> 
     """Begin a job; it exists once the log is committed up to its end."""
     if len(state.jobs.running()) >= RUNNING_MAX:
         raise TooManyJobsError(f"{RUNNING_MAX} jobs run already")
-    if order.filter.group is not None or order.filter.names_failure:
-        # An older release would pass over these members, and change messages of other groups.
-        state.need_level(JOB_GROUPS, "jobs for a group or a reason")
     if order.deliver_at_ms is not None:
         check_due_times(order.deliver_at_ms, now_ms, state.limits.horizon_ms)
     number = state.jobs.next_number

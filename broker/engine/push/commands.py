@@ -14,7 +14,6 @@ from delaylog.broker.engine.push.targets import WELL, GroupKey, Health, Target
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.levels import TARGET_FRAMES
 
 TARGETS_MAX: Final = 10_000
 """A limit, because each checkpoint contains all targets."""
@@ -58,7 +57,6 @@ def note_health(state: EngineState, key: GroupKey, health: Health, now_ms: int) 
 
 
 def _append(state: EngineState, key: GroupKey, now_ms: int, **more: Any) -> None:
-    state.need_level(TARGET_FRAMES, "push targets")
     members = {"topic": key[0], "group": key[1], **more}
     packed: bytes = msgpack.packb(members)
     state.append(FrameKind.TARGET, [packed], now_ms)

@@ -36,7 +36,6 @@ from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.contract.calls.schedule_members import INSTANT_MS_MAX, NAME, NOTE, RULES, TIMING
 from delaylog.contract.members import limit_note
 from delaylog.contract.message_fields import BY_NAME, check_id
-from delaylog.storage.log.levels import SCHEDULES
 
 FIELDS: Final = BY_NAME.keys() - {"id", "merge"}
 """Members of a send that a schedule may have; id and merging are its own."""
@@ -102,7 +101,6 @@ def planned_schedule(
     zones: Zones = PACKAGED,
 ) -> Schedule:
     """What `put_schedule` stores; raises what it raises. The topic may be a blank one."""
-    state.need_level(SCHEDULES, "schedules")
     check_id(NAME.check(name))
     known = state.schedules.find(topic.number, name)
     if known is None and state.schedules.collides(topic.number, name):
@@ -204,7 +202,6 @@ def pause_schedule(state: EngineState, one: Schedule, note: str, now_ms: int) ->
 
     One that is paused keeps its note unless there is a new one.
     """
-    state.need_level(SCHEDULES, "schedules")
     NOTE.check(note)
     note = note or one.note or ""
     progress = one.progress.copy()
@@ -227,7 +224,6 @@ def resume_schedule(
 
 def drop_schedule(state: EngineState, one: Schedule, now_ms: int) -> int:
     """Remove a schedule; messages that it has sent stay. Returns the end of the frame."""
-    state.need_level(SCHEDULES, "schedules")
     return append_schedule(state, {"drop": one.number}, now_ms)
 
 

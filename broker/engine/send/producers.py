@@ -9,7 +9,6 @@ oldest go first. All of this follows from frames alone, so it is the same on eve
 
 from __future__ import annotations
 
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -41,12 +40,10 @@ ANSWER_BYTES: Final = 270
 DIGEST_SIZE: Final = 4
 _DIGEST_HEAD: Final = msgpack.packb("digest") + bytes([0xC4, DIGEST_SIZE])
 _DIGEST_AT: Final = 1 + len(_DIGEST_HEAD)
-"""Offset of the digest, the first member of a packed answer. Answers of release 0.1.0 have none."""
+"""Offset of the digest, the first member of a packed answer."""
 _PACKER: Final = msgpack.Packer()
 _FORGOTTEN_A_SLICE: Final = 500
 _OFFSET_TYPES: Final = ("<u1", "<u2", "<u4", "<i8")
-_ZLIB_FIRST: Final = 0x78
-"""First byte of an answer packed by release 0.1.0. A small msgpack map never begins with it."""
 
 Kept = tuple[Int64Array, Int64Array, Int64Array, Int64Array]
 """Rows of a batch that did not become messages: (row, ref answered, due answered, result)."""
@@ -65,16 +62,10 @@ class FirstAnswer:
     def cost(self) -> int:
         """Approximate bytes of memory."""
         results = self.results
-        packed = len(self.packed)
-        if self.packed[_DIGEST_AT - len(_DIGEST_HEAD) : _DIGEST_AT] == _DIGEST_HEAD:
-            # Not counted: a node of 0.1.0 stores none, and must drop the same answers.
-            packed -= len(_DIGEST_HEAD) + DIGEST_SIZE
-        return ANSWER_COST + packed + (0 if isinstance(results, int) else len(results))
+        return ANSWER_COST + len(self.packed) + (0 if isinstance(results, int) else len(results))
 
     def was_of(self, batch: MessageBatch) -> bool:
-        """Whether the batch has the messages of the first send; True if no digest was stored."""
-        if self.packed[_DIGEST_AT - len(_DIGEST_HEAD) : _DIGEST_AT] != _DIGEST_HEAD:
-            return True
+        """Whether the batch has the messages of the first send."""
         return self.packed[_DIGEST_AT : _DIGEST_AT + DIGEST_SIZE] == digest_of(batch)
 
     def unpack(self) -> tuple[Int64Array, Int64Array, Int64Array | int]:
@@ -108,15 +99,14 @@ def digest_of(batch: MessageBatch) -> bytes:
 
 
 def pack_answer(
-    due: Int64Array, firsts: Int64Array, kept: Kept | None, position: int, digest: bytes = b""
+    due: Int64Array, firsts: Int64Array, kept: Kept | None, position: int, digest: bytes
 ) -> FirstAnswer:
     """Pack an answer: the due times of a batch, and its first ref in each hour.
 
     `due` is ignored for rows that did not become messages.
     """
     n = len(due)
-    members: dict[str, Any] = {"digest": digest} if digest else {}
-    members["firsts"] = firsts.astype("<i8").tobytes()
+    members: dict[str, Any] = {"digest": digest, "firsts": firsts.astype("<i8").tobytes()}
     results: int | bytes = 0
     if kept is not None:
         rows, refs, kept_due, codes = kept
@@ -141,10 +131,6 @@ def _width(top: int) -> int:
 
 
 def _unpack_columns(packed: bytes, n: int) -> tuple[Int64Array, Int64Array]:
-    if packed[0] == _ZLIB_FIRST:
-        columns = np.frombuffer(zlib.decompress(packed), "<i8").reshape(2, n)
-        columns = np.cumsum(columns, axis=1)
-        return columns[0], columns[1]
     members = msgpack.unpackb(packed)
     firsts = np.frombuffer(members["firsts"], "<i8")
     if "kept" not in members:

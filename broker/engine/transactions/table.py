@@ -355,7 +355,7 @@ class TransactionTable:
         for number, name, began_ms, ttl_ms, expires_ms, parts in saved["open"]:
             table = PartTable.restored(parts)
             opened = OpenTransaction(number, name, began_ms, ttl_ms, expires_ms, table)
-            opened.owner = saved.get("owners", {}).get(number, "")
+            opened.owner = saved["owners"].get(number, "")
             self._restore_open(opened)
         for number, name, decided_ms, position, parts, lost, published, at, row, counts in saved[
             "unpublished"

@@ -20,7 +20,6 @@ from delaylog.storage.checkpoint import (
 from delaylog.storage.columns.count_columns import CountColumns
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.log.frames import Tick
-from delaylog.storage.log.levels import FIRST_LEVEL
 from delaylog.storage.work import Work
 
 _NUMBERS: Final = NamedFields(
@@ -95,7 +94,7 @@ def log_needed(saved: dict[str, Any]) -> int:
     It may lie before the checkpoint: the keyspace, staged parts and definitions of schedules are
     read from older frames.
     """
-    owners = [saved["transactions"], *([saved["schedules"]] if "schedules" in saved else [])]
+    owners = (saved["transactions"], saved["schedules"])
     return min(base_of(saved).position, *(int(owner["log_from"]) for owner in owners))
 
 
@@ -115,7 +114,7 @@ def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> N
         group = state.new_group(topic.number, number, saved["name"])
     topic.groups[number] = group
     fill_group(group, saved)
-    state.series.enter_group(topic, group, other=saved.get("other", False))
+    state.series.enter_group(topic, group, other=saved["other"])
     key = (topic.number, number)
     if group.ephemeral:
         state.marks.ephemeral.add(key)
@@ -125,7 +124,7 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
     """Fill a new group from a checkpoint."""
     GROUP.fill(group, saved)
     group.counts = GroupCounts(*saved["counts"])
-    group.counts.replaced = saved.get("replaced", 0)
+    group.counts.replaced = saved["replaced"]
     if any(saved["gate"].values()):
         group.gate.restore(saved["gate"])
     group.hours = CountColumns.unpack(saved["hours"])
@@ -135,34 +134,29 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
 def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     """Fill an empty state from a checkpoint at `position`; hours are truncated to its counts."""
     state.epochs = saved_epochs(saved)
-    state.members = saved.get("members", b"")
+    state.members = saved["members"]
     state.epoch = state.epochs[-1][0] if state.epochs else 0
-    state.level = saved.get("level", FIRST_LEVEL)
-    if "held" in saved:
-        state.holding.restore(saved["held"])
-    state.use_id_key(saved.get("id_key", b""))
+    state.level = saved["level"]
+    state.holding.restore(saved["held"])
+    state.use_id_key(saved["id_key"])
     _NUMBERS.fill(state, saved)
     state.tick = Tick(*saved["tick"])
-    if "series" in saved:
-        state.series.restore(saved["series"], saved.get("replaced", 0))
-    known_settings = [TopicSettings.from_dict(each) for each in saved.get("settings", ())]
+    state.series.restore(saved["series"], saved["replaced"])
+    known_settings = [TopicSettings.from_dict(each) for each in saved["settings"]]
     for item in saved["topics"]:
-        settings = item["settings"]
-        # Older checkpoints store the settings with each topic.
-        old = isinstance(settings, dict)
-        settings = TopicSettings.from_dict(settings) if old else known_settings[settings]
+        settings = known_settings[item["settings"]]
         topic = state.new_topic(item["number"], item["ns"], item["name"], settings, item["made"])
         TOPIC.fill(topic, item)
-        topic.erased, topic.erased_here = item.get("erased", (0, 0))
+        topic.erased, topic.erased_here = item["erased"]
         if topic.erasing:
             state.marks.erasing.add(topic.number)
-        state.series.enter(topic, other=item.get("other", False))
+        state.series.enter(topic, other=item["other"])
         for saved_group in item["groups"]:
             _restore_group(state, topic, saved_group)
         state.marks.mark_special(topic)
         topic.follow_settings()
     counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
-    state.hours.recover(counts, position, saved["epoch"], saved.get("far"))
+    state.hours.recover(counts, position, saved["epoch"], saved["far"])
     state.leases.restore(saved["leases"])
     for topic_number, group_number, keys in state.leases.leased_keys():
         group = state.group(topic_number, group_number)
@@ -172,11 +166,8 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
     state.producers.restore(saved["producers"])
     state.jobs.restore(saved["jobs"])
     state.transactions.restore(saved["transactions"])
-    if "access" in saved:
-        state.access.restore(saved["access"])
-    if "schedules" in saved:
-        state.schedules.restore(saved["schedules"])
-    state.targets.restore(saved.get("targets", []))
+    state.access.restore(saved["access"])
+    state.schedules.restore(saved["schedules"])
+    state.targets.restore(saved["targets"])
     state.failures.restore(saved)
-    if "timeline" in saved:
-        state.timeline.restore(saved["timeline"])
+    state.timeline.restore(saved["timeline"])

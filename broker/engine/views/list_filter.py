@@ -18,7 +18,7 @@ from delaylog.broker.engine.lookup.message_filter import ANY, MessageFilter
 from delaylog.broker.engine.model import Topic, shown_kinds
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.ids.id_hash import UNKEYED, IdHash
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import (
     NEVER_MS,
     STATE_ENDED_FIRST,
@@ -71,12 +71,7 @@ class RowFilter:
     """Matches rows and their states, for one page at one moment."""
 
     def __init__(
-        self,
-        query: ListQuery,
-        topic: Topic,
-        group: Group,
-        now_ms: int,
-        id_hash: IdHash = UNKEYED,
+        self, query: ListQuery, topic: Topic, group: Group, now_ms: int, id_hash: IdHash
     ) -> None:
         self._topic = topic
         self.id_hash = id_hash

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from delaylog.broker.keyspace.command import Args
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.old_effects import apply_old
 from delaylog.broker.keyspace.registry import WORDS, find_command
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.running.executor import Executor
@@ -23,8 +22,6 @@ def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
         for argv in effects:
             command = WORDS.get(argv[0])
             if command is None:
-                if apply_old(session.database, argv):
-                    continue
                 found = find_command(argv)
                 assert not isinstance(found, ErrorReply), found
                 command = found

@@ -251,20 +251,16 @@ def sums_of(frame: Any) -> Sums:
 
 def broker_of(folder: Folder) -> dict[str, str]:
     """The members of a manifest that say whose hours it lists."""
-    return {"folder": folder.path} | ({"broker": folder.broker} if folder.broker else {})
+    return {"folder": folder.path, "broker": folder.broker}
 
 
 def check_broker(output: Path, manifest: dict[str, Any], folder: Folder) -> None:
-    """JobError if the manifest lists hours of another broker. Without digests, its path counts."""
-    was, digest = manifest.get("folder", folder.path), manifest.get("broker", "")
-    known = bool(digest and folder.broker)
-    if digest == folder.broker if known else was == folder.path:
-        return
-    moved = f'; if the broker was moved, write {folder.path} as "folder" into {output / MANIFEST}'
-    raise JobError(
-        f"{output} holds the archive of another broker, that of {was}: archive {folder.path} into "
-        f"a folder of its own{'' if known else moved}"
-    )
+    """JobError if the manifest lists hours of another broker."""
+    if manifest.get("broker", folder.broker) != folder.broker:
+        raise JobError(
+            f"{output} holds the archive of another broker, that of {manifest['folder']}: archive "
+            f"{folder.path} into a folder of its own"
+        )
 
 
 def read_manifest(output: Path) -> dict[str, Any]:

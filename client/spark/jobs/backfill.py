@@ -29,8 +29,6 @@ _ENDS: Final = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson")}
 _COLUMNS: Final = ("value", "deliver_at", "topic", *FIELD_TYPES)
 _SCALARS: Final = frozenset({"string", "int", "bigint", "double"})
 """Types to which a column is cast. An array or a struct must have its type already."""
-_NAMED: Final = ("value", "deliver_at", "id", "key", "topic", "priority", "headers")
-"""Columns that are part of a load's name even if they are not given, as in version 0.1.0."""
 _READING: Final = {
     "csv": {
         "header": "true",
@@ -251,9 +249,8 @@ def transaction_name(spark: Any, frame: Any, args: argparse.Namespace) -> str:
 
 def name_of(files: list[list[Any]], args: argparse.Namespace) -> str:
     """The name of the load of files, each as [URL, size, modification time]."""
-    words = {name: getattr(args, name) for name in (*_NAMED, "namespace", "delay_ms", "where")}
-    given = {name: getattr(args, name) for name in FIELD_TYPES}
-    words |= {name: said for name, said in given.items() if said is not None}
+    given = {name: getattr(args, name) for name in (*_COLUMNS, "namespace", "delay_ms", "where")}
+    words = {name: said for name, said in given.items() if said is not None}
     options = [args.format, sorted(args.reader_option)]
     text = json.dumps([files, words, options], sort_keys=True)
     return "backfill-" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -97,8 +97,7 @@ class Folder:
     """The hours that have folders."""
     far: Far = NO_FAR
     broker: str = ""
-    """A digest that names the log: that of backups and of all nodes of a cluster. "" for a log
-    that release 0.1.0 began."""
+    """A digest that names the log: that of backups and of all nodes of a cluster."""
 
     @cached_property
     def _counts(self) -> tuple[Int64Array, Int64Array]:
@@ -225,9 +224,9 @@ def _folder(path: str, members: dict[str, Any], position: int) -> Folder:
         members["hour_floor"],
         topics,
         hours,
-        _far(members["far"]) if "far" in members else NO_FAR,
+        _far(members["far"]),
         # The key itself is secret.
-        blake2b(key, digest_size=16).hexdigest() if (key := members.get("id_key")) else "",
+        blake2b(members["id_key"], digest_size=16).hexdigest(),
     )
 
 

@@ -72,7 +72,6 @@ class Node:
         self.raftos = Raftos()
         self.members = {**ADDRESSES}
         self.sent: list[tuple[int, Message]] = []
-        self.older = False
         self.peers = PeerOracle(
             1,
             view=self.view,
@@ -85,7 +84,7 @@ class Node:
 
     def view(self) -> View:
         configuration, log = Configuration((1, 2, 3)), LogState(1, 1)
-        return View(configuration, True, log, Role.FOLLOWER, None, [2, 3], self.older)
+        return View(configuration, True, log, Role.FOLLOWER, None, [2, 3])
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -106,24 +105,6 @@ def test_whom_raftos_has_chosen_asks_the_voters_first() -> None:
         assert not node.oracle.suggests(1_020)
         node.oracle.receive(2, Support(1, granted=True), 1_022)
         assert node.oracle.suggests(1_022)
-
-    run(story())
-
-
-def test_with_voters_of_older_releases_raftos_decides_alone() -> None:
-    async def story() -> None:
-        node = Node()
-        node.older = True
-        await node.oracle.start()
-        node.raftos.chosen = True
-        assert node.oracle.suggests(1_000)
-        node.oracle.hear(2, 1_000)
-        assert not node.oracle.suggests(1_200)
-        assert node.oracle.leader(1_200) == 2
-        assert node.oracle.suggests(1_250), "it is silent"
-        node.oracle.hear(2, 1_300)
-        node.oracle.ended(2, 1_310)
-        assert node.oracle.suggests(1_310), "its process has ended"
 
     run(story())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,11 +56,6 @@ def test_a_member_moves_to_a_name(start_three: Callable[..., ThreeNodes]) -> Non
     """Nodes of numeric addresses may elect by raftos; with a name they elect without it."""
     nodes = start_three()
     follower = nodes.followers()[0]
-
-    def level() -> Any:
-        return all(nodes.status(node).get("feature_level", 0) >= 4 for node in NODES)
-
-    nodes.until(level)
     contact = {"peer": f"localhost:{nodes.peers[follower]}"}
     body = {"action": "move", "nodes": [str(follower)], **contact}
     answer = nodes.call(nodes.leader(), "POST", "/v1/cluster/members", body)

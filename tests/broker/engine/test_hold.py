@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cli import main
-from delaylog.broker.engine.errors import ConflictError, HeldError
+from delaylog.broker.engine.errors import HeldError
 from delaylog.broker.engine.hold import FILE, Hold, Order, leave_order, read_order
 from delaylog.broker.engine.schedules.commands import run_now
 from delaylog.broker.engine.views.pending import Pending
@@ -101,13 +101,6 @@ def test_an_open_lease_ends_while_held(host: Any) -> None:
     assert host.ack([leased]) == 0
     with pytest.raises(HeldError):
         host.receive()
-
-
-def test_older_members_of_a_cluster_do_not_know_holds(host: Any) -> None:
-    host.engine.state.level = 3
-    for change in (hold, release):
-        with pytest.raises(ConflictError, match="without holds"):
-            change(host)
 
 
 # --------------------------------------------------------------------------- orders

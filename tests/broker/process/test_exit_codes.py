@@ -34,6 +34,7 @@ from delaylog.storage.errors import (
     DiskFullError,
     NewerFormatError,
     NoDescriptorError,
+    OlderFormatError,
 )
 from delaylog.storage.files.file_system import raise_disk_error
 from tests.programs import run_program
@@ -57,6 +58,7 @@ sys.exit(main())
         (ConfigError("x"), 2),
         (NoDescriptorError("x"), 2),
         (NewerFormatError("x"), 2),
+        (OlderFormatError("x"), 2),
         (DiskFailedError("x"), 1),
         (OSError(errno.EIO, "x"), 1),
         (CorruptionError("x", path="p", position=0), 65),

@@ -10,6 +10,7 @@ import numpy as np
 from delaylog.storage.hours.few_refs import find_few
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import (
     BLANK_STATE,
     DEFAULT_GROUP,
@@ -28,6 +29,7 @@ from tests.storage.fake_disk import FakeDisk
 FIRST = 472_222
 FOLDER = "data/hours"
 TAG = 5
+ID_HASH = IdHash(b"k" * 16)
 
 
 def run(work: Work) -> None:
@@ -77,7 +79,7 @@ class Model:
         decision = SendDecision(1, TAG, floor, -1, 3)
         end = self.position + 64 + sum(map(len, bodies))
         self.frames.append((self.position, batch, floor, end))
-        placed = place_rows(batch, decision, FIRST * HOUR_MS - 1, self.position)
+        placed = place_rows(batch, decision, FIRST * HOUR_MS - 1, self.position, ID_HASH)
         refs = store.number(placed, end)
         order = range(n) if placed.order is None else placed.order.tolist()
         expected = []
@@ -99,7 +101,7 @@ def replay(store: HourStore, model: Model, first: int) -> None:
     for position, batch, floor, end in model.frames:
         if position >= first:
             decision = SendDecision(1, TAG, floor, -1, 3)
-            store.number(place_rows(batch, decision, FIRST * HOUR_MS - 1, position), end)
+            store.number(place_rows(batch, decision, FIRST * HOUR_MS - 1, position, ID_HASH), end)
 
 
 def check_look_ups(store: HourStore, model: Model, wanted: list[int]) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.storage.ids.id_hash import UNKEYED, IdHash
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.messages.batch import TextColumn
 
 KEY = bytes(range(16))
@@ -20,9 +18,9 @@ def column(values: list[bytes]) -> TextColumn:
     return TextColumn(sizes, b"".join(values))
 
 
-@given(st.lists(st.binary(max_size=300), min_size=1, max_size=60), st.sampled_from([b"", KEY]))
-def test_a_column_is_what_its_ids_are_one_by_one(values: list[bytes], key: bytes) -> None:
-    hashes = IdHash(key)
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=60))
+def test_a_column_is_what_its_ids_are_one_by_one(values: list[bytes]) -> None:
+    hashes = IdHash(KEY)
     got = hashes.column(column(values), len(values)).tolist()
     assert got == [hashes.one(value) if value else 0 for value in values]
 
@@ -39,12 +37,6 @@ def test_known_hashes() -> None:
     """Part of the log's format."""
     hashes = IdHash(KEY)
     assert [hex(hashes.one(value)) for value in (b"a", b"order-1", b"x" * 256, b"y" * 257)] == KNOWN
-
-
-def test_a_log_without_a_key_has_the_hash_of_0_1_0() -> None:
-    digest = blake2b(b"order-1", digest_size=8).digest()
-    assert UNKEYED.one(b"order-1") == int.from_bytes(digest, "little")
-    assert UNKEYED.column(column([b"order-1"] * 20), 20).tolist() == [UNKEYED.one(b"order-1")] * 20
 
 
 def test_padding_and_keys_tell_ids_apart() -> None:

@@ -371,25 +371,11 @@ def test_damage_on_a_disk_whose_maps_are_exact() -> None:
     ids.close()
 
 
-def test_an_index_of_an_earlier_release(tmp_path: Path) -> None:
-    """LMDB's files give way: the rows have all that is in them."""
-    for name in ("data.mdb", "lock.mdb"):
-        (tmp_path / name).write_bytes(b"lmdb")
-    ids = IdIndex(FS, str(tmp_path))
-    assert "an earlier release" in ids.set_aside
-    assert ids.position == 0
-    assert list(tmp_path.iterdir()) == []
-    put(ids, 1, 7, 70)
-    flush(ids, 5)
-    ids.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.ids", "index"]
-
-
-def test_an_earlier_index_behind_a_link(tmp_path: Path) -> None:
+def test_a_damaged_index_behind_a_link(tmp_path: Path) -> None:
     """Only the files that an index has are removed from where it leads."""
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "lost+found").mkdir(parents=True)
-    (elsewhere / "data.mdb").write_bytes(b"lmdb")
+    (elsewhere / "index").write_bytes(b"damaged")
     (tmp_path / "ids").symlink_to(elsewhere)
     ids = IdIndex(FS, str(tmp_path / "ids"))
     ids.close()

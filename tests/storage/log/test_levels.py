@@ -1,4 +1,4 @@
-"""What a newer release has written is refused by name, never taken for damage or a torn tail."""
+"""What another release has written is refused by name, never taken for damage or a torn tail."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import msgpack
 import pytest
 
 from delaylog.storage.checkpoint import load_newest, write_checkpoint
-from delaylog.storage.errors import CorruptionError, NewerFormatError
+from delaylog.storage.errors import CorruptionError, NewerFormatError, OlderFormatError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Stamp, Tick, encode_frame, frame_crc
-from delaylog.storage.log.levels import KNOWN_LEVEL, decode_level, encode_level, refuse_newer
+from delaylog.storage.log.levels import (
+    FIRST_LEVEL,
+    KNOWN_LEVEL,
+    check_level,
+    decode_level,
+    encode_level,
+)
 from delaylog.storage.log.log_reader import FrameHops, frames_in
 from delaylog.storage.log.physical_log import PhysicalLog
 
@@ -81,23 +87,20 @@ def test_a_checkpoint_of_a_newer_level_is_refused_by_name(tmp_path: Path) -> Non
         load_newest(fs, str(tmp_path))
 
 
-def test_a_checkpoint_of_level_1_is_one_of_release_0_1_0(tmp_path: Path) -> None:
-    """Its two bytes in the header are zero; 0.1.0 takes no other."""
-    for level in (1, 2):
-        write_checkpoint(OsFileSystem(), str(tmp_path), {"level": level}, 0)
-        raw = (tmp_path / f"checkpoint-{level}").read_bytes()
-        assert raw[6:8] == (b"\0\0" if level == 1 else b"\2\0")
-
-
-def test_a_checkpoint_with_a_far_tier_is_none_of_release_0_1_0(tmp_path: Path) -> None:
-    """0.1.0 would start from it without the far messages, while the log is still at level 1."""
-    fs = OsFileSystem()
-    write_checkpoint(fs, str(tmp_path), {"level": 1, "far": {}}, 0)
-    assert (tmp_path / "checkpoint-1").read_bytes()[6:8] == b"\2\0"
-    assert load_newest(fs, str(tmp_path)) == ({"level": 1, "far": {}}, 0)
+def test_a_checkpoint_of_a_log_without_frames_is_of_this_release(tmp_path: Path) -> None:
+    """The two bytes in its header say so."""
+    write_checkpoint(OsFileSystem(), str(tmp_path), {"level": 0}, 0)
+    assert (tmp_path / "checkpoint-1").read_bytes()[6:8] == bytes([FIRST_LEVEL, 0])
+    assert load_newest(OsFileSystem(), str(tmp_path)) == ({"level": 0}, 0)
 
 
 def test_known_payload_of_a_level_frame() -> None:
-    assert msgpack.unpackb(encode_level(2, b"k" * 16)) == {"level": 2, "id_key": b"k" * 16}
-    assert decode_level(encode_level(2, b"")) == (2, b"")
-    refuse_newer(KNOWN_LEVEL, "this")
+    assert msgpack.unpackb(encode_level(4, b"k" * 16)) == {"level": 4, "id_key": b"k" * 16}
+    assert decode_level(encode_level(5, b"")) == (5, b"")
+
+
+def test_levels_that_are_read() -> None:
+    check_level(FIRST_LEVEL, "this")
+    check_level(KNOWN_LEVEL, "this")
+    with pytest.raises(OlderFormatError, match="this was written by delaylog 0"):
+        check_level(FIRST_LEVEL - 1, "this")

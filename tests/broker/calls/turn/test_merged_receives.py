@@ -56,13 +56,11 @@ async def test_everybody_gets_one(tmp_path: Path) -> None:
         assert len({each.lease for each in found if each is not None}) == 50
 
 
-@pytest.mark.parametrize("level", [1, 2])
 async def test_an_answer_that_is_full_leaves_the_rest_to_others_at_once(
-    tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 1_000)
     async with a_place(tmp_path) as place:
-        monkeypatch.setattr(place.node.engine.state, "level", level)
         place.send(20, size=400)
         calls = [place.receive() for _ in range(20)]
         assert len(set(refs(await asyncio.gather(*calls)))) == 20

@@ -18,7 +18,6 @@ from delaylog.replication.events import Role
 from delaylog.replication.messages import CopyEnd, CopyOffer, CopyPart
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.log.frames import Tick
-from delaylog.storage.log.levels import KNOWN_LEVEL
 from delaylog.storage.log.tick_slots import TickRecord
 
 LEADER, OTHER = 2, 3
@@ -42,9 +41,7 @@ class Stage(AbstractAsyncContextManager["Stage"]):
         self.transport = SimpleNamespace(
             send=lambda peer, message: self.sent.append((peer, message)),
             connected=lambda: frozenset({LEADER, OTHER}),
-            known_level=lambda peer: self.known.get(peer, KNOWN_LEVEL),
         )
-        self.known: dict[int, int] = {}
         self.leading = False
         self.suspended = False
         self.engine = SimpleNamespace(close=lambda: self.steps.append("engine closed"))
@@ -203,25 +200,3 @@ async def test_who_is_behind_is_offered_a_copy(stage: Stage, tmp_path: Path) -> 
     stage.copies.look()
     assert not stage.copies.giving
     assert stage.sent[-1] == (OTHER, CopyEnd(0x60001, 1, False))
-
-
-async def test_a_member_of_an_older_release_gets_no_copy_that_it_cannot_read(
-    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """0.1.0 would take the files, and find that no checkpoint can be read."""
-    (tmp_path / "log").mkdir()
-    progress = {
-        LEADER: SimpleNamespace(match=5, behind=False),
-        OTHER: SimpleNamespace(match=0, behind=True),
-    }
-    leader = SimpleNamespace(serving=True, progress=progress, epoch=0x60001)
-    stage.replication.leader = leader  # type: ignore[assignment]
-    stage.known[OTHER] = 1
-    stage.copies.look()
-    stage.copies.look()
-    assert stage.sent == []
-    stage.known[OTHER] = KNOWN_LEVEL
-    stage.copies.look()
-    assert stage.sent == [(OTHER, CopyOffer(0x60001, 1))]
-
-    assert sum("run this release there" in one.message for one in caplog.records) == 1

@@ -30,7 +30,6 @@ def peer(**changed: Any) -> Peer:
         (Me(priority=60), [peer()], 0),
         (Me(), [peer(priority=51)], PRIORITY_MS),
         (Me(), [peer(priority=51, full=True)], 0),
-        (Me(), [peer(priority=51, tells=False)], 0),
         (Me(Unfit.FULL), [peer()], UNFIT_MS),
         (Me(Unfit.SLOW, priority=60), [peer()], UNFIT_MS),
         (Me(Unfit.FULL), [peer(full=True)], 0),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.cluster.fitness.targets import LAG_BYTES_MAX, Peer, able, best, refusal
+from delaylog.broker.cluster.fitness.targets import LAG_BYTES_MAX, Peer, best, refusal
 
 GAMMA = Peer(node=3, name="gamma")
 
@@ -42,17 +42,10 @@ def test_who_cannot_take_it(changed: dict[str, Any], words: str) -> None:
         {"lag_bytes": LAG_BYTES_MAX},
         {"unapplied_bytes": LAG_BYTES_MAX},
         {"sync_ms": 5_000},
-        {"tells": False, "silent_ms": 10_000},
     ],
 )
 def test_who_can(changed: dict[str, Any]) -> None:
     assert refusal(replace(GAMMA, **changed)) is None
-
-
-def test_a_release_that_tells_nothing_is_not_chosen() -> None:
-    """Somebody may ask for it by name, though."""
-    assert able([replace(GAMMA, tells=False)]) == []
-    assert best([replace(GAMMA, tells=False)]) is None
 
 
 def peer(node: int, **changed: Any) -> Peer:

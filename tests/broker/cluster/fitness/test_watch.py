@@ -28,7 +28,6 @@ from delaylog.broker.host.machine import REAL
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.leading.leader import Acks, Progress
 from delaylog.replication.timing import Timing
-from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL
 
 
 def member(node: int, priority: int = 50) -> Member:
@@ -49,11 +48,8 @@ class Fake:
         self.appends = True
         self.asked: list[int] = []
         self.let_go_ms: list[int] = []
-        self.level = KNOWN_LEVEL
         self.connected = frozenset({2, 3})
-        self.transport = SimpleNamespace(
-            connected=lambda: self.connected, known_level=lambda peer: self.level
-        )
+        self.transport = SimpleNamespace(connected=lambda: self.connected)
         self.statuses = Statuses()
         self.files = SimpleNamespace(log_end=1_000, durable_end=1_000)
         progress = {node: Progress(1_000, match=1_000, known=True) for node in (2, 3)}
@@ -266,16 +262,12 @@ async def test_a_higher_priority_gets_the_leadership_and_nothing_is_forced_for_i
     assert fake.fitness.moves == {(Reason.PRIORITY, "failed"): 1}
 
 
-async def test_who_tells_nothing_is_no_target_unless_named(fake: Fake) -> None:
-    fake.level = FIRST_LEVEL
-    fake.refusing_sends = True
-    await fake.pass_time(2 * FULL_ON_MS)
-    assert (fake.asked, fake.fitness.target()) == ([], None)
-    assert fake.fitness.refusal(2) is None
-    fake.level = KNOWN_LEVEL
+async def test_a_silent_one_is_no_target(fake: Fake) -> None:
+    await fake.pass_time(1_000)
     fake.now_ms += 2_000
     fake.fitness.look(fake.now_ms)
     assert fake.fitness.refusal(2) == "n2 is stopped: its last status came 2.0 s ago"
+    assert fake.fitness.target() is None
 
 
 async def test_it_stands_back_behind_a_higher_priority() -> None:

@@ -8,44 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from delaylog.broker.cluster.members.joining import Heard, Joining, is_new
-from delaylog.replication.messages import FolderIdentity, Hello
+from delaylog.broker.cluster.members.joining import Joining, is_new
+from delaylog.replication.messages import FolderIdentity
 from delaylog.replication.meta import Meta
 from tests.broker.cluster.three_nodes import ThreeNodes
 from tests.programs import run_program
 from tests.starts.warm import PROGRAM
 
 
-def hello(node: int, *, promised: int = 0, end: int = 0) -> Heard:
-    """From a node of release 0.1.0."""
-    return Heard(Hello(bytes(16), node, False, promised, end), None)
-
-
-def folder(history: int, *, cluster: int = 0, end: int = 0) -> Heard:
-    """From a node that says which folder it serves."""
-    said = FolderIdentity(bytes([cluster]) * 16, 1, 0, bytes([history]) * 16, 0, 0, 0, 0, (1,))
-    return Heard(Hello(bytes(16), 0, False, 0, end), said)
+def folder(history: int, *, cluster: int = 0) -> FolderIdentity:
+    """What a node says of its folder."""
+    return FolderIdentity(bytes([cluster]) * 16, 1, 0, bytes([history]) * 16, 0, 0, 0, 0, (1,))
 
 
 @pytest.mark.parametrize(
     ("mine", "others", "expected"),
     [
-        (hello(1), {}, None),
-        (hello(1), {2: hello(2)}, None),
-        (hello(1), {2: hello(2), 3: hello(3)}, True),
-        (hello(1), {2: hello(2, promised=5), 3: hello(3)}, True),
-        (hello(1), {2: hello(2), 3: hello(3, end=64)}, False),
-        (hello(1), {2: hello(2, end=64)}, False),
-        (hello(1, promised=5, end=64), {n: hello(n, promised=5, end=64) for n in (2, 3)}, True),
-        (hello(1, promised=5, end=64), {n: hello(n, promised=6, end=64) for n in (2, 3)}, False),
-        (hello(1, promised=5, end=64), {2: hello(2), 3: hello(3)}, False),
+        (folder(1), {}, None),
+        (folder(1), {2: folder(1)}, None),
+        (folder(1), {2: folder(2)}, False),
         (folder(1), {2: folder(1), 3: folder(1)}, True),
         (folder(1), {2: folder(1), 3: folder(2)}, False),
-        (folder(1), {2: folder(1), 3: hello(3)}, True),
-        (folder(1), {2: folder(1), 3: hello(3, end=64)}, False),
     ],
 )
-def test_a_cluster_is_new(mine: Heard, others: dict[int, Heard], expected: bool | None) -> None:
+def test_a_cluster_is_new(
+    mine: FolderIdentity, others: dict[int, FolderIdentity], expected: bool | None
+) -> None:
     """When everybody was heard, and holds nothing or the same."""
     assert is_new(mine, [2, 3], others) is expected
 
@@ -97,16 +85,16 @@ def test_the_option_that_comes_too_late_is_named(
     assert ("empty their data folders" in caplog.text) == new_cluster
 
 
-@pytest.mark.parametrize("end", [0, 64])
-def test_in_a_new_cluster_all_others_are_heard_first(end: int) -> None:
+@pytest.mark.parametrize("history", [1, 2])
+def test_in_a_new_cluster_all_others_are_heard_first(history: int) -> None:
     """A voter if the last one holds nothing either, else a learner."""
     meta, mine = _MetaFile(), joining(1)
-    for peer in (hello(2), hello(3, end=end)):
-        assert not mine.enter_known(hello(1), Files(meta), made_id)  # type: ignore[arg-type]
+    for peer, heard in ((2, folder(1)), (3, folder(history))):
+        assert not mine.enter_known(folder(1), Files(meta), made_id)  # type: ignore[arg-type]
         assert meta.saved == []
-        mine.hear(peer.hello.node, peer)
-    assert mine.enter_known(hello(1), Files(meta), made_id)  # type: ignore[arg-type]
-    assert meta.saved == [end == 0]
+        mine.hear(peer, heard)
+    assert mine.enter_known(folder(1), Files(meta), made_id)  # type: ignore[arg-type]
+    assert meta.saved == [history == 1]
 
 
 def test_the_first_node_draws_the_clusters_id_and_the_others_take_it_over() -> None:
@@ -137,9 +125,9 @@ def test_an_id_that_somebody_has_is_taken_over_by_the_first_node_too() -> None:
 
 def test_nobody_is_believed_where_the_cluster_is_not_new() -> None:
     meta, mine = _MetaFile(), joining(1, new_cluster=False)
-    mine.hear(2, hello(2))
-    mine.hear(3, hello(3))
-    assert not mine.enter_known(hello(1), Files(meta), made_id)  # type: ignore[arg-type]
+    mine.hear(2, folder(1))
+    mine.hear(3, folder(1))
+    assert not mine.enter_known(folder(1), Files(meta), made_id)  # type: ignore[arg-type]
     assert meta.saved == []
 
 

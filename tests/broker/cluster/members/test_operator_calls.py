@@ -27,7 +27,6 @@ from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import EpochTable, make_epoch
 from delaylog.replication.events import Role
 from delaylog.replication.leading.leader import Acks, Progress
-from delaylog.storage.log.levels import KNOWN_LEVEL
 
 EPOCH = make_epoch(5, 1)
 
@@ -69,7 +68,6 @@ class Fake:
         refused = {Refused.KEY: 4}
         self.transport = SimpleNamespace(
             connected=lambda: frozenset(self.connected),
-            known_level=lambda peer: KNOWN_LEVEL,
             counts=SimpleNamespace(refused=refused),
             dial_all=lambda *, wanted: None,
         )

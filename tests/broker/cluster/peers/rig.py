@@ -111,7 +111,9 @@ class Fake:
         self.write(self.record(*messages))
 
     def hello(self, node: int, cluster_id: bytes = CLUSTER) -> None:
+        """Say who it is, and which folder it serves."""
         self.send(Hello(cluster_id, node, True, 0, 0))
+        self.send(AnyFolder().identity(node))
 
     async def receive(self) -> list[Message]:
         """Messages of the next record that has some."""

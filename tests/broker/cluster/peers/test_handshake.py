@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from delaylog.broker.cluster.peers import handshake
 from delaylog.broker.cluster.peers.counts import Refused
 from delaylog.broker.cluster.peers.handshake import (
     CHALLENGE_SIZE,
@@ -21,6 +22,7 @@ from delaylog.broker.cluster.peers.handshake import (
     Session,
     Side,
 )
+from delaylog.storage.log.levels import FIRST_LEVEL
 
 CLUSTER = b"0123456789abcdef"
 KEY = bytes(range(32))
@@ -71,44 +73,48 @@ def test_each_connection_has_its_own_keys() -> None:
     assert len({first.send_key, first.receive_key, second.send_key, second.receive_key}) == 4
 
 
-def levelled(identity: Identity, known: int, reached: int = 1) -> Identity:
+def levelled(identity: Identity, known: int, reached: int = FIRST_LEVEL) -> Identity:
     return replace(identity, levels=lambda: Levels(known, reached))
 
 
 def test_each_announces_the_feature_levels_that_it_knows() -> None:
     """Known bytes at the end of the nonce, which the proofs cover."""
-    dialler, listener = sides(levelled(DIALLER, 3, 2), levelled(LISTENER, 2, 2))
-    assert dialler.challenge(2)[-8:].hex() == b"DLlevl".hex() + "0302"
+    dialler, listener = sides(levelled(DIALLER, 6, 5), levelled(LISTENER, 5, 5))
+    assert dialler.challenge(2)[-8:].hex() == b"DLlevl".hex() + "0605"
     shake(dialler, listener)
-    assert listener.peer_levels == Levels(3, 2)
-    assert dialler.peer_levels == Levels(2, 2)
+    assert listener.peer_levels == Levels(6, 5)
+    assert dialler.peer_levels == Levels(5, 5)
 
 
-def test_a_node_that_announces_nothing_knows_level_1() -> None:
-    """As release 0.1.0 does; it takes an announcement for more of the nonce."""
-    dialler, listener = sides(levelled(DIALLER, 1), levelled(LISTENER, 2))
-    shake(dialler, listener)
-    assert listener.peer_levels == Levels(1, 1)
-
-
-@pytest.mark.parametrize("known", [1, 2])
+@pytest.mark.parametrize("known", [FIRST_LEVEL, FIRST_LEVEL + 1])
 def test_a_node_that_does_not_know_the_level_of_the_log_is_refused_by_name(known: int) -> None:
     """By either side, whichever of them has the log."""
-    older = (levelled(DIALLER, known), levelled(LISTENER, 3, 3))
-    with pytest.raises(HandshakeError, match=r"runs an older delaylog.*at 3") as caught:
+    older = (levelled(DIALLER, known), levelled(LISTENER, 6, 6))
+    with pytest.raises(HandshakeError, match=r"runs an older delaylog.*at 6") as caught:
         shake(*sides(*older))
     assert caught.value.reason is Refused.VERSION
-    newer = (levelled(DIALLER, 3, 3), levelled(LISTENER, known))
-    with pytest.raises(HandshakeError, match=r"runs a newer delaylog.*feature level 3"):
+    newer = (levelled(DIALLER, 6, 6), levelled(LISTENER, known))
+    with pytest.raises(HandshakeError, match=r"runs a newer delaylog.*feature level 6"):
         shake(*sides(*newer))
 
 
+def test_a_node_that_announces_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As release 0.1.0 does."""
+    monkeypatch.setattr(handshake, "announce", lambda nonce, levels: nonce)
+    with pytest.raises(HandshakeError, match=r"runs an older delaylog") as caught:
+        shake(*sides())
+    assert caught.value.reason is Refused.VERSION
+
+
 def test_known_bytes() -> None:
-    """A change of the layout is deliberate. These are the bytes of release 0.1.0."""
-    dialler, listener = sides(levelled(DIALLER, 1), levelled(LISTENER, 1))
+    """A change of the layout is deliberate."""
+    dialler, listener = sides(levelled(DIALLER, 4), levelled(LISTENER, 4))
     challenge = dialler.challenge(2)
     assert challenge.hex() == (
-        "444c5052 01 01 0000 0200 0000 00000000".replace(" ", "") + CLUSTER.hex() + "64" * 32
+        "444c5052 01 01 0000 0200 0000 00000000".replace(" ", "")
+        + CLUSTER.hex()
+        + "64" * 24
+        + "444c6c65766c0404"
     )
     answer = listener.meet(challenge)
     assert answer[:32].hex() == (
@@ -116,13 +122,13 @@ def test_known_bytes() -> None:
     )
     assert len(answer) == CHALLENGE_SIZE + PROOF_SIZE
     assert answer[CHALLENGE_SIZE:].hex() == (
-        "fa03af06c2e21fa598a9f8ef603d6ee3dfa274d3c0d97e6de1e436fddb086f9b"
+        "088ad8f5141ad70758ce42945ea38ea857a5b71067c4333c9948d50a16ecbffd"
     )
     assert dialler.answer(answer).hex() == (
-        "8c3be172d182a447f5b6613f8d64608db81b915a76022481dd5c73c57825dbcb"
+        "21d333cba2735c53d86c66adaf428d8d1f9b5f7e9c1e1ea25c681902b5925b6a"
     )
     assert dialler.session().send_key.hex() == (
-        "b23cb9158c03e29ba0de93659d485a5a97fe22d385684c86d5396a68f06525e4"
+        "e624e9cbefdba7c45e97152ff5ed68f6aca737f743603358e0812cd96897a4d2"
     )
 
 

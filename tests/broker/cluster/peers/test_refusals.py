@@ -21,11 +21,11 @@ from delaylog.broker.cluster.peers.handshake import (
     Identity,
     Side,
 )
-from delaylog.replication.messages import Append, Hello
+from delaylog.replication.messages import Append, FolderIdentity, Hello
 from delaylog.replication.watermark import EpochTick
 from delaylog.replication.wire import encode
 from delaylog.storage.messages.batch import Block
-from tests.broker.cluster.peers.rig import CLUSTER, KEY, Fake, Node, Rig, ack
+from tests.broker.cluster.peers.rig import CLUSTER, KEY, AnyFolder, Fake, Node, Rig, ack
 from tests.waiting import until
 
 QUICK = PeerLimits(stranger_ms=1_000, silent_ms=5_000)
@@ -214,7 +214,7 @@ async def test_cut_at_each_byte(rig: Rig) -> None:
     """A short conversation that ends after each of its bytes: whole messages or none."""
 
     node = await rig.start(1)
-    whole = CHALLENGE_SIZE + PROOF_SIZE + 63 + 53 + 20
+    whole = CHALLENGE_SIZE + PROOF_SIZE + 63 + 116 + 53 + 20
     for size in range(whole + 1):
         node.messages.clear()
         node.transport.counts.refused.clear()
@@ -228,6 +228,7 @@ async def test_cut_at_each_byte(rig: Rig) -> None:
             rest = shake.answer(await fake.reader.readexactly(CHALLENGE_SIZE + PROOF_SIZE))
             fake.begin(shake)
             rest += fake.record(Hello(CLUSTER, 0, True, 0, 0))
+            rest += fake.record(AnyFolder().identity(0))
             rest += fake.record(ack(5)) + fake.record()
             fake.writer.write(rest[:left])
         fake.writer.write_eof()
@@ -280,7 +281,8 @@ async def test_a_newer_connection(rig: Rig) -> None:
         fakes.append(fake)
         await fake.prove(0, 1)
         fake.hello(0)
-        await fake.receive()
+        for kind in (Hello, FolderIdentity):
+            assert isinstance((await fake.receive())[0], kind)
         count = len(fakes)
         await until(lambda c=count: len(node.story) == 2 * c - 1)
     assert node.story == [("up", 0), ("down", 0)] * 2 + [("up", 0)]

@@ -16,7 +16,7 @@ from delaylog.broker.cluster.peers.seams import PeerConfig, PeerHost
 from delaylog.replication.errors import PeerError
 from delaylog.replication.messages import FolderIdentity, Hello, Message
 from delaylog.replication.wire import Decoder, encode
-from delaylog.storage.log.levels import IDENTITIES, KNOWN_LEVEL
+from delaylog.storage.log.levels import KNOWN_LEVEL
 
 
 class Link:
@@ -26,10 +26,8 @@ class Link:
         self.network = network
         self.ends = {end.node: end for end in ends}
         self.hellos = {end.node: end.hello() for end in ends}
-        known = min(network.known_by(end.node) for end in ends)
         self.folders = {
-            end.node: end.folders.identity(other.node) if known >= IDENTITIES else None
-            for end, other in (ends, ends[::-1])
+            end.node: end.folders.identity(other.node) for end, other in (ends, ends[::-1])
         }
         self.broken = False
         self._last = dict.fromkeys(self.ends, 0.0)
@@ -37,12 +35,11 @@ class Link:
     def judged(self) -> bool:
         """Whether each end takes the other's folder."""
         for node, folder in self.folders.items():
-            if folder is not None:
-                try:
-                    self.other(node).folders.judge(node, self.hellos[node], folder, None)
-                except HandshakeError as error:
-                    self.network.faults.append(error)
-                    return False
+            try:
+                self.other(node).folders.judge(node, self.hellos[node], folder, None)
+            except HandshakeError as error:
+                self.network.faults.append(error)
+                return False
         return True
 
     def other(self, node: int) -> MemoryTransport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -142,11 +141,3 @@ def test_wrong_members_are_refused(change: dict[str, object], why: str) -> None:
 def test_an_unknown_one_is_named(host: Host) -> None:
     with pytest.raises(UnknownError, match="no principal 'x'"):
         commands.revoke(host.engine.state, "x", host.now_ms)
-
-
-def test_an_older_member_keeps_them_out(open_host: Callable[..., Host]) -> None:
-    host = open_host()
-    host.engine.state.level = 1
-    with pytest.raises(ConflictError, match="without access control"):
-        commands.put_principal(host.engine.state, principal("a", "send"), host.now_ms)
-    assert not host.engine.state.access.principals

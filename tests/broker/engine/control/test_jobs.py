@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.errors import BadRequestError, ConflictError, NotLeadingError
+from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
 from delaylog.broker.engine.jobs import counting, jobs
 from delaylog.broker.engine.jobs.job_table import ENDED_KEPT, Job
 from delaylog.broker.engine.jobs.jobs import TooManyJobsError, end_job
@@ -267,13 +267,6 @@ def test_limits(host) -> None:
     table = host.engine.state.jobs
     assert len(table.by_number) == ENDED_KEPT
     assert host.begin_job("cancel").number == last.number + 1
-
-
-@pytest.mark.parametrize("wanted", [{"group": "default"}, {"reason": ""}, {"cause": "nack"}])
-def test_older_nodes_get_no_job_whose_filter_they_would_pass_over(host, wanted) -> None:
-    host.engine.state.level = 2
-    with pytest.raises(ConflictError, match="without jobs for a group"):
-        host.begin_job("cancel", MessageFilter(**wanted))
 
 
 def test_a_job_is_as_its_frames_say(host: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.engine.errors import ConflictError, QuotaRefusal, UnknownError
+from delaylog.broker.engine.errors import QuotaRefusal, UnknownError
 from delaylog.broker.engine.push import commands
 from delaylog.broker.engine.push.commands import drop_target, note_health, put_target, the_target
 from delaylog.broker.engine.push.targets import WELL, Health, Target, TargetTable
@@ -103,7 +103,7 @@ def test_a_topic_and_a_group_with_a_target_are_not_retired(tmp_path: Path) -> No
     engine.close()
 
 
-def test_limits_and_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start(tmp_path)
     topic = engine.make_topic("t", NOW)
     monkeypatch.setattr(commands, "TARGETS_MAX", 1)
@@ -112,9 +112,6 @@ def test_limits_and_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     other = engine.make_topic("u", NOW)
     with pytest.raises(QuotaRefusal, match="there are 1 push targets"):
         put_target(engine.state, other, other.default, TARGET, NOW)
-    engine.state.level = 2
-    with pytest.raises(ConflictError, match="upgrade it first"):
-        drop_target(engine.state, topic, topic.default, NOW)
     engine.close()
 
 

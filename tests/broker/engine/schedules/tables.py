@@ -11,7 +11,7 @@ import msgpack
 from delaylog.broker.engine.schedules.schedule import Progress, Rules, Schedule, Spec
 from delaylog.broker.engine.schedules.table import ScheduleTable, moved_rows
 from delaylog.broker.rules.schedules.timing import Timing
-from delaylog.storage.ids.id_hash import UNKEYED
+from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import FrameHeader, FrameKind
 from delaylog.storage.log.frames import Frame
 from delaylog.storage.work import Work
@@ -59,7 +59,7 @@ class Rig:
 
     def empty(self) -> ScheduleTable:
         """Another table of the same folder and log."""
-        return ScheduleTable(self.disk, self.folder, self._frame_at, UNKEYED.one)
+        return ScheduleTable(self.disk, self.folder, self._frame_at, IdHash(b"k").one)
 
     def _frame_at(self, position: int) -> Frame:
         assert position >= self.log_from, "the log was dropped"

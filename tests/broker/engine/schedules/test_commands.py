@@ -227,13 +227,6 @@ def test_a_body_and_the_number_of_schedules_have_limits(host: ScheduleHost) -> N
     host.put("s", b"changed", cron="* * * * *")
 
 
-def test_a_cluster_with_an_older_node_has_no_schedules(host: ScheduleHost) -> None:
-    """Its frames would stop that node."""
-    host.engine.state.level = 2
-    with pytest.raises(ConflictError, match="without schedules"):
-        host.put("s", cron="* * * * *")
-
-
 def test_a_rule_without_a_start_fires_at_full_minutes(host: ScheduleHost) -> None:
     """Its anchor is the midnight of its zone, so the second of the put shows nowhere."""
     host.advance(12_345)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-import zlib
 from typing import Any
 
 import numpy as np
@@ -129,18 +128,6 @@ def test_what_leaves_the_window_or_is_forgotten_frees_its_bytes() -> None:
     assert table.answer_bytes == 3 * one
     table.expire(2_000 + KEEP_MS)
     assert (len(table), table.answer_bytes) == (0, 0)
-
-
-def test_the_answer_of_an_old_checkpoint_is_read() -> None:
-    """0.1.0 packed refs and due times as deltas with zlib, and stored four members a producer."""
-    refs, due = np.array([5, 9, 7]), np.array([1_000, 50, 2_000])
-    deltas = np.diff(np.stack([refs, due]), axis=1, prepend=0)
-    table = ProducerTable()
-    table.restore([["p", 100, 1, [[1, 3, zlib.compress(deltas.tobytes(), 1), 0, 77]]]])
-    found = table.seen("p", 1, 3)
-    assert found is not None
-    got_refs, got_due, results = found.unpack()
-    assert (got_refs.tolist(), got_due.tolist(), results) == (refs.tolist(), due.tolist(), 0)
 
 
 def test_producers_are_forgotten_by_the_time_of_the_log_not_of_the_node(host: Any) -> None:

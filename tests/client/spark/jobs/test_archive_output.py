@@ -81,23 +81,3 @@ def test_a_broker_may_move(tmp_path: Path, written: list[str]) -> None:
     assert run(moved, out)["archived_before"] == 1
     assert written == NAMES
     assert json.loads((out / archive.MANIFEST).read_text())["folder"] == str(moved)
-
-
-@pytest.mark.parametrize("old", ["manifest", "log"])
-def test_what_release_0_1_0_wrote_is_known_by_its_path(
-    tmp_path: Path, written: list[str], monkeypatch: pytest.MonkeyPatch, old: str
-) -> None:
-    """Its logs have no key, and its manifests no digest of one."""
-    if old == "log":
-        monkeypatch.setattr("delaylog.broker.engine.engine.raise_level", lambda *_: False)
-    one, out = ended(tmp_path / "one", hours=2), tmp_path / "out"
-    run(one, out, "--end-hour", NAMES[1])
-    manifest = json.loads((out / archive.MANIFEST).read_text())
-    assert (manifest.pop("broker", None) is None) == (old == "log")
-    archive.write_manifest(out, manifest)
-    moved = one.rename(tmp_path / "moved")
-    with pytest.raises(JobError, match=f'write {moved} as "folder" into {out}/_manifest.json'):
-        run(moved, out)
-    archive.write_manifest(out, {**manifest, "folder": str(moved)})
-    assert run(moved, out)["hours"] == 1
-    assert written == NAMES
