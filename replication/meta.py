@@ -4,7 +4,7 @@
     format · cluster_id (16 bytes) · node_id · members {index: address} · promised_epoch · voter ·
     cluster (16 bytes, or none) · incarnations · met {index: incarnation} · learners · known_to
 
-Release 0.1.0 did not write the last line. A folder gets a new, random incarnation
+A folder gets a new, random incarnation
 each time that a node starts on it; `met` has the newest one of each other voter's folder,
 `learners` that of each node that has connected as a learner since, and `known_to` the incarnation
 of this folder that each other node remembers.

@@ -82,10 +82,10 @@ class Database:
             self.expire(key)
         return True
 
-    def string(self, key: bytes) -> bytes | bytearray | None:
+    def string(self, key: bytes) -> bytes | None:
         """The string of a key. Raises CommandError (WRONGTYPE)."""
         value = self.find(key)
-        if value is None or value.__class__ is bytes or value.__class__ is bytearray:
+        if value is None or isinstance(value, bytes):
             return value
         raise wrong_type()
 

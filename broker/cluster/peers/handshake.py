@@ -19,8 +19,7 @@
 
 A nonce ends in an announcement: the highest feature level that the node knows, and the level that
 its log has reached (storage/log/levels.py). Each side refuses the other, before any frame is sent,
-if the log of one has reached a level that the other does not know, or if it announces nothing, as
-release 0.1.0 does.
+if the log of one has reached a level that the other does not know, or if it announces nothing.
 
 A listener with several keys uses its first one. A dialler with several keys finds the one that the
 listener's proof was made with, and uses it too.

@@ -1,8 +1,4 @@
-"""Strings: SET, GET and related commands.
-
-A string is `bytes`, or a `bytearray` if a command of 0.1.0 changed it in place (`old_effects`),
-which only the database may reference: replies are copies.
-"""
+"""Strings: SET, GET and related commands."""
 
 from __future__ import annotations
 
@@ -38,8 +34,7 @@ _SPANS: Final = {b"EX": 1_000, b"ex": 1_000, b"PX": 1, b"px": 1}
 @command("get", 2, "string", "readonly fast", keys=(1, 1, 1))
 def get(run: Run, argv: Args) -> Reply:
     """Return the string of a key."""
-    value = run.database.string(argv[1])
-    return bytes(value) if value.__class__ is bytearray else value
+    return run.database.string(argv[1])
 
 
 @command("set", -3, "string", "write denyoom", keys=(1, 1, 1))
@@ -175,22 +170,8 @@ def getdel(run: Run, argv: Args) -> Reply:
 @command("mget", -2, "string", "readonly fast", keys=(1, -1, 1))
 def mget(run: Run, argv: Args) -> Reply:
     """Return the strings of keys; null for other kinds and missing keys."""
-    find = run.database.find
-    out: list[bytes | None] = []
-    copies: dict[bytes, bytes] = {}
-    for key in argv[1:]:
-        value = find(key)
-        if value.__class__ is bytes:
-            out.append(value)
-        elif value.__class__ is bytearray:
-            # A key that is named several times is copied once.
-            copy = copies.get(key)
-            if copy is None:
-                copy = copies[key] = bytes(value)
-            out.append(copy)
-        else:
-            out.append(None)
-    return out
+    found = map(run.database.find, argv[1:])
+    return [value if value.__class__ is bytes else None for value in found]
 
 
 @command("mset", -3, "string", "write denyoom", keys=(1, -1, 2))

@@ -46,7 +46,7 @@ def _in_parts(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple
 
 
 def _maker(cls: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """Return a function that builds a value from [marks, elements]. 0.1.0 used the marks."""
+    """Return a function that builds a value from [marks, elements]; the marks are empty."""
     return lambda content: cls(content[1])
 
 
@@ -65,7 +65,7 @@ def _no_more(value: Any, content: Any) -> None:  # noqa: ARG001
 # --------------------------------------------------------------------------- strings
 
 
-def _string_parts(value: bytes | bytearray) -> Iterator[tuple[Any, int]]:
+def _string_parts(value: bytes) -> Iterator[tuple[Any, int]]:
     yield value, len(value)
 
 
@@ -137,11 +137,9 @@ def _stream_parts(value: StreamValue) -> Iterator[tuple[Any, int]]:
 # --------------------------------------------------------------------------- all
 
 STRING: Final = 1
-CHANGED_STRING: Final = 2
 
 KINDS: Final[dict[type, Kind]] = {
     bytes: Kind(STRING, _string_parts, _same, _no_more),
-    bytearray: Kind(CHANGED_STRING, _string_parts, bytearray, _no_more),
     HashValue: Kind(3, _hash_parts, _maker(HashValue), _update),
     ListValue: Kind(4, _many_parts, _maker(ListValue), _extend),
     SetValue: Kind(5, _many_parts, _maker(SetValue), _update),

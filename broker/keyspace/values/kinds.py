@@ -1,4 +1,4 @@
-"""The kinds of values; a string is `bytes`, or `bytearray` if 0.1.0 changed it in place.
+"""The kinds of values; a string is `bytes`.
 
 Commands compare the type by identity, which costs a pointer comparison. The operations on a value
 are in the commands of its family.
@@ -31,13 +31,10 @@ class SetValue(set[bytes]):
     __slots__ = ()
 
 
-Value: TypeAlias = (
-    bytes | bytearray | HashValue | ListValue | SetValue | SortedSetValue | StreamValue
-)
+Value: TypeAlias = bytes | HashValue | ListValue | SetValue | SortedSetValue | StreamValue
 
 TYPE_NAMES: dict[type, bytes] = {
     bytes: b"string",
-    bytearray: b"string",
     HashValue: b"hash",
     ListValue: b"list",
     SetValue: b"set",

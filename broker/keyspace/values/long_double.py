@@ -19,7 +19,7 @@ _DECIMALS: Final = 17
 _NO_SUM: Final = b"ERR increment would produce NaN or Infinity"
 
 
-def add(first: bytes | bytearray, second: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> bytes:
+def add(first: bytes, second: bytes, refusal: bytes = NOT_FLOAT) -> bytes:
     """Add two numbers, given and returned as texts. Raises CommandError."""
     one, other = read(first, refusal), read(second, refusal)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -30,7 +30,7 @@ def add(first: bytes | bytearray, second: bytes | bytearray, refusal: bytes = NO
     return b"0" if text == "-0" else text.encode()
 
 
-def read(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> np.longdouble:
+def read(text: bytes, refusal: bytes = NOT_FLOAT) -> np.longdouble:
     """Parse a number, which may be infinite. Raises CommandError."""
     if len(text) > _TEXT_BYTES_MAX or not is_float(text):
         raise CommandError(refusal)

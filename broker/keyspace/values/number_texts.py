@@ -27,7 +27,7 @@ _SURELY_FITS: Final = 300
 """A number below this length, without an exponent, neither overflows nor underflows a double."""
 
 
-def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
+def to_int(text: bytes, refusal: bytes = NOT_INTEGER) -> int:
     """Parse a 64-bit integer in its canonical form (no `+`, blanks, leading zeros).
 
     Raises CommandError.
@@ -39,12 +39,12 @@ def to_int(text: bytes | bytearray, refusal: bytes = NOT_INTEGER) -> int:
     raise CommandError(refusal)
 
 
-def is_float(text: bytes | bytearray) -> bool:
+def is_float(text: bytes) -> bool:
     """Whether `to_float` accepts the form of the text."""
     return bool(_FLOAT(text) or _HEX_FLOAT(text))
 
 
-def is_lost(value: float | np.longdouble, text: bytes | bytearray) -> bool:
+def is_lost(value: float | np.longdouble, text: bytes) -> bool:
     """Whether parsing `text` to `value` overflowed or underflowed."""
     lowered = text.lower()
     if value == 0:
@@ -53,7 +53,7 @@ def is_lost(value: float | np.longdouble, text: bytes | bytearray) -> bool:
     return abs(value) == inf and b"n" not in lowered
 
 
-def to_float(text: bytes | bytearray, refusal: bytes = NOT_FLOAT) -> float:
+def to_float(text: bytes, refusal: bytes = NOT_FLOAT) -> float:
     """Parse a double, also `inf` and hexadecimal, but not nan. Raises CommandError."""
     if _FLOAT(text):
         return float(text)

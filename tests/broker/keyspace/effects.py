@@ -34,8 +34,6 @@ def shown(reply: bytes) -> str:
 
 def plain(value: Any) -> Any:
     """What a value holds, to be compared."""
-    if isinstance(value, bytes | bytearray):
-        return bytes(value)
     if isinstance(value, StreamValue):
         return value.plain()
     return dict(value.scores) if hasattr(value, "scores") else value

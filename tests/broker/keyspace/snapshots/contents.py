@@ -15,8 +15,8 @@ def plain(value: Any) -> Any:
         return ("zset", value.large, list(value.order), value.scores)
     if isinstance(value, StreamValue):
         return ("stream", value.plain() if hasattr(value, "plain") else None)
-    if isinstance(value, (bytes, bytearray)):
-        return (type(value), bytes(value))
+    if isinstance(value, bytes):
+        return value
     inside = list(value) if hasattr(value, "popleft") else value
     return (type(value), inside)
 

@@ -46,7 +46,6 @@ def filled(size: int = 3) -> Keyspace:
     first, other = keyspace.databases[0], keyspace.databases[9]
     first.values[b"string"] = b"\0\xff text"
     first.values[b""] = b""
-    first.values[b"changed"] = bytearray(b"grown")
     first.values[b"hash"] = HashValue({b"f%d" % k: b"v%d" % k for k in range(size)})
     first.values[b"list"] = ListValue(b"item %d" % k for k in range(size))
     other.values[b"set"] = SetValue(b"member %d" % k for k in range(size))
