@@ -28,11 +28,12 @@ from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.system.folder_lock import LOCK, lock_folder
 from delaylog.contract.calls.shapes import NOTE_MAX
+from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
 from delaylog.storage.log.frames import Stamp, encode_frame
-from delaylog.storage.log.log_reader import segment_bases, segment_name
+from delaylog.storage.log.log_reader import check_begin, segment_bases, segment_name
 from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
 
 RESTORING: Final = "restoring"
@@ -66,7 +67,8 @@ def restore_backup(
     """Create a data folder from a backup; the folder must be absent or empty.
 
     Raises ConfigError for unsuitable folders, BackupError for a damaged or incomplete backup, and
-    StorageError for full and failing disks. Then the files copied so far are removed.
+    StorageError for full and failing disks and for a backup of another release. Then the files
+    copied so far are removed.
     """
     source, target = route.source, route.target
     backup, data_dir = route.folder.rstrip("/") or "/", route.dest.rstrip("/") or "/"
@@ -90,6 +92,8 @@ def restore_backup(
             target.sync_folder(data_dir)
             target.sync_folder(parent_of(data_dir))
             _copy(Route(source, backup, target, place), manifest, progress)
+            if load_newest(target, place) is None:
+                check_begin(target, f"{place}/log")
             end = _begin_leadership(target, place, now_ms, random)
             taken = datetime.fromtimestamp(manifest.began_at_ms / 1000, UTC)
             note = f"restored from a backup of {manifest.source} as of {taken:%Y-%m-%dT%H:%M:%SZ}"

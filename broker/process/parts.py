@@ -6,8 +6,7 @@ A part that fails to start ends the process without a stop of the others: everyt
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from delaylog.broker.calls.access.first_admin import is_awaited
@@ -68,7 +67,8 @@ class Parts:
     def __init__(self, config: Config, on_fatal: Callable[[BaseException], None]) -> None:
         """`on_fatal` ends the process."""
         self._config, self._on_fatal = config, on_fatal
-        self._stops = AsyncExitStack()
+        self._stops: list[Callable[[], Awaitable[None] | None]] = []
+        """What stops the parts, in the order of their start."""
         self._clock = BrokerClock(
             on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
         )
@@ -152,7 +152,7 @@ class Parts:
         place = self._place = await open_cluster_node(
             self._config, self._clock, self._make_engine, self._on_fatal, REAL
         )
-        self._stops.callback(place.files.close)
+        self._stops.append(place.files.close)
         member = place.member.config
         if member.secret.files:
             self.reloader.register("cluster-secret", member.secret.files, place.read_secret)
@@ -214,33 +214,33 @@ class Parts:
         resp = self._resp_face(metrics, face, audit)
 
         audit.start()
-        stops.push_async_callback(audit.stop)
+        stops.append(audit.stop)
         node.start()
-        stops.push_async_callback(node.stop)
+        stops.append(node.stop)
         if place is not None:
-            stops.push_async_callback(place.member.stop)
+            stops.append(place.member.stop)
         if resp is not None:
-            stops.push_async_callback(resp.stop)
-        stops.push_async_callback(face.stop)
+            stops.append(resp.stop)
+        stops.append(face.stop)
         if config.oidc is not None:
             oidc = OidcIssuer(config.oidc, node)
             node.access.authenticator.foreign = oidc.caller
             await oidc.start()
-            stops.callback(oidc.stop)
+            stops.append(oidc.stop)
         if config.log_level == "debug":
             StallTrace(node.loop_lag).start()
-        stops.callback(node.waiters.close)
+        stops.append(node.waiters.close)
         if place is not None:
-            stops.push_async_callback(place.leave)
+            stops.append(place.leave)
 
         listening = await self._listen(face, resp)
         pusher = start_pusher(node, config.push, listening, self._on_fatal, metrics.registry)
-        stops.push_async_callback(pusher.stop)
+        stops.append(pusher.stop)
         self._collector.start()
         self._certificates.start()
-        stops.callback(self._certificates.stop)
+        stops.append(self._certificates.stop)
         self.reloader.start()
-        stops.callback(self.reloader.stop)
+        stops.append(self.reloader.stop)
         return listening
 
     async def _listen(self, face: HttpFace, resp: RespFace | None) -> dict[str, str]:
@@ -250,13 +250,13 @@ class Parts:
             port = await face.start(*asked, self._tls)
         except OSError as error:
             raise cannot_listen(f"{host_port(asked)} (--http)", error) from None
-        self._stops.push_async_callback(face.close_listener)
+        self._stops.append(face.close_listener)
         listening = {"http": host_port((config.http_host, port))}
         if resp is not None and config.resp is not None:
             from delaylog.broker.resp.starting import listen
 
             listening["resp"] = await listen(resp, config.resp, self._tls)
-            self._stops.push_async_callback(resp.close_listener)
+            self._stops.append(resp.close_listener)
         if place is not None:
             await place.start()
             me, resp_port = (
@@ -313,8 +313,14 @@ class Parts:
     # ------------------------------------------------------------------ the end
 
     async def stop(self) -> None:
-        """Stop what was started, the newest first; a leader hands over."""
-        await self._stops.aclose()
+        """Stop what was started, the newest first; a leader hands over.
+
+        The first error ends it: the disk or the state cannot be trusted then.
+        """
+        for stop in reversed(self._stops):
+            stopping = stop()
+            if stopping is not None:
+                await stopping
 
     def note_damage(self, error: BaseException) -> None:
         """Remember damage of the folder for the next start, which may get a copy."""

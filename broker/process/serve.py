@@ -9,7 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import orjson
 
@@ -28,9 +28,6 @@ from delaylog.broker.process.service_manager import ServiceManager
 from delaylog.replication.errors import ReplicationError
 from delaylog.storage.errors import StorageError
 from delaylog.storage.files.spare_descriptors import hold_spares
-
-if TYPE_CHECKING:
-    pass
 
 SWITCH_SECONDS = 0.0005
 """Switch interval of threads; with Python's default the loop notices an fsync's end 5 ms late."""
@@ -92,10 +89,11 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     _end_on_bugs(loop, on_fatal)
     parts = Parts(config, on_fatal)
     await parts.open()
+    # Until the start is complete a signal ends the process at once: everything is in the log.
+    listening = await parts.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload)
-    listening = await parts.start()
     if as_json:
         print(orjson.dumps({"ready": listening}).decode(), flush=True)
     else:

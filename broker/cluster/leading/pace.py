@@ -89,8 +89,9 @@ class Pace:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while await self.until_gate_open(until - loop.time()):
-            # The calls that waited for the same opening take their turn.
+        while loop.time() < until and await self.until_gate_open(until - loop.time()):
+            self.look()
+            # The calls that waited for the gate take their turn.
             await asyncio.sleep(0)
             if not len(self._gate) and self.gate_open():
                 return True

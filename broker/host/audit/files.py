@@ -18,6 +18,8 @@ from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.whole_files import replace_file
 
 FOLDER: Final = "audit"
+_END_BYTES: Final = 16 << 20
+"""Size of the end of a file in which a start looks for what a power cut has left."""
 _NAME: Final = re.compile(r"audit-([0-9]{20})\.jsonl")
 
 
@@ -72,8 +74,9 @@ class AuditFiles:
         if self._newest:
             with closing(self._fs.open(self._path(self._newest))) as file:
                 size = file.size()
-                if size > 0 and file.pread(1, size - 1) == b"\n":
-                    # Otherwise a crash has left part of a line.
+                end = file.pread(min(size, _END_BYTES), max(size - _END_BYTES, 0))
+                # A crash may have left part of a line, a power cut zeros where it was not synced.
+                if end.endswith(b"\n") and b"\0" not in end:
                     self._size = size
 
     def _begin(self, number: int, lines: bytes) -> None:

@@ -24,11 +24,17 @@ from delaylog.broker.backup.manifest import BackupError, Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
 from delaylog.broker.host.system.folder_lock import newest_backup_s
-from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.errors import (
+    CorruptionError,
+    DiskFailedError,
+    DiskFullError,
+    OlderFormatError,
+)
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.hours.far import run_stack
 from delaylog.storage.layout import STATE_ENDED_FIRST
+from delaylog.storage.log.levels import KNOWN_LEVEL
 from tests.broker.engine.host import HOUR
 from tests.broker.verify.verifying import verify
 
@@ -514,3 +520,21 @@ def test_a_damaged_backup_is_not_restored(
         path.write_bytes(whole)
     restore(tmp_path / "b", tmp_path / "r")
     assert verify(tmp_path / "r").sound
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_backup_of_another_release_is_not_restored(
+    open_host: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoint: bool,
+) -> None:
+    life = Life(open_host(), 6)
+    life.send()
+    if checkpoint:
+        life.host.checkpoint()
+    back_up(ReadOnlyFileSystem(), life.host.folder, tmp_path / "b")
+    monkeypatch.setattr("delaylog.storage.log.levels.FIRST_LEVEL", KNOWN_LEVEL + 1)
+    with pytest.raises(OlderFormatError, match="start with an empty data folder"):
+        restore(tmp_path / "b", tmp_path / "r")
+    assert not (tmp_path / "r").exists()

@@ -149,15 +149,16 @@ def test_a_new_file_begins_at_a_size() -> None:
     assert world.disk.listdir(PLACE)[0] == "audit-00000000000000000001.jsonl"
 
 
-def test_a_process_that_was_killed_while_it_wrote() -> None:
-    """Nothing is appended to part of a line."""
+@pytest.mark.parametrize("left", [b"first\nsec", b"first\n\0\0\0\0ond\n"])
+def test_the_end_that_a_crash_left_gets_no_more_lines(left: bytes) -> None:
+    """A killed process leaves part of a line, a power cut zeros where it was not synced."""
     disk = FakeDisk()
     disk.mkdir("data")
     files_on(disk).append(b"first\n")
-    disk.put(f"{PLACE}/{disk.listdir(PLACE)[0]}", b"first\nsec")
+    disk.put(f"{PLACE}/{disk.listdir(PLACE)[0]}", left)
     files_on(disk).append(b"third\n")
     files_on(disk).append(b"fourth\n")
-    assert contents(disk) == [b"first\nsec", b"third\nfourth\n"]
+    assert contents(disk) == [left, b"third\nfourth\n"]
 
 
 def test_the_oldest_files_are_removed() -> None:
