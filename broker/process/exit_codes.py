@@ -1,6 +1,6 @@
 """How `delaylog serve` ends: an exit status for service managers, and advice for the operator.
 
-`ExitCode` is the table of statuses; docs/OPERATIONS.md, "How a broker ends", has the same rows.
+`ExitCode` is the table of statuses; docs/SERVICE.md, "How a broker ends", has the same rows.
 """
 
 from __future__ import annotations

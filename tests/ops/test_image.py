@@ -95,7 +95,7 @@ def service_command(service: dict[str, Any], new_cluster: str) -> list[str]:
 
 
 def test_its_pip_commands_are_those_of_the_documentation() -> None:
-    page = (ROOT / "docs" / "OPERATIONS.md").read_text()
+    page = (ROOT / "docs" / "SERVICE.md").read_text()
     documented = {line.strip() for line in page.splitlines() if line.startswith("    pip ")}
     used = [rest for name, rest in instructions() if name == "RUN" and rest.startswith("pip ")]
     assert len(used) == 2

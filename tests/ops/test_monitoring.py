@@ -118,8 +118,8 @@ def test_an_expression_with_an_unknown_metric_is_refused() -> None:
 
 
 def test_each_alert_is_described() -> None:
-    """docs/OPERATIONS.md says what to do."""
-    page = (OPS.parent / "docs" / "OPERATIONS.md").read_text()
+    """docs/WATCH.md says what to do."""
+    page = (OPS.parent / "docs" / "WATCH.md").read_text()
     alerts = {rule["alert"] for rule in RULES if "alert" in rule}
     assert {name for name in alerts if f"`{name}`" not in page} == set()
 
@@ -167,7 +167,7 @@ def test_a_disk_counts_as_full_from_where_sends_are_refused() -> None:
 
 def test_prometheus_accepts_the_documented_configuration(tmp_path: Path) -> None:
     """With files where it names some; `test_alerts_live.py` scrapes with a token and TLS."""
-    page = (OPS.parent / "docs" / "OPERATIONS.md").read_text()
+    page = (OPS.parent / "docs" / "WATCH.md").read_text()
     blocks = re.findall("```yaml\n(.*?)```", page, re.DOTALL)
     (text,) = (block for block in blocks if "scrape_configs" in block)
     named = re.findall(r"/etc/prometheus/([a-z.-]+)", text)

@@ -84,7 +84,7 @@ async def purge_topic(ctx: Context) -> Answer:
     force, erase = values["force"], values["erase"]
     if erase and (not force or len(groups) < len(topic.groups)):
         what = "erase needs force: true" if not force else "erase applies to all groups of a topic"
-        raise Problem("bad_request", f"{what}; see erasing in OPERATIONS.md", field="erase")
+        raise Problem("bad_request", f"{what}; see erasing in docs/BACKUP.md", field="erase")
     node = ctx.node
     state = node.engine.state
     count = ctx.count = purge(state, topic, groups, node.clock.now_ms(), force=force, erase=erase)

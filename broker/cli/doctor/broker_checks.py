@@ -109,7 +109,7 @@ def _disk(broker: Examined) -> Found:
     now, free = broker.now, broker.now.value("delaylog_disk_free_bytes")
     if now.value("delaylog_disk_full"):
         text = "sends are refused for lack of disk space"
-        yield Mark.FAIL, text, "make space: see `When the disk fills up` in docs/OPERATIONS.md"
+        yield Mark.FAIL, text, "make space: see `When the disk fills up` in docs/DISK.md"
     elif free < FREE_BYTES_WARN:
         text = f"{free / (1 << 30):.1f} GiB are free"
         yield Mark.WARN, text, "make space before sends are refused"

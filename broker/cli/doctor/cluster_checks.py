@@ -260,7 +260,7 @@ def _lag(asked: Sequence[Asked]) -> Found:
 
 
 def _clocks(asked: Sequence[Asked]) -> Found:
-    ntp = "look at NTP there: see `Clocks of a cluster` in docs/OPERATIONS.md"
+    ntp = "look at NTP there: see `Clocks of a cluster` in docs/CLUSTER_REPAIR.md"
     accused: set[int] = set()
     for each in _answered(asked):
         if each.get("clock_stands_aside"):

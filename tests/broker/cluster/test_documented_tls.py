@@ -1,4 +1,4 @@
-"""The certificates of docs/OPERATIONS.md: its commands are run as they stand, and three nodes use
+"""The certificates of docs/TLS.md: its commands are run as they stand, and three nodes use
 what they make.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.broker.cluster.growing import Growing
 
-PAGE = Path(__file__).parents[3] / "docs" / "OPERATIONS.md"
+PAGE = Path(__file__).parents[3] / "docs" / "TLS.md"
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def nodes(tmp_path: Path) -> Iterator[Growing]:
 
 def blocks() -> list[str]:
     """The indented blocks of the section, without their indent."""
-    section = PAGE.read_text().split("### Certificates between nodes\n")[1].split("\n### ")[0]
+    section = PAGE.read_text().split("## Certificates between nodes\n")[1].split("\n## ")[0]
     found = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
     return ["".join(line[4:] for line in block.splitlines(True)) for block in found]
 

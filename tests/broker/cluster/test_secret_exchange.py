@@ -1,4 +1,4 @@
-"""Three nodes exchange the secret of the cluster while they serve, as OPERATIONS says.
+"""Three nodes exchange the secret of the cluster while they serve, as docs/TLS.md says.
 
 Method: each node has a file of its own, which is replaced; one client sends all the time; at each
 step a node of the old state and one of the new state connect.

@@ -76,8 +76,8 @@ def test_each_kind_of_error_has_its_status(error: Exception, code: int) -> None:
 
 
 def test_the_documentation_has_the_table() -> None:
-    """The rows of OPERATIONS, and what its unit prevents."""
-    text = Path("docs/OPERATIONS.md").read_text().partition("## How a broker ends")[2]
+    """The rows of SERVICE, and what its unit prevents."""
+    text = Path("docs/SERVICE.md").read_text().partition("## How a broker ends")[2]
     rows = re.findall(r"^\| (\d+) \|.*\| (yes|no)\b.*\|$", text, re.MULTILINE)
     assert rows == [(str(int(code)), "yes" if code.restart else "no") for code in ExitCode]
     (prevented,) = re.findall(r"RestartPreventExitStatus=(.*)", text)

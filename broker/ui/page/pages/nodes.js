@@ -15,7 +15,7 @@ export function Nodes() {
     <p>Calls wait for some milliseconds while another node takes over.</p></${Ask}>`);
   return html`<h1 tabindex="-1">Nodes</h1>
     <${Loaded} of=${found}>${({ cluster }) => cluster === null
-      ? html`<p>This broker is a single node. docs/OPERATIONS.md says how to run a cluster.</p>`
+      ? html`<p>This broker is a single node. docs/CLUSTER.md says how to run a cluster.</p>`
       : html`<${Cluster} cluster=${cluster} handOver=${cluster.role === "leader" && session.maySomewhere("operate") ? handOver : null} />`}</${Loaded}>`;
 }
 

@@ -1,4 +1,4 @@
-"""Disasters as docs/OPERATIONS.md says to deal with them, on real nodes."""
+"""Disasters as docs/CLUSTER_REPAIR.md says to deal with them, on real nodes."""
 
 from __future__ import annotations
 
