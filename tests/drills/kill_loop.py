@@ -42,7 +42,7 @@ START_KILL_S_MAX = 0.8
 WARM_START_KILL_S_MAX = 0.15
 BACKOFF_MS_MAX = 800
 BUSY_SHARE = 0.6
-BUSY_CONSTANTS = {**BUSY, "delaylog.broker.process.descriptors.OPEN_HOURS_SERVED": 8}
+BUSY_CONSTANTS = {**BUSY, "delaylog.broker.host.system.descriptors.OPEN_HOURS_SERVED": 8}
 """Rounds are too short for the usual constants: with these the kill also meets the splitter, the
 writing of states, checkpoints and the dropping of segments, not only the log."""
 OPEN_STATES = ("waiting", "ready", "leased")

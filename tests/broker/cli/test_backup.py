@@ -33,7 +33,7 @@ from tests.starts.tuned import BUSY
 from tests.starts.warm import PROGRAM, as_text, run_warm
 from tests.waiting import await_that
 
-FEW_HOURS = {**BUSY, "delaylog.broker.process.descriptors.OPEN_HOURS_SERVED": 8}
+FEW_HOURS = {**BUSY, "delaylog.broker.host.system.descriptors.OPEN_HOURS_SERVED": 8}
 CHECKPOINTS = "checkpoint-[0-9]*[0-9]"
 LOOK_S = 0.001
 """Between looks for what a copy makes on its way; a copy takes a hundred times as long."""

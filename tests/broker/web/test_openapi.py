@@ -93,7 +93,12 @@ def as_text(raw: bytes) -> str:
 @pytest.fixture(scope="module")
 def served(sound_broker: Callable[..., Any]) -> Any:
     shapes = "delaylog.contract.calls.shapes"
-    return sound_broker(constants={f"{shapes}.WAIT_MS.high": 20, f"{shapes}.TAIL_WAIT_MS.high": 20})
+    waits = (
+        f"{shapes}.WAIT_MS.high",
+        f"{shapes}.TAIL_WAIT_MS.high",
+        "delaylog.broker.web.camellia.queue_calls.WAIT_MS_MAX",
+    )
+    return sound_broker(constants=dict.fromkeys(waits, 20))
 
 
 @pytest.fixture(scope="module")
