@@ -34,7 +34,7 @@ def test_documents_name_it(name: str) -> None:
 
 @pytest.mark.parametrize("field", FIELDS, ids=NAMES)
 def test_dl_send_is_documented_with_its_option(field: Field) -> None:
-    assert f"[{field.option.decode()} " in between("REDIS.md", "| `DL.SEND ", "\n")
+    assert f"[{field.option.decode()} " in between("REDIS.md", "- `DL.SEND ", "\n- ")
 
 
 def test_the_openapi_document_and_the_sdk_have_all() -> None:

@@ -39,13 +39,12 @@ _MESSAGES: Final = (
     _histogram("ready_lateness_seconds", "From due to ready: the broker's own delay.", *TOPIC),
     _histogram(
         "lateness_seconds",
-        "From due to the first hand-out: also waits for a receive, a key or a rate limit.",
+        "From due to the first hand-out.",
         *TOPIC,
     ),
     _gauge(
         "oldest_due_age_seconds",
-        "Time since the due time of the oldest ready message, also one that waits for its key; of "
-        "all groups without series of their own the oldest, except in paused topics.",
+        "How overdue the oldest ready message is.",
         *GROUP,
     ),
     _gauge("held", "1 while the broker is held: it delivers, pushes and fires nothing."),
@@ -69,7 +68,7 @@ _MESSAGES: Final = (
     _counter("producers_dropped", "Producers forgotten for lack of room."),
     _counter(
         "producer_answers_dropped",
-        "First answers of producers dropped for lack of room, the oldest first.",
+        "First answers dropped for lack of room.",
     ),
 )
 _TRANSACTIONS: Final = (
@@ -88,16 +87,14 @@ _TRANSACTIONS: Final = (
 _REQUESTS: Final = (
     _histogram(
         "request_seconds",
-        "From a request to its answer, by call; of a receive with its wait, of a stream to its "
-        "begin. Face websocket: a frame that settles, by its verb. Face resp: one turn of commands "
-        "of Redis clients, from the first one to the replies, and each verb that waits.",
+        "From a request to its answer, by call.",
         "face",
         "call",
     ),
     _counter("slow_requests", "Requests that took longer than a second.", "face"),
     _counter(
         "problems",
-        "Refusals and errors, by code; of Redis clients (face resp) those of `DL.*` verbs.",
+        "Refusals and errors, by code.",
         "face",
         "code",
     ),
@@ -110,7 +107,7 @@ _LOG_AND_DISK: Final = (
     _histogram("fsync_seconds", "One write and fdatasync of the log."),
     _histogram(
         "commit_wait_seconds",
-        "From the end of a turn that appended to its commit: on this disk, or on a majority.",
+        "From the end of a turn that appended to its commit.",
     ),
     _counter("commits", "Group commits (one fdatasync each)."),
     _gauge("log_end_position", "End of the physical log."),
@@ -119,7 +116,7 @@ _LOG_AND_DISK: Final = (
     _gauge("log_first_position", "Oldest position kept."),
     _gauge(
         "disk_bytes",
-        "Disk space of the data folder, by part: measured at most once a minute, after a scrape.",
+        "Disk space of the data folder, by part.",
         "part",
     ),
     _gauge("disk_free_bytes", "Free space of the data folder's file system."),
@@ -130,23 +127,20 @@ _LOG_AND_DISK: Final = (
     _gauge("archive_held_folders", "Ended hours that are kept only for the archive."),
     _gauge(
         "backup_timestamp_seconds",
-        "Unix time of the newest backup of this folder by `delaylog backup`; without one, when the "
-        "folder was first served.",
+        "Unix time of the newest backup by `delaylog backup`.",
     ),
     _gauge("tail_bytes", "Rows and bodies waiting for the splitter."),
     _gauge("dirty_state_bytes", "State pages newer than their files."),
     _gauge(
         "memory_bytes",
-        "Memory by use; `producers` includes their stored answers. The rest of "
-        "`process_resident_memory_bytes` is code, queues and tables.",
+        "Memory by use.",
         "use",
     ),
     _counter("checkpoints", "Checkpoints written."),
     _histogram("checkpoint_seconds", "Duration of a checkpoint, by step.", "step"),
     _histogram(
         "recovery_seconds",
-        "Duration of opening the data folder, by step: at the start, and by a member that begins "
-        "again.",
+        "Duration of opening the data folder, by step.",
         "step",
     ),
 )
@@ -163,25 +157,22 @@ _PROCESS: Final = (
     _counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
     _gauge(
         "reload_failed",
-        "1 while the newest reload of a source has failed, so that its old files are in use.",
+        "1 while the newest reload of a source has failed.",
         "source",
     ),
     _gauge(
         "certificate_expires_timestamp_seconds",
-        "When the certificate in use ends, in Unix time, by source: `server` (tls-cert), "
-        "`client_ca` (tls-client-ca), `http_ca` (tls-ca), `node` and `node_ca` (`[tls]` of the "
-        "cluster file). Of a chain, or of several CAs, the one that ends first.",
+        "When the certificate ends, in Unix time.",
         "source",
     ),
     _gauge(
         "certificate_faults",
-        "Faults of the certificates in use; the log names them. `warning`: an end is near, or a "
-        "file holds what it should not. `error`: clients or nodes refuse a certificate.",
+        "Faults of the certificates in use.",
         "severity",
     ),
     _counter(
         "audit_lost_lines",
-        "Lines that found no room in memory while the audit log could not be written.",
+        "Lines lost while the audit log could not be written.",
     ),
     _gauge(
         "audit_failing",
@@ -202,37 +193,35 @@ _CLUSTER: Final = (
     _gauge("cluster_leader_known", "1 while a leader is known and heard within a second."),
     _gauge(
         "cluster_majority",
-        "1 while a majority of the voters is connected and, on the leader, acknowledges its log.",
+        "1 while a majority is connected and acknowledges the log.",
     ),
     _gauge(
         "cluster_gate_age_seconds",
-        "Age of the newest tick that a majority has taken; on the leader only.",
+        "Age of the newest tick of a majority; leader only.",
     ),
     _gauge(
         "cluster_follower_lag_bytes",
-        "Log that a follower does not have durably, all of it until it connects; on the leader "
-        "only.",
+        "Log that a follower does not have on its disk; leader only.",
         "node",
     ),
     _histogram(
         "cluster_follower_lag_seconds",
-        "Age of the oldest log that a follower does not have durably, every 20 ms; on the leader "
-        "only.",
+        "Age of the log that a follower lacks; leader only.",
         "node",
     ),
     _gauge("cluster_missing_voters", "Other voters that are not connected to this node."),
     _gauge(
         "cluster_clock_offset_seconds",
-        "How far the clock of a connected peer is ahead of this node's.",
+        "How far a peer's clock is ahead of this node's.",
         "peer",
     ),
     _gauge(
         "cluster_own_clock_offset_seconds",
-        "How far this node's clock is ahead of the median of all; needs three clocks.",
+        "How far this node's clock is ahead of the median.",
     ),
     _gauge(
         "cluster_copies_under_way",
-        "Copies of a data folder that are sent or received at the moment.",
+        "Copies of a data folder sent or received now.",
         "direction",
     ),
     _counter("cluster_copies", "Copies of a data folder that have ended.", "direction", "result"),
@@ -241,7 +230,7 @@ _CLUSTER: Final = (
     _gauge("cluster_sync_max_seconds", "Longest recent sync of the log."),
     _counter(
         "cluster_automatic_handovers",
-        "Hand-overs that this leader began by itself, by reason and result.",
+        "Hand-overs that a leader began itself.",
         "reason",
         "result",
     ),
@@ -252,25 +241,25 @@ _CLUSTER: Final = (
     _counter("cluster_handovers_failed", "Hand-overs by this node that failed."),
     _counter(
         "cluster_lost_commits",
-        "Times a leader lacked frames committed on this node, which was quarantined then.",
+        "Times a leader lacked frames committed here.",
     ),
     _counter(
         "cluster_epochs_refused",
-        "Messages that were refused for an epoch below the promised one.",
+        "Messages refused for an epoch below the promised one.",
     ),
     _counter(
         "cluster_peers_refused",
-        "Connections and messages between nodes that were refused.",
+        "Connections and messages between nodes refused.",
         "reason",
     ),
     _gauge(
         "cluster_election_datagram_age_seconds",
-        "Age of the newest election datagram of a connected peer; with raftos on both nodes only.",
+        "Age of a peer's newest datagram; raftos only.",
         "node",
     ),
     _counter(
         "cluster_election_datagrams_refused",
-        "Datagrams of the election that were refused.",
+        "Election datagrams refused.",
         "reason",
     ),
 )
@@ -283,7 +272,7 @@ _REDIS: Final = (
     _counter("resp_errors", "Errors returned to Redis clients."),
     _counter("resp_connections", "Redis clients accepted."),
     _counter("resp_connections_refused", "Redis clients refused because there were too many."),
-    _counter("resp_failed_logins", "Wrong tokens and passwords of Redis clients."),
+    _counter("resp_failed_logins", "Wrong tokens of Redis clients."),
     _counter("resp_expired_keys", "Expired keys removed since the keyspace was loaded."),
 )
 SECTIONS: Final = {

@@ -1,10 +1,11 @@
-"""The table of commands in docs/REDIS.md, made from the table that the endpoint serves by.
+"""The list of commands in docs/REDIS.md, made from the table that the endpoint serves by.
 
 Run this file to write it into the document; test_redis_doc.py fails while it is out of date.
 """
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +18,8 @@ END: Final = "<!-- to here -->"
 _SHOWN: Final = {"module": "delay log", "sorted-set": "sorted set", "transactions": "transaction"}
 
 
-def table() -> str:
-    """The table in Markdown: families and their commands."""
+def listed() -> str:
+    """The list in Markdown: families and their commands."""
     assert NATIVE_VERBS, "importing them fills the table"
     families: dict[str, list[str]] = {}
     for _, entry in sorted(COMMANDS.items()):
@@ -26,16 +27,15 @@ def table() -> str:
         if entry.subcommands:
             name += f" ({', '.join(sub.decode().upper() for sub in sorted(entry.subcommands))})"
         families.setdefault(_SHOWN.get(entry.group, entry.group), []).append(name)
-    rows = ["| family | commands |", "|---|---|"]
-    rows += [f"| {family} | {', '.join(names)} |" for family, names in sorted(families.items())]
-    return "\n".join(rows)
+    items = [f"- **{family}**: {', '.join(names)}" for family, names in sorted(families.items())]
+    return "\n".join(textwrap.fill(item, 120, subsequent_indent="  ") for item in items)
 
 
 def put_in(document: str) -> str:
-    """The document with the table as it is now."""
+    """The document with the list as it is now."""
     head, _, rest = document.partition(BEGIN)
-    assert rest, "the document has no place for the table"
-    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
+    assert rest, "the document has no place for the list"
+    return f"{head}{BEGIN}\n\n{listed()}\n\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
