@@ -22,7 +22,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[2]))
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.process import serve
+from delaylog.broker.process import parts
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files import file_system
 from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
@@ -80,7 +80,7 @@ class FailingFileSystem(OsFileSystem):
         super().rename(source, target)
 
 
-class BusyNode(serve.ServingNode):
+class BusyNode(parts.ServingNode):
     """A node in whose loop a task always has just begun."""
 
     def start(self) -> None:
@@ -95,10 +95,10 @@ class BusyNode(serve.ServingNode):
 if __name__ == "__main__":
     if sys.argv[1] == "--busy":
         del sys.argv[1]
-        serve.ServingNode = BusyNode  # type: ignore[misc]
+        parts.ServingNode = BusyNode  # type: ignore[misc]
     tune()
     kind, pattern, armed, *arguments = sys.argv[1:]
     fault = Fault(kind, pattern, armed)
-    serve.OsFileSystem = lambda: FailingFileSystem(fault)  # type: ignore[misc, assignment]
+    parts.OsFileSystem = lambda: FailingFileSystem(fault)  # type: ignore[misc, assignment]
     sys.argv = ["delaylog", *arguments]
     sys.exit(main())

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2]))
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.process import serve
+from delaylog.broker.process import parts
 from tests.storage.small_disk import SmallDisk
 
 
@@ -43,6 +43,6 @@ if __name__ == "__main__":
     mib, taken, *arguments = sys.argv[1:]
     data_dir = arguments[arguments.index("--data-dir") + 1]
     disk = FillingDisk(data_dir, int(mib) << 20, taken)
-    serve.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
+    parts.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
     sys.argv = ["delaylog", *arguments]
     sys.exit(main())

@@ -10,7 +10,7 @@ import sys
 import time
 
 from delaylog.broker.cli.main import main
-from delaylog.broker.process import serve
+from delaylog.broker.process import parts
 from delaylog.storage.files import file_system
 from delaylog.storage.files.os_file_system import OsFile, OsFileSystem
 
@@ -38,5 +38,5 @@ class SlowFileSystem(OsFileSystem):
 
 if __name__ == "__main__":
     SlowFile.armed = sys.argv[1]
-    serve.OsFileSystem = SlowFileSystem
+    parts.OsFileSystem = SlowFileSystem
     sys.exit(main(sys.argv[2:]))

@@ -36,7 +36,7 @@ def main() -> int:
     """Run the `delaylog` command with this clock."""
     from delaylog.broker.cli import main as delaylog
     from delaylog.broker.host.clock import BrokerClock
-    from delaylog.broker.process import serve
+    from delaylog.broker.process import parts
 
     wall = SteppedWall(Path(sys.argv[1]))
 
@@ -44,7 +44,7 @@ def main() -> int:
         wall.read()
 
     signal.signal(signal.SIGUSR2, step)
-    serve.__dict__["BrokerClock"] = partial(BrokerClock, wall=wall)
+    parts.__dict__["BrokerClock"] = partial(BrokerClock, wall=wall)
     return delaylog(sys.argv[2:])
 
 

@@ -28,7 +28,7 @@ from delaylog.broker.cli.main import main
 from delaylog.broker.cluster import cluster_node
 from delaylog.broker.cluster.peers import transport
 from delaylog.broker.cluster.peers.connection import Connection
-from delaylog.broker.process import serve
+from delaylog.broker.process import parts
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import File
 from tests.starts.tuned import tune
@@ -116,7 +116,7 @@ if __name__ == "__main__":
     TroubledConnection._troubles = troubles
     transport.Connection = TroubledConnection  # type: ignore[misc]
     disk = TroubledDisk(arguments[arguments.index("--data-dir") + 1], troubles)
-    serve.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
+    parts.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
     cluster_node.OsFileSystem = lambda: disk  # type: ignore[misc, assignment]
     sys.argv = ["delaylog", *arguments]
     sys.exit(main())

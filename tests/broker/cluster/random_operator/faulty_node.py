@@ -70,7 +70,7 @@ def main() -> int:
     """Run the command with them."""
     from delaylog.broker.cli import main as delaylog
     from delaylog.broker.host.clock import BrokerClock
-    from delaylog.broker.process import serve
+    from delaylog.broker.process import parts
 
     control = Control(Path(sys.argv[1]))
 
@@ -78,7 +78,7 @@ def main() -> int:
         control.read()
 
     signal.signal(signal.SIGUSR2, look)
-    serve.__dict__["BrokerClock"] = partial(BrokerClock, wall=control.wall)
+    parts.__dict__["BrokerClock"] = partial(BrokerClock, wall=control.wall)
     fill_disk(control)
     return delaylog(sys.argv[2:])
 
