@@ -403,8 +403,8 @@ class QueueMachine(Deliveries):
         live = small_state(self.state, self.now)
         for kind in ("checkpoint", "log"):
             fs, copy = copy_of(self.host, Path(self.folder.name) / kind)
-            # A checkpoint lets hours be removed. Once the clock was set back, rows of the log may be
-            # in hours that had been removed before, which the log alone does not tell. A start
+            # A checkpoint lets hours be removed. Once the clock was set back, rows of the log may
+            # be in hours that had been removed before, which the log alone does not tell. A start
             # never reads the log alone once there was a checkpoint.
             reused = self.state.hour_floor_top > 0
             if kind == "log" and (self.state.log.first_position or reused):
