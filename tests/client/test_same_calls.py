@@ -61,7 +61,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_the_client_brings_nothing_of_the_server_and_no_http_library() -> None:
     """Of other packages only msgpack; aiohttp is loaded by the first call of an AsyncClient."""
-    ours = ("delaylog.client", "delaylog.storage", "delaylog.secret_files")
+    ours = ("delaylog.client", "delaylog.contract", "delaylog.secret_files")
     found = loaded_by("from delaylog.client import AsyncClient, Client")
     assert {name for name in found if not name.startswith(ours)} == {"msgpack"}
 

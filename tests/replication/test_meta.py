@@ -21,6 +21,7 @@ from delaylog.replication.meta import (
     encode_meta,
     load_meta,
 )
+from delaylog.storage.errors import OlderFormatError
 from delaylog.storage.layout import seal_file
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
@@ -50,14 +51,15 @@ def test_known_bytes() -> None:
     assert decode_meta(encode_meta(meta), PATH) == meta
 
 
-def test_the_bytes_of_release_0_1_0_are_read() -> None:
+def test_the_bytes_of_release_0_1_0_are_refused() -> None:
     raw = bytes.fromhex(
         "444c4d45010000000000000000000000000000000000000062000000c5537814"
         "86a6666f726d617401aa636c75737465725f6964c410000102030405060708090a0b0c0d0e0f"
         "a76e6f64655f696401a76d656d626572738300a3613a3101a3623a3202a3633a33"
         "ae70726f6d697365645f65706f6368ce00050001a5766f746572c3"
     )
-    assert decode_meta(raw, PATH) == META
+    with pytest.raises(OlderFormatError, match=PATH):
+        decode_meta(raw, PATH)
 
 
 def test_a_folder_remembers_so_many_incarnations() -> None:
@@ -107,9 +109,9 @@ def test_every_damaged_byte_is_seen() -> None:
     "members",
     [
         {"format": 2},
-        {"format": 1},
+        {"format": 1, "incarnations": []},
         [],
-        {"format": 1, "cluster_id": b"short", "node_id": 1, "members": {1: "a"}},
+        {"format": 1, "cluster_id": b"short", "node_id": 1, "incarnations": []},
         msgpack.unpackb(encode_meta(META)[32:], strict_map_key=False) | {"node_id": 7},
         msgpack.unpackb(encode_meta(META)[32:], strict_map_key=False) | {"members": {0: "", 1: ""}},
     ],

@@ -274,12 +274,17 @@ class ThreeNodes:
         return await_that(look, lambda: f"{text}\n{self.tails()}", seconds=self.wait_s)
 
     def caught_up(self) -> None:
-        """Wait until every node has applied what the leader has."""
+        """Wait until every node has applied what the leader has now."""
+        ends: dict[str, int] = {}
+        """The end of the log when this leader was first seen."""
 
         def all_applied() -> bool:
             seen = [self.status(node) for node in self.running]
-            ends = [each["log_end"] for each in seen if each.get("role") == "leader"]
-            return len(ends) == 1 and all(each.get("applied", 0) >= ends[0] for each in seen)
+            leaders = [each for each in seen if each.get("role") == "leader"]
+            if len(leaders) != 1:
+                return False
+            end = ends.setdefault(str(leaders[0]["epoch"]), leaders[0]["log_end"])
+            return all(each.get("applied", 0) >= end for each in seen)
 
         self.until(all_applied, "a node lags")
 

@@ -205,7 +205,7 @@ def test_the_count_says_when_it_is_not_whole(
     schedules: ScheduleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = schedules
-    for module in ("engine.views.pending", "schedules.catch_up"):
+    for module in ("engine.views.pending", "rules.schedules.catch_up"):
         monkeypatch.setattr(f"delaylog.broker.{module}.COUNTED_MAX", 10)
     host.put("s", rrule="FREQ=SECONDLY", catch_up="all")
     hold(host)

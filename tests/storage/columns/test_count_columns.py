@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,12 +29,6 @@ def test_it_counts_as_a_dictionary(steps: list[tuple[dict[int, int], int]], back
         assert CountColumns.unpack(table.pack()) == table
     if back:
         assert not table
-
-
-def test_checkpoints_of_older_versions_list_hours_in_any_order() -> None:
-    """Their pairs come from a dictionary."""
-    raw = np.array([(9, 1), (3, 2), (500_000, 7)], "<i8").tobytes()
-    assert list(CountColumns.unpack(raw).items()) == [(3, 2), (9, 1), (500_000, 7)]
 
 
 def test_no_count_falls_below_zero() -> None:

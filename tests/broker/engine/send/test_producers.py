@@ -11,6 +11,7 @@ import pytest
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.send.producers import (
     ANSWER_COST,
+    DIGEST_SIZE,
     KEEP_MS,
     WINDOW,
     FirstAnswer,
@@ -23,7 +24,7 @@ HOUR = 3_600_000
 
 def answer(rows: int, position: int, span_ms: int = 0) -> FirstAnswer:
     due = np.arange(rows, dtype=np.int64) * (span_ms // rows) + 10 * HOUR
-    return pack_answer(due, np.array([10 << 32]), None, position)
+    return pack_answer(due, np.array([10 << 32]), None, position, bytes(DIGEST_SIZE))
 
 
 @pytest.mark.parametrize("span", [0, 200, 60_000, 90 * 24 * HOUR, 3_000 * 24 * HOUR])
