@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.engine.access.grants import RIGHTS, Permissions, parse_grant
+from delaylog.broker.engine.access.grants import OF_BROKER, RIGHTS, Permissions, parse_grant
 from tests.broker.conftest import Broker
 
 RIGHT_NAMES = sorted(RIGHTS)
@@ -30,7 +30,7 @@ def a_grant(random: Random) -> str:
     words = random.sample([*RIGHT_NAMES, "viewer", "operator", "admin", "producer"], 2)
     if random.random() < 0.3:
         return ",".join(words)
-    words = [each for each in words if each not in ("operate", "metrics", "dashboard")] or ["read"]
+    words = [each for each in words if each not in OF_BROKER] or ["read"]
     place = random.choice(PATTERNS)
     if random.random() < 0.5:
         place = f"{random.choice((*SPACES, '*'))}/{place}"
