@@ -16,6 +16,7 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.whole_files import read_file, replace_file
 from delaylog.storage.layout import CHECKPOINT_MAGIC, level_of_file, open_file, seal_parts
 from delaylog.storage.log.levels import FIRST_LEVEL, check_level
+from delaylog.storage.log.log_reader import check_begin
 
 KEPT: Final = 2
 HOUR_FIELDS: Final = ("rows", "living", "position", "keep_until_ms", "guests")
@@ -67,9 +68,10 @@ def decode_checkpoint(raw: bytes) -> tuple[dict[str, Any], int] | None:
 
 
 def load_newest(fs: FileSystem, folder: str) -> tuple[dict[str, Any], int] | None:
-    """The newest intact checkpoint, or None in a new folder.
+    """The newest intact checkpoint, or None in a folder without one, whose log begins at 0.
 
-    Raises CorruptionError when checkpoints exist and none can be read: starting without one would
+    Raises OlderFormatError or NewerFormatError for the folder of another release, and
+    CorruptionError when checkpoints exist and none can be read: starting without one would
     silently drop every pending message.
     """
     names = checkpoint_names(fs, folder)
@@ -79,6 +81,7 @@ def load_newest(fs: FileSystem, folder: str) -> tuple[dict[str, Any], int] | Non
             return found
     if names:
         raise CorruptionError("no checkpoint can be read", path=f"{folder}/{names[-1]}", position=0)
+    check_begin(fs, f"{folder}/log")
     return None
 
 

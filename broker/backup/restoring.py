@@ -33,7 +33,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
 from delaylog.storage.log.frames import Stamp, encode_frame
-from delaylog.storage.log.log_reader import check_begin, segment_bases, segment_name
+from delaylog.storage.log.log_reader import segment_bases, segment_name
 from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
 
 RESTORING: Final = "restoring"
@@ -92,8 +92,8 @@ def restore_backup(
             target.sync_folder(data_dir)
             target.sync_folder(parent_of(data_dir))
             _copy(Route(source, backup, target, place), manifest, progress)
-            if load_newest(target, place) is None:
-                check_begin(target, f"{place}/log")
+            # Of another release: refused before anything is there.
+            load_newest(target, place)
             end = _begin_leadership(target, place, now_ms, random)
             taken = datetime.fromtimestamp(manifest.began_at_ms / 1000, UTC)
             note = f"restored from a backup of {manifest.source} as of {taken:%Y-%m-%dT%H:%M:%SZ}"

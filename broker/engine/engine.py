@@ -55,7 +55,6 @@ from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.log.levels import KNOWN_LEVEL
-from delaylog.storage.log.log_reader import check_begin
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
 from delaylog.storage.texts.text_index import TextIndex
@@ -90,8 +89,6 @@ class Engine:
             fs.sync_folder(parent_of(folder))
         # First, since the folder of another release must stay as it is.
         saved = load_newest(fs, folder)
-        if saved is None:
-            check_begin(fs, f"{folder}/log")
         self.reserve = SpaceReserve(fs, f"{folder}/{RESERVE}", self.limits.reserve_file_bytes)
         scratch, fs = fs, ReservedFileSystem(fs, self.reserve)
         self.fs: FileSystem = fs
