@@ -97,7 +97,8 @@ class Parts:
             node = await self._open_member()
         if self._tls is not None:
             self._tls.hosts = self._hosts()
-            self._tls.roots = self._tls.roots if self._nodes_tls is None else self._nodes_tls.roots
+            if self._nodes_tls is not None:
+                self._tls.roots = self._nodes_tls.roots
         node.reloader = self.reloader
         node.timings.recovery = self._recovery
         node.files_pinned = self._files_pinned

@@ -23,8 +23,9 @@ from delaylog.replication.leading.leader import Leader
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.watermark import EpochTick
 
-GATE_SECONDS: Final = 1.0
-"""How long a hand-over waits for the gate; a leader whom a majority follows opens it in 50 ms."""
+ANSWERS_SECONDS: Final = 1.0
+"""How long a hand-over waits for answers that wait for the gate, which opens within 50 ms while a
+majority follows the leader."""
 
 log = logging.getLogger("delaylog.cluster")
 
@@ -87,7 +88,7 @@ class Lead:
         # Consumers that wait for the gate may have leased messages. A hand-over keeps it shut, so
         # they would get no answer, and nobody else the messages. If nobody follows this leader,
         # the hand-over finds that out by itself.
-        await self._pace.until_none_waits(GATE_SECONDS)
+        await self._pace.until_none_waits(ANSWERS_SECONDS)
         replication, leader = self._leading()
         if target is None:
             target = self._member.fitness.target()
