@@ -26,6 +26,9 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Final
 
+# This is a program: what it needs of the tests is two folders up, behind all packages.
+sys.path.append(str(Path(__file__).parents[2]))
+
 from judged_run import run_judged
 from sdk_history import SdkHistory, now_ms
 from sdk_lives import Journals, judge_life, tally

@@ -15,7 +15,12 @@ import pytest
 
 from delaylog.broker.engine import snapshot_list as chain
 from delaylog.broker.engine.deliver.leases import LeaseTable
-from delaylog.broker.engine.send.producers import KEEP_MS, ProducerTable, pack_answer
+from delaylog.broker.engine.send.producers import (
+    DIGEST_SIZE,
+    KEEP_MS,
+    ProducerTable,
+    pack_answer,
+)
 from delaylog.storage.log.payloads import LeaseDecision
 from tests.effort import tries
 
@@ -24,7 +29,8 @@ HOUR = 3_600_000
 
 def remember(table: ProducerTable, name: str, sequence: int, position: int, now_ms: int) -> None:
     due = np.full(1, 10 * HOUR, np.int64)
-    table.remember(name, sequence, pack_answer(due, np.array([10 << 32]), None, position), now_ms)
+    answer = pack_answer(due, np.array([10 << 32]), None, position, bytes(DIGEST_SIZE))
+    table.remember(name, sequence, answer, now_ms)
 
 
 def lend(table: LeaseTable, number: int, refs: list[int], deadline_ms: int) -> None:
