@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 BULK: Final = "application/vnd.delaylog.batch"
 MSGPACK: Final = "application/msgpack"
 JSON: Final = "application/json"
-_NO_FACTS: Final[dict[str, Fact]] = {}
 
 
 class Form(NamedTuple):
@@ -54,59 +54,43 @@ def form_of(headers: Mapping[str, str]) -> Form:
 
 
 class Context(ABC):
-    """One call in progress."""
+    """One call in progress.
 
-    __slots__ = (
-        "_form",
-        "call",
-        "caller",
-        "changes",
-        "count",
-        "face",
-        "facts",
-        "headers",
-        "name",
-        "node",
-        "origin",
-        "params",
-        "query_text",
-        "reads",
-        "refused",
-        "request_id",
-        "topic_key",
-        "wait_ms",
-    )
+    What is rarely set has its default in the class: setting it for each call would take as long as
+    parsing a short body.
+    """
+
+    caller: Caller = ANYONE
+    """Who makes the call; a carrier that authenticates sets it."""
+    call: ApiCall | None = None
+    name: str = ""
+    """Name of the call, also of one that is not in the table; empty while it is not known."""
+    params: Mapping[str, str] = MappingProxyType({})
+    topic_key: TopicKey = ("default", "")
+    _form: Form | None = None
+    origin: Any = None
+    """The carrier's connection, if it has one."""
+    count: int | None = None
+    """How many messages or ids the call concerns, for the audit log."""
+    face: str = "http"
+    """The face that the call came by, for the audit log."""
+    facts: Mapping[str, Fact] = MappingProxyType({})
+    """What a call that changes something says, for the audit log; never a secret."""
+    refused: str = ""
+    """Code of a refusal that the answer tells in its body, with an HTTP status of success."""
+    request_id: str = ""
+    """Id of the request, which the answer and log lines name; empty if the carrier has none."""
+    wait_ms: int = 0
+    """How long the caller is willing to wait for messages."""
+    reads: bool = False
+    """Whether the call only reads: with `?read=local` any node answers it."""
+    changes: bool = False
+    """Whether only the leader may carry the call out, and not while it hands over."""
 
     def __init__(self, node: ServingNode, headers: Mapping[str, str], query_text: str) -> None:
         self.node = node
         self.headers = headers
         self.query_text = query_text
-        self.caller: Caller = ANYONE
-        """Who makes the call; a carrier that authenticates sets it."""
-        self.call: ApiCall | None = None
-        self.name = ""
-        """Name of the call, also of one that is not in the table; empty while it is not known."""
-        self.params: dict[str, str] = {}
-        self.topic_key: TopicKey = ("default", "")
-        self._form: Form | None = None
-        self.origin: Any = None
-        """The carrier's connection, if it has one."""
-        self.count: int | None = None
-        """How many messages or ids the call concerns, for the audit log."""
-        self.face = "http"
-        """The face that the call came by, for the audit log."""
-        self.facts = _NO_FACTS
-        """What a call that changes something says, for the audit log; never a secret."""
-        self.refused = ""
-        """Code of a refusal that the answer tells in its body, with an HTTP status of success."""
-        self.request_id = ""
-        """Id of the request, which the answer and log lines name; empty if the carrier has none."""
-        self.wait_ms = 0
-        """How long the caller is willing to wait for messages."""
-        self.reads = False
-        """Whether the call only reads: with `?read=local` any node answers it."""
-        self.changes = False
-        """Whether only the leader may carry the call out, and not while it hands over."""
 
     @property
     def encrypted(self) -> bool:
@@ -279,8 +263,6 @@ def _fact(value: Any) -> Fact:
 
 class BufferedContext(Context):
     """A call whose body was read before."""
-
-    __slots__ = ("raw",)
 
     def __init__(
         self, node: ServingNode, headers: Mapping[str, str], query_text: str, body: bytes

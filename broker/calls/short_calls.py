@@ -51,8 +51,7 @@ _OPENINGS: Final = (b"{", b"[")
 class ShortCall(BufferedContext):
     """A hot call in progress. Its carrier answers it when `reply` or `fail` is called."""
 
-    __slots__ = ("gone",)
-    gone: bool
+    gone: bool = False
     """Whether the client has left, or was answered."""
 
     @abstractmethod

@@ -74,5 +74,5 @@ def _line(ctx: Context, right: Right | None, outcome: str) -> AuditLine:
         count=ctx.count,
         outcome=(ctx.refused or DONE) if outcome == DONE else outcome,
         request_id=ctx.request_id or None,
-        facts=params | ctx.facts,
+        facts={**params, **ctx.facts},
     )

@@ -19,8 +19,6 @@ READ_SECONDS_MAX: Final = 30
 class HttpContext(Context):
     """A request whose body may still be arriving."""
 
-    __slots__ = ("budget", "bytes_held", "request")
-
     def __init__(self, node: ServingNode, request: web.BaseRequest, query_text: str) -> None:
         super().__init__(node, request.headers, query_text)
         self.request = request

@@ -83,7 +83,7 @@ class ShortWay:
         call = ShortRequest(self._node, self, head, body, connection)
         call.about(route.call, route.topic_key, route.params)
         call.request_id = self._ids.new()
-        call.caller, call.changes = caller, True
+        call.caller = caller
         connection.begin_call(call)
         try:
             permit(caller, route.call, route.topic_key, route.params)
@@ -99,7 +99,8 @@ class ShortWay:
 class ShortRequest(ShortCall):
     """One request of a connection."""
 
-    __slots__ = ("_began_s", "_on_gone", "_path", "_way")
+    changes = True
+    _on_gone: Callable[[], None] | None = None
 
     def __init__(
         self, node: ServingNode, way: ShortWay, head: Head, body: bytes, connection: Connection
@@ -108,8 +109,6 @@ class ShortRequest(ShortCall):
         self._way = way
         self._path, self._form = head.path, head.form
         self.origin = connection
-        self.gone = False
-        self._on_gone: Callable[[], None] | None = None
         self._began_s = node.machine.steady_s()
 
     @property
