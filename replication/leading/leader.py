@@ -8,18 +8,126 @@ leader serves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from delaylog.replication.configuration import Configuration
 from delaylog.replication.epochs import common_end
 from delaylog.replication.errors import PeerError
-from delaylog.replication.leading.dispatch_order import DispatchOrder
-from delaylog.replication.leading.gate import Gate
 from delaylog.replication.messages import Ack, Append, Readmit, Reject
 from delaylog.replication.replica import Replica
 from delaylog.replication.watermark import NO_TICK, EpochTick
+
+# The gate: a leader dispatches only while a majority has followed it recently.
+#
+# Every round of a leader carries its tick. The gate is open for 50 ms after the newest round whose
+# tick a majority has taken was sent, by a clock that runs while the process is stopped. Every later
+# leader gets the tick of such a majority, so a hand-out that a successor's tick does not cover
+# happened in those 50 ms. No two clocks are compared, and the gate of a leader that is stopped or
+# partitioned closes by itself.
+
+ROUNDS_REMEMBERED: Final = 64
+"""An answer to an older round is too late to open the gate: 64 rounds of 10 ms are 640 ms."""
+
+
+class Gate:
+    """Numbers the rounds of one leadership, and records which voter took which tick."""
+
+    def __init__(self, node: int, configuration: Configuration, gate_ms: int) -> None:
+        """`node` leads."""
+        self._node = node
+        self._configuration = configuration
+        self._gate_ms = gate_ms
+        self._sent_ms: dict[int, int] = {}
+        self._taken_ms: dict[int, int] = {}
+        self.seq = 0
+        """Number of the newest round."""
+
+    def begin_round(self, now_ms: int) -> int:
+        """A round goes out now; returns its number."""
+        self.seq += 1
+        self._sent_ms[self.seq] = now_ms
+        self._sent_ms.pop(self.seq - ROUNDS_REMEMBERED, None)
+        return self.seq
+
+    def take(self, peer: int, seq: int) -> None:
+        """A voter has taken the tick of a round."""
+        sent_ms = self._sent_ms.get(seq)
+        if sent_ms is not None:
+            self._taken_ms[peer] = max(sent_ms, self._taken_ms.get(peer, sent_ms))
+
+    def forget(self, peer: int) -> None:
+        """Do not count this peer any more."""
+        self._taken_ms.pop(peer, None)
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """The age of the newest round whose tick a majority took; None without one."""
+        taken_ms = self._configuration.reached({self._node: now_ms, **self._taken_ms})
+        return None if taken_ms is None else now_ms - taken_ms
+
+    def open_until_ms(self, now_ms: int) -> int:
+        """When the gate closes if no further tick is taken, by the same clock; 0 = it is shut."""
+        age_ms = self.age_ms(now_ms)
+        return 0 if age_ms is None else now_ms - age_ms + self._gate_ms
+
+    def is_open(self, now_ms: int) -> bool:
+        """Whether messages may be handed out at this moment."""
+        age_ms = self.age_ms(now_ms)
+        return age_ms is not None and age_ms < self._gate_ms
+
+
+# The order of dispatch on a serving leader: hand out, advance the tick, publish it.
+#
+# Two kinds of messages become due. Those that the wheel brings up: `begin`, hand them out,
+# `finish`. And those that were already due by the tick when their frames were committed (they
+# arrived late, or the previous leader did not reach them): `take` the frames, hand them out by the
+# clock, `cover` them. A tick is published after the hand-outs that it covers, so a node that
+# starts from it skips nothing.
+
+
+class DispatchOrder:
+    """The tick of one leadership."""
+
+    def __init__(self, tick: EpochTick, publish: Callable[[EpochTick], None]) -> None:
+        self._publish = publish
+        self.tick = tick
+        """The tick that was published last."""
+        self.looked = tick.position
+        """The end of the frames that `take` has returned."""
+        self._step: tuple[int, int] | None = None
+
+    def take(self, commit: int) -> tuple[int, int]:
+        """The frames that were committed since the last call: (first position, end).
+
+        The caller hands out those that are due by the tick, and puts the rest into the wheel.
+        """
+        start, self.looked = self.looked, max(self.looked, commit)
+        return start, self.looked
+
+    def begin(self, second: int, local_index: int) -> None:
+        """The caller is about to hand out what is due by this position of the wheel."""
+        assert (second, local_index) >= (self.tick.second, self.tick.local_index), "never back"
+        self._step = (second, local_index)
+
+    def finish(self, wall_ms: int) -> None:
+        """It was handed out: advance the tick."""
+        assert self._step is not None, "begin() comes first"
+        second, local_index = self._step
+        self._step = None
+        tick = self.tick._replace(second=second, local_index=local_index, wall_ms=wall_ms)
+        self._put(tick)
+
+    def cover(self, position: int) -> None:
+        """Everything before `position` that is due by the tick was handed out."""
+        assert position <= self.looked, "frames are taken first"
+        if position > self.tick.position:
+            self._put(self.tick._replace(position=position))
+
+    def _put(self, tick: EpochTick) -> None:
+        self.tick = tick
+        self._publish(tick)
 
 
 class Acks(Enum):

@@ -9,11 +9,12 @@ and transfers, which raftos does not have, are here too.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Iterable
+from typing import NoReturn, Protocol
 
 from raftos import state as raftos_state
+from raftos.storage import Log
 
-from delaylog.replication.raftos_oracle.empty_log import EmptyLog
 from delaylog.replication.raftos_oracle.messages import Message
 from delaylog.replication.raftos_oracle.refusals import Refusal, Refused
 from delaylog.replication.raftos_oracle.roles import Candidate, Follower, Leader
@@ -21,6 +22,36 @@ from delaylog.replication.raftos_oracle.roster import Address
 from delaylog.replication.raftos_oracle.settings import OracleSettings
 from delaylog.replication.raftos_oracle.term_file import TermFile
 from delaylog.replication.watermark import EpochTick
+
+# raftos' replicated log, which is always empty here.
+#
+# raftos' log loses entries, hangs and never shrinks (see docs/REPLICATION.md), but only with
+# entries. Elections only read its length and newest term. Nothing can be added, and no file is
+# opened.
+
+
+class EmptyLog(Log):
+    """A log of length zero."""
+
+    def __init__(self) -> None:
+        self.cache: list[object] = []
+        self.commit_index = 0
+        self.last_applied = 0
+        self.next_index: dict[str, int] = {}
+        self.match_index: dict[str, int] = {}
+
+    def know_members(self, names: Iterable[str]) -> None:
+        """Fill the tables that raftos reads for each follower."""
+        names = [*names]
+        self.next_index = dict.fromkeys(names, 1)
+        self.match_index = dict.fromkeys(names, 0)
+
+    def write(self, term: object, command: object) -> NoReturn:
+        raise AssertionError("nothing is replicated by raftos")
+
+    def erase_from(self, index: int) -> None:
+        """There is nothing to erase."""
+
 
 NEVER_S = float("-inf")
 

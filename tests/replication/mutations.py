@@ -18,10 +18,8 @@ from delaylog.replication.follower import Follower
 from delaylog.replication.leading import campaign
 from delaylog.replication.leading.campaign import Campaign
 from delaylog.replication.leading.candidate import Candidate
-from delaylog.replication.leading.dispatch_order import DispatchOrder
-from delaylog.replication.leading.gate import Gate
-from delaylog.replication.leading.handover import Handover
-from delaylog.replication.leading.leader import Leader
+from delaylog.replication.leading.leader import DispatchOrder, Gate, Leader
+from delaylog.replication.leading.leadership import Handover
 from delaylog.replication.messages import Readmit
 from delaylog.replication.meta import Meta
 from delaylog.replication.node import ReplicationNode

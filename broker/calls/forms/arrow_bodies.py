@@ -24,15 +24,6 @@ from delaylog.broker.calls.forms.arrow_columns import (
     texts_of,
     values_of,
 )
-from delaylog.broker.calls.forms.arrow_kinds import (
-    are_headers,
-    are_tags,
-    is_backoff,
-    is_integer,
-    is_text,
-    is_time,
-    is_utf8,
-)
 from delaylog.broker.calls.forms.arrow_stream import pyarrow, read_stream
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.limits import Limits
@@ -58,6 +49,60 @@ from delaylog.contract.shape import Nested
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.backoff_columns import own_backoff_entries
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
+
+# Checks of the Arrow types of message columns.
+
+
+def is_text(types: Any, kind: Any) -> bool:
+    return any(
+        is_kind(kind) for is_kind in (types.is_binary, types.is_large_binary, types.is_string)
+    ) or types.is_large_string(kind)
+
+
+def is_utf8(types: Any, kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def is_list(types: Any, kind: Any) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind))
+
+
+def are_tags(types: Any, kind: Any) -> bool:
+    return is_list(types, kind) and is_utf8(types, kind.value_type)
+
+
+def are_headers(types: Any, kind: Any) -> bool:
+    if types.is_map(kind):
+        return is_utf8(types, kind.key_type) and is_text(types, kind.item_type)
+    if not is_list(types, kind) or not types.is_struct(kind.value_type):
+        return False
+    pair = kind.value_type
+    named = [pair.field(at).name for at in range(pair.num_fields)] == ["key", "value"]
+    return named and is_utf8(types, pair.field(0).type) and is_text(types, pair.field(1).type)
+
+
+def is_integer(types: Any, kind: Any) -> bool:
+    return bool(types.is_integer(kind))
+
+
+def is_time(types: Any, kind: Any) -> bool:
+    return bool(types.is_timestamp(kind))
+
+
+def is_backoff(types: Any, kind: Any) -> bool:
+    names = [kind.field(at).name for at in range(kind.num_fields)] if types.is_struct(kind) else []
+    if not names or len(set(names)) < len(names):
+        return False
+    whole = {member.name: isinstance(member, Int) for member in BACKOFF.shape.members}
+    for at in range(kind.num_fields):
+        part = kind.field(at)
+        fits = types.is_integer(part.type)
+        if part.name not in whole or not (fits or types.is_floating(part.type)):
+            return False
+        if whole[part.name] and not fits:
+            return False
+    return True
+
 
 TOPIC: Final = PART_TOPIC.name
 _TEXTS: Final = "string or binary"

@@ -5,11 +5,11 @@ It joins the parts that work only while the engine leads: pace, waiting sends an
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Final, Protocol
 
 from delaylog.broker.cluster.fitness.watch import FitnessWatch
-from delaylog.broker.cluster.leading.handover import Handover, furthest
 from delaylog.broker.cluster.leading.pace import Pace
 from delaylog.broker.cluster.leading.safe_sends import SafeSends
 from delaylog.broker.cluster.leading.succession import Succession
@@ -22,6 +22,46 @@ from delaylog.replication.events import SteppedDown
 from delaylog.replication.leading.leader import Leader
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.watermark import EpochTick
+
+# A planned hand-over, from the request to its end.
+#
+# The final tick goes out first. Once replication has given the leadership away, the oracle is told
+# once whom to elect.
+
+
+def furthest(leader: Leader) -> int | None:
+    """The other voter with the longest log; None if there is no other voter."""
+    able = [(one.match, peer) for peer, one in leader.progress.items() if one.counts]
+    return max(able)[1] if able else None
+
+
+class Handover:
+    """The hand-over of one member, if one is in progress."""
+
+    def __init__(self) -> None:
+        self._ended: asyncio.Future[bool] | None = None
+        self.target: int | None = None
+        """The node to hand over to, until the leadership was given away."""
+
+    def begin(self, target: int) -> asyncio.Future[bool]:
+        """Begin; the future is True once this node no longer leads, False if no node took over."""
+        self.target = target
+        self._ended = asyncio.get_running_loop().create_future()
+        return self._ended
+
+    def give(self) -> int:
+        """Replication has given the leadership away; returns the target, once."""
+        assert self.target is not None, "a hand-over is under way"
+        target, self.target = self.target, None
+        return target
+
+    def end(self, *, done: bool) -> None:
+        """This node no longer leads (`done`), or leads on. Without a hand-over it does nothing."""
+        self.target = None
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(done)
+        self._ended = None
+
 
 ANSWERS_SECONDS: Final = 1.0
 """How long a hand-over waits for answers that wait for the gate, which opens within 50 ms while a

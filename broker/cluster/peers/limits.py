@@ -35,7 +35,7 @@ class PeerLimits:
     """After sending nothing for this long, a node sends an empty record as a ping."""
     silent_ms: int = 500
     """A peer that sent no byte for this long is dead: three pings are missing. On a busy machine it
-    may be longer (replication/delays.py)."""
+    may be longer (replication/peer_oracle.py)."""
     look_ms: int = 50
     """Interval of the checks of both."""
     stranger_ms: int = 1_000

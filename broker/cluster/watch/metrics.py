@@ -7,13 +7,70 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from delaylog.broker.cluster.fitness.metrics import fitness_metrics
+from delaylog.broker.cluster.fitness.judging import Unfit
+from delaylog.broker.cluster.fitness.planning import Reason
+from delaylog.broker.cluster.fitness.watch import RESULTS, FitnessWatch
 from delaylog.broker.cluster.member import ClusterMember
 from delaylog.broker.cluster.members.operator_calls import ROLES, OperatorCalls
 from delaylog.broker.cluster.peers.counts import Refused
-from delaylog.broker.cluster.watch.watch_metrics import watch_metrics
-from delaylog.broker.host.metrics.families import by_label, families
+from delaylog.broker.host.metrics.families import by_label, families, family
 from delaylog.replication.epochs import epoch_counter
+
+# Metrics of a member's fitness, and of the moves of the leadership that it caused.
+
+
+def fitness_metrics(watch: FitnessWatch) -> Iterator[Metric]:
+    """Read the watch."""
+    yield by_label(
+        "delaylog_cluster_unfit", {each.value: int(watch.unfit is each) for each in Unfit}
+    )
+    yield from families(
+        {
+            "delaylog_cluster_sync_seconds": watch.mine.sync_ms / 1000,
+            "delaylog_cluster_sync_max_seconds": watch.mine.sync_max_ms / 1000,
+        }
+    )
+    yield family(
+        "delaylog_cluster_automatic_handovers_total",
+        (((why.value, result), watch.moves[why, result]) for why in Reason for result in RESULTS),
+    )
+
+
+# The metrics of clocks, missing voters and copies. Read at scrape.
+
+
+def watch_metrics(member: ClusterMember) -> Iterator[Metric]:
+    """Yield the metrics of one member."""
+    clocks, copies = member.watch.clocks, member.copies
+    yield from families({"delaylog_cluster_missing_voters": len(member.watch.missing_voters())})
+    yield by_label(
+        "delaylog_cluster_clock_offset_seconds",
+        {str(peer): offset.us / 1e6 for peer, offset in clocks.peers.items()},
+    )
+    yield by_label(
+        "delaylog_cluster_election_datagram_age_seconds",
+        {
+            str(peer): age_ms / 1000
+            for peer, age_ms in member.watch.datagram_ages_ms().items()
+            if age_ms is not None
+        },
+    )
+    own = clocks.own
+    if own is not None:
+        yield from families({"delaylog_cluster_own_clock_offset_seconds": own.us / 1e6})
+    yield by_label(
+        "delaylog_cluster_copies_under_way",
+        {"give": int(copies.giving), "take": int(copies.receiver.receiving)},
+    )
+    yield family(
+        "delaylog_cluster_copies_total",
+        [
+            (("give", "done"), copies.giver.given),
+            (("give", "failed"), copies.giver.failed),
+            (("take", "done"), copies.receiver.taken),
+            (("take", "failed"), copies.receiver.failed),
+        ],
+    )
 
 
 class ClusterMetrics(Collector):

@@ -7,6 +7,8 @@ process, and a schedule whose frame was lost is where it was before.
 
 from __future__ import annotations
 
+from collections import deque
+from heapq import heappop, heappush
 from typing import Final
 
 import msgpack
@@ -15,12 +17,10 @@ from delaylog.broker.engine.apply.send_frames import Logged, apply_send
 from delaylog.broker.engine.control.changes import cancel
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
-from delaylog.broker.engine.schedules.fairness import DueByTopic
-from delaylog.broker.engine.schedules.instants import begin_after, is_spent, wait_for
+from delaylog.broker.engine.schedules.instants import begin_after, is_spent, recomputed, wait_for
 from delaylog.broker.engine.schedules.messages import Firing, batch_of
-from delaylog.broker.engine.schedules.recomputing import Recomputing
 from delaylog.broker.engine.schedules.schedule import Progress, Schedule
-from delaylog.broker.engine.schedules.table import moved_rows
+from delaylog.broker.engine.schedules.table import ScheduleTable, moved_rows
 from delaylog.broker.engine.send.merging import merge_ids
 from delaylog.broker.engine.send.sending import decide_send
 from delaylog.broker.engine.state import EngineState
@@ -35,6 +35,90 @@ from delaylog.broker.rules.schedules.zones import PACKAGED, Zones
 from delaylog.storage.layout import NEVER_MS, STATE_ENDED_FIRST, FrameKind
 from delaylog.storage.log.multi_frames import encode_multi
 from delaylog.storage.messages.batch import Block
+
+# Next instants by other zone data: after a start of a program with another release of tzdata.
+#
+# Schedules are computed in the order of their due times, and what has been computed may fire. So a
+# million of them take a minute of work, and what is due waits only for what is due before it or in
+# the same millisecond.
+
+SLICE_SCHEDULES: Final = 64
+
+
+class Recomputing:
+    """The schedules that are left, in order."""
+
+    def __init__(self, table: ScheduleTable) -> None:
+        self._table = table
+        self._times, self._numbers = table.in_order()
+        self._at = 0
+
+    @property
+    def upto_ms(self) -> int:
+        """Everything due before this is computed."""
+        return int(self._times[self._at]) if self._at < len(self._times) else NEVER_MS
+
+    def step(self, zones: Zones) -> dict[int, Progress]:
+        """Compute a slice; returns what changes."""
+        moved: dict[int, Progress] = {}
+        part = self._numbers[self._at : self._at + SLICE_SCHEDULES].tolist()
+        self._at += len(part)
+        for number in part:
+            one = self._table.get(number)
+            if one is not None and (progress := recomputed(one, zones)) != one.progress:
+                moved[number] = progress
+        return moved
+
+
+# Which of the schedules that are due is next: topics take turns.
+#
+# Due times alone are unfair: a topic whose schedules fire more often than the broker can is always
+# behind, so its instants are always the oldest, and those of all other topics wait for ever. Here
+# the topics with something due take turns, however much each has; within a topic the oldest is
+# first.
+
+
+class DueByTopic:
+    """Schedules whose time has come and that have not been looked at yet."""
+
+    def __init__(self) -> None:
+        self._heaps: dict[int, list[tuple[int, int]]] = {}
+        """(time, number) of a topic's schedules; no heap is empty."""
+        self._turns: deque[int] = deque()
+        """The topics of `_heaps`; the next one is at the left."""
+        self._numbers: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, topic: int, number: int, due_ms: int) -> None:
+        """A schedule is due since `due_ms`. One that is there already keeps its place.
+
+        A topic that has nothing due takes its first turn after all others.
+        """
+        if number in self._numbers:
+            return
+        self._numbers.add(number)
+        heap = self._heaps.get(topic)
+        if heap is None:
+            heap = self._heaps[topic] = []
+            self._turns.append(topic)
+        heappush(heap, (due_ms, number))
+
+    def take(self) -> int | None:
+        """The number of the schedule that is next; None if none is due."""
+        if not self._turns:
+            return None
+        topic = self._turns.popleft()
+        heap = self._heaps[topic]
+        _, number = heappop(heap)
+        self._numbers.discard(number)
+        if heap:
+            self._turns.append(topic)
+        else:
+            del self._heaps[topic]
+        return number
+
 
 SLICE_FIRINGS: Final = 64
 """Firings of one frame: about three milliseconds."""

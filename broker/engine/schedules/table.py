@@ -15,23 +15,108 @@ names the place of its row in the columns. Memory has the columns and an index o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from delaylog.broker.engine.schedules.awaited import AwaitedMessages
 from delaylog.broker.engine.schedules.cache import DefinitionCache
 from delaylog.broker.engine.schedules.columns import AHEAD, PAUSED, Column, Columns
 from delaylog.broker.engine.schedules.definitions import Definitions, Extent, begin_folder
-from delaylog.broker.engine.schedules.names import NameIndex
 from delaylog.broker.engine.schedules.rows_file import NO_ROWS, RowsFile, read_rows, write_rows
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Progress, Schedule
 from delaylog.broker.engine.schedules.wakes import AT_ONCE_MS, Wakes
 from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.ids.recent_ids import SLOTS_MIN, RecentIds
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.frames import Frame
 from delaylog.storage.work import Work
+
+# From the hash of a topic and a name to a slot: the one index of schedules that is in memory.
+#
+# It takes 32 bytes for each schedule at most, and is made from the columns at a start. Hashes are
+# keyed, so nobody can choose names that collide; two that do are told apart by their definitions.
+
+
+class NameIndex:
+    """hash -> slot."""
+
+    def __init__(self) -> None:
+        self._table = RecentIds()
+        self._gone = 0
+        """Entries that were forgotten, whose keys still take room."""
+
+    def put(self, hashes: Int64Array, slots: Int64Array) -> None:
+        """Enter slots."""
+        # A table of ids has 0 for nothing.
+        self._table.put(hashes.view(np.uint64), slots + 1)
+
+    def find(self, hash_: int) -> int | None:
+        """The slot of a hash."""
+        found = int(self._table.get(np.array([hash_], np.int64).view(np.uint64))[0])
+        return found - 1 if found else None
+
+    def forget(self, hashes: Int64Array) -> None:
+        """Remove entries."""
+        self._table.put(hashes.view(np.uint64), np.zeros(len(hashes), np.int64))
+        self._gone += len(hashes)
+        if self._gone * 4 > self._table.slots:
+            keys, refs = self._table.columns()
+            slots = SLOTS_MIN
+            while len(keys) * 2 > slots:
+                slots *= 2
+            self._table, self._gone = RecentIds(slots), 0
+            self._table.put(keys, refs)
+
+
+# Messages for which buffered firings wait: a hint of a leader, which no file stores.
+#
+# When one of them ends, its schedule is looked at. A schedule that is dropped is forgotten, so the
+# hint does not grow by schedules that come and go while their messages live.
+
+
+class AwaitedMessages:
+    """Which message each schedule with a buffered firing waits for."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        """Number of the schedule, by origin of the message."""
+        self._origins: dict[int, list[int]] = {}
+        """Origins, by number of the schedule: its message has one in each group."""
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, origin: int, number: int) -> None:
+        """Enter a message that a schedule waits for."""
+        if self._numbers.get(origin) != number:
+            self._numbers[origin] = number
+            self._origins.setdefault(number, []).append(origin)
+
+    def ended(self, origins: Iterable[int]) -> set[int]:
+        """The schedules that waited for these messages, which are forgotten.
+
+        Who looks at a schedule enters again what it still waits for.
+        """
+        numbers = {self._numbers[origin] for origin in self._numbers.keys() & set(origins)}
+        for number in numbers:
+            self.forget(number)
+        return numbers
+
+    def forget(self, number: int) -> None:
+        """Forget what a schedule waits for."""
+        for origin in self._origins.pop(number, ()):
+            self._numbers.pop(origin, None)
+
+    def schedules(self) -> list[int]:
+        """The numbers of all schedules that wait."""
+        return list(self._origins)
+
+    def clear(self) -> None:
+        """Forget everything: another leadership begins or ends."""
+        self._numbers.clear()
+        self._origins.clear()
+
 
 FOLDER: Final = "schedules"
 """The folder of the files of schedules in a data folder."""

@@ -19,7 +19,7 @@ from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots
 from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.saved_state import end_packing, log_needed, pack, snapshot
-from delaylog.broker.engine.watch.step_times import StepTimes
+from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.storage.checkpoint import (
     KEPT,
     Kept,
@@ -32,6 +32,33 @@ from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.ids.id_forgetting import forget_hour
 from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.work import Work
+
+# How long the steps of repeated work take, by the clock that the work is given.
+
+BOUNDS_MS: Final = (1, 5, 10, 50, 100, 500, 1_000, 5_000, 30_000)
+
+
+class StepTimes:
+    """The steps of one kind of work, of which one runs at a time."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, Histogram] = {}
+        """Milliseconds, by step."""
+        self._from_ms = 0
+
+    def begin(self, now_ms: int) -> None:
+        """The first step begins."""
+        self._from_ms = now_ms
+
+    def end(self, step: str, now_ms: int) -> None:
+        """`step` has ended, and the next one begins."""
+        found = self.steps.get(step)
+        if found is None:
+            found = self.steps[step] = Histogram(BOUNDS_MS)
+        # A clock that was set back measures nothing.
+        found.note(max(now_ms - self._from_ms, 0))
+        self._from_ms = now_ms
+
 
 CHECKPOINT_BYTES: Final = 96 << 20
 """Log after which a checkpoint is taken: bounds the replay of a restart."""

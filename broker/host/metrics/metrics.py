@@ -6,7 +6,10 @@ Only distributions and errors by code are counted while calls run.
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -18,13 +21,60 @@ from delaylog import __version__
 from delaylog.broker.engine.deliver.claim_table import ENDINGS
 from delaylog.broker.engine.upkeep.archive import archive_status
 from delaylog.broker.engine.watch.histogram import Histogram
+from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.metrics.exposition import MS, Sampled, histogram_text
 from delaylog.broker.host.metrics.families import by_label, families, family
-from delaylog.broker.host.metrics.folder_sizes import FolderSizes
 from delaylog.broker.host.metrics.topic_samples import TopicSamples
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.slices import SLICE_SECONDS
 from delaylog.broker.host.system.folder_lock import newest_backup_s
+
+# The disk space of a data folder by part, measured at most once a minute, on a thread.
+
+EVERY_SECONDS: Final = 60.0
+"""Measuring asks for the size of each file: a year of hours has thousands of them."""
+FILES: Final = "files"
+"""The part of files that are in no folder: checkpoints, the reserve, the tick."""
+_BLOCK_BYTES: Final = 512
+
+
+class FolderSizes:
+    """The sizes of one data folder."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._measured_s = 0.0
+        self._sizes: dict[str, int] = {}
+        self.measuring: asyncio.Future[None] | None = None
+        """The measurement that was begun last."""
+
+    async def of(self, folder: str) -> dict[str, int]:
+        """Allocated bytes by folder in the data folder, as of the last measurement. Only the first
+        caller waits for one.
+        """
+        now_s = self._machine.steady_s()
+        if not self._sizes or now_s - self._measured_s > EVERY_SECONDS:
+            self._measured_s = now_s
+            self.measuring = asyncio.ensure_future(self._measure(folder))
+            if not self._sizes:
+                await self.measuring
+        return self._sizes
+
+    async def _measure(self, folder: str) -> None:
+        self._sizes = await self._machine.in_thread(lambda: measure(folder))
+
+
+def measure(folder: str) -> dict[str, int]:
+    """Allocated bytes by folder in `folder`; files that cannot be looked at do not count."""
+    sizes: Counter[str] = Counter({FILES: 0})
+    for path, _, names in os.walk(folder):
+        part = os.path.relpath(path, folder).split(os.sep)[0]
+        for name in names:
+            with suppress(OSError):
+                blocks = os.stat(os.path.join(path, name), follow_symlinks=False).st_blocks
+                sizes[FILES if part == os.curdir else part] += blocks * _BLOCK_BYTES
+    return dict(sizes)
+
 
 LEASE_BYTES: Final = 27
 """Memory of a message under lease, measured; see `leased_max` in docs/LIMITS.md."""

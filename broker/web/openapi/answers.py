@@ -13,9 +13,8 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
-from delaylog.broker.web.openapi.camellia_answers import camellia_schemas
-from delaylog.broker.web.openapi.looking_answers import FORECAST, TAIL
-from delaylog.broker.web.openapi.overview_answer import OVERVIEW
+from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
+from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.broker.web.openapi.schemas import (
     COUNT,
     FLAG,
@@ -31,11 +30,107 @@ from delaylog.broker.web.openapi.schemas import (
     ref,
     words,
 )
-from delaylog.broker.web.openapi.target_answer import TARGET
+from delaylog.contract.calls.shapes import TAIL_MAX
+from delaylog.contract.calls.targets import MODES
 from delaylog.contract.calls.topic_settings import SETTINGS
 from delaylog.contract.members import Schema
 from delaylog.storage.layout import Cause, MessageState
 from delaylog.storage.log.transaction_frames import RESULTS
+
+# JSON schema of a push target in an answer.
+
+_PROPERTIES: Final[dict[str, Schema]] = {
+    "topic": TEXT,
+    "namespace": TEXT,
+    "group": TEXT,
+    "url": TEXT,
+    "mode": {"enum": list(MODES)},
+    "timeout_ms": COUNT,
+    "concurrency": COUNT,
+    "per_second": {"type": ["number", "null"]},
+    "digests": list_of(TEXT),
+    "secret": TEXT_OR_NULL,
+    "state": {"enum": ["closed", "open", "half-open", "throttled", "disabled"]},
+    "disabled": TEXT,
+    "reason": TEXT,
+    "open_until_ms": COUNT,
+    "turns": COUNT,
+    "throttled_until_ms": COUNT,
+    "failing_since_ms": COUNT,
+}
+TARGET: Final = object_of(**_PROPERTIES)
+
+# JSON schema of the overview of all topics.
+
+OVERVIEW: Final[Schema] = object_of(
+    now_ms=INT,
+    **each(COUNT, "topics", "later", "jobs_running", "free_bytes"),
+    namespaces=list_of(TEXT),
+    counts=object_of(**each(COUNT, "waiting", "ready", "leased", "dead")),
+    rates=object_of(**each({"type": "number", "minimum": 0}, "sent", "delivered", "acked")),
+    behind=list_of(
+        object_of(namespace=TEXT, topic=TEXT, group=TEXT, ready=COUNT, oldest_due_ms=INT_OR_NULL),
+    ),
+    **each(list_of(object_of(from_ms=INT, count=COUNT)), "minutes", "hours", "seconds"),
+    lateness=object_of(
+        bounds_ms=list_of(COUNT),
+        minutes=list_of(object_of(from_ms=INT, counts=list_of(COUNT))),
+    ),
+    disk_full=FLAG,
+)
+
+# JSON schemas of answers that look at a topic: its tail and its forecast.
+
+_MESSAGE: Final = object_of(
+    id=TEXT,
+    group=TEXT,
+    consumer=TEXT,
+    handed_out_ms=INT,
+    deliver_at_ms=INT,
+    attempts=COUNT,
+    size=COUNT,
+)
+TAIL: Final = object_of(
+    messages={**list_of(_MESSAGE), "maxItems": TAIL_MAX}, next=COUNT, complete=FLAG, now_ms=INT
+)
+_SLOTS: Final = list_of(object_of(from_ms=INT, count=COUNT, firings=COUNT))
+FORECAST: Final = object_of(
+    topic=TEXT,
+    now_ms=INT,
+    minutes=_SLOTS,
+    hours=_SLOTS,
+    later=COUNT,
+    schedules=COUNT,
+    schedules_left=FLAG,
+    firings_until_ms=INT,
+)
+
+# JSON schemas of the answers of camellia's calls.
+
+
+def camellia_schemas() -> dict[str, Schema]:
+    """By name."""
+    gaps = list_of(object_of(topic=TEXT, **each(COUNT, "count", "max"), avg={"type": "number"}))
+    return {
+        "CamelliaMessage": object_of(
+            **each(TEXT, "topic", "msgId", "msg"),
+            **each(INT, "produceTime", "triggerTime", "expireTime"),
+            **each(COUNT, "maxRetry", "retry"),
+            status={"type": "integer", "minimum": 1, "maximum": 7},
+        ),
+        "CamelliaTopicInfo": object_of(
+            topic=TEXT,
+            waitingQueueInfo=object_of(**each(COUNT, *STRETCH_NAMES)),
+            **each(COUNT, "waitingQueueSize", "readyQueueSize", "ackQueueSize"),
+        ),
+        "CamelliaRequests": object_of(topic=TEXT, **each(COUNT, *REQUEST_KINDS)),
+        "CamelliaMonitorData": object_of(
+            requestStatsList=list_of(ref("CamelliaRequests")),
+            **each(gaps, "pullMsgTimeGapStatsList", "readyQueueTimeGapStatsList"),
+        ),
+        "CamelliaHealth": object_of(code={"enum": [200, 500]}),
+    }
+
 
 _DONE: Final[Schema] = {"const": "done"}
 _REPEATED: Final[Schema] = {"enum": ["done", "already"]}

@@ -8,19 +8,65 @@ so use the others.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from delaylog.client._sync.message import Message
 from delaylog.client.models import MessageInfo
-from delaylog.client.queues.dyno.held import Held
 from delaylog.client.queues.dyno.message import PRIORITY_MAX
 from delaylog.client.queues.dyno.message import Message as DynoMessage
 from delaylog.client.queues.dyno.stats import DynoStats
 from delaylog.client.queues.opening import NO_BACKOFF, open_topic
 from delaylog.client.surface import QueueClient
 from delaylog.client.wire.checks import check_texts, check_topic
+
+# The leases of this queue object, by message id.
+#
+# An id that this object has taken is settled with its own lease, even after the lease has ended.
+# So a late consumer cannot settle a delivery of another consumer.
+
+HELD_MAX = 65_536
+"""How many of the newest leases are remembered; older ones are settled by id."""
+
+
+class Held:
+    """Maps message ids to shard names and deliveries. Thread-safe."""
+
+    def __init__(self, held_max: int = HELD_MAX) -> None:
+        self._by_id: dict[str, tuple[str, Message]] = {}
+        self._held_max = held_max
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def keep(self, shard: str, messages: Iterable[Message]) -> None:
+        """Add deliveries."""
+        with self._lock:
+            for message in messages:
+                message_id = message.id
+                self._by_id.pop(message_id, None)
+                self._by_id[message_id] = (shard, message)
+            while len(self._by_id) > self._held_max:
+                del self._by_id[next(iter(self._by_id))]
+
+    def find(self, message_id: str) -> tuple[str, Message] | None:
+        """The shard and the newest delivery of an id, or None."""
+        return self._by_id.get(message_id)
+
+    def drop(self, message_id: str, message: Message) -> None:
+        """Remove a settled delivery, unless there is a newer one of the id."""
+        with self._lock:
+            found = self._by_id.get(message_id)
+            if found is not None and found[1] is message:
+                del self._by_id[message_id]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        with self._lock:
+            self._by_id.clear()
+
 
 UNACK_MS: Final = 60_000
 """Default unack time of the original's builders (its class itself defaults to 60 ms)."""

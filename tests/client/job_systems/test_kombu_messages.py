@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from delaylog.client._sync.message import Message
-from delaylog.client.job_systems.kombu_messages import (
+from delaylog.client.job_systems.kombu_channel import (
     body_of,
     due_ms,
     fields_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.replication.leading.dispatch_order import DispatchOrder
+from delaylog.replication.leading.leader import DispatchOrder
 from delaylog.replication.watermark import EpochTick
 
 START = EpochTick(9, 100, 2, 500, 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delaylog.replication.configuration import Configuration
-from delaylog.replication.leading.gate import ROUNDS_REMEMBERED, Gate
+from delaylog.replication.leading.leader import ROUNDS_REMEMBERED, Gate
 
 
 def test_it_opens_with_a_majority_and_closes_by_time() -> None:

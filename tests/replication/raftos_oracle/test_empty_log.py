@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.replication.raftos_oracle.empty_log import EmptyLog
+from delaylog.replication.raftos_oracle.state import EmptyLog
 
 
 def test_nothing_comes_in() -> None:

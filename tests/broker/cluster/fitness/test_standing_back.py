@@ -8,14 +8,14 @@ import pytest
 
 from delaylog.broker.cluster.fitness.judging import Unfit
 from delaylog.broker.cluster.fitness.planning import Me
-from delaylog.broker.cluster.fitness.standing_back import (
+from delaylog.broker.cluster.fitness.targets import Peer
+from delaylog.broker.cluster.fitness.watch import (
     CUT_MS,
     LEADER_MS,
     PRIORITY_MS,
     UNFIT_MS,
     stands_back,
 )
-from delaylog.broker.cluster.fitness.targets import Peer
 
 
 def peer(**changed: Any) -> Peer:

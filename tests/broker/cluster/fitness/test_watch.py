@@ -19,8 +19,14 @@ from delaylog.broker.cluster.fitness.judging import (
     Unfit,
 )
 from delaylog.broker.cluster.fitness.planning import PRIORITY_AFTER_MS, Reason
-from delaylog.broker.cluster.fitness.standing_back import LEADER_MS, PRIORITY_MS, UNFIT_MS
-from delaylog.broker.cluster.fitness.watch import LOOK_EVERY_MS, OUT_MS, FitnessWatch
+from delaylog.broker.cluster.fitness.watch import (
+    LEADER_MS,
+    LOOK_EVERY_MS,
+    OUT_MS,
+    PRIORITY_MS,
+    UNFIT_MS,
+    FitnessWatch,
+)
 from delaylog.broker.cluster.members.node_status import Status, Statuses, encode_status
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.commits.sync_times import STALLED_SECONDS, SyncTimes

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delaylog.broker.cluster.leading.handover import Handover, furthest
+from delaylog.broker.cluster.leading.lead import Handover, furthest
 
 
 def _leader(**places: tuple[int, bool]) -> SimpleNamespace:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delaylog.broker.cluster.watch.clock_offsets import (
+from delaylog.broker.cluster.watch.clock_watch import (
     SAMPLES_KEPT,
     ClockOffsets,
     Exchange,

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from delaylog.broker.engine.schedules.awaited import AwaitedMessages
+from delaylog.broker.engine.schedules.table import AwaitedMessages
 from tests.effort import tries
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from delaylog.broker.engine.schedules.names import NameIndex
+from delaylog.broker.engine.schedules.table import NameIndex
 
 
 def test_it_is_a_dict() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from delaylog.broker.host.machine import RealMachine
-from delaylog.broker.host.metrics.folder_sizes import EVERY_SECONDS, FolderSizes
+from delaylog.broker.host.metrics.metrics import EVERY_SECONDS, FolderSizes
 
 
 class Machine(RealMachine):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delaylog.broker.host.release.release_pace import LONGEST_S, SHARE, ReleasePace
+from delaylog.broker.host.release.release_timer import LONGEST_S, SHARE, ReleasePace
 
 SHORTEST_S = 0.002
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from delaylog.client.message import LeasedMessage
 from delaylog.client.queues import DynoMessage, DynoQueue
-from delaylog.client.queues.dyno.held import Held
+from delaylog.client.queues.dyno.shards import Held
 
 
 def deliveries(client: Any, count: int) -> list[LeasedMessage]:
