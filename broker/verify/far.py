@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from delaylog.broker.verify.report import Report
 from delaylog.storage.columns.questions import every, rising
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.hours.far.far_tier import named_runs
+from delaylog.storage.folder.checkpoint import FarRuns
 from delaylog.storage.hours.far.sorted_run import BLOCK_ROWS, RunFacts, SortedRun, run_size
 from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.layout import (
@@ -19,7 +19,6 @@ from delaylog.storage.layout import (
     INDEX_BITS,
     INDEX_ENTRY,
     INDEX_MASK,
-    STATE_ENTRY,
     Int64Array,
     RowArray,
 )
@@ -29,20 +28,15 @@ _SLICE_BLOCKS: Final = 16
 
 
 def verify_far(
-    fs: FileSystem, folder: str, saved: Mapping[str, Any], report: Report
+    fs: FileSystem, folder: str, runs: FarRuns, report: Report
 ) -> Generator[None, None, None]:
-    """Check the runs that a checkpoint names (`saved`); other files are left-overs."""
+    """Check the runs that a checkpoint names; other files are left-overs."""
     place = f"{folder}/{FAR}"
-    named = named_runs(dict(saved))
     present = set(fs.listdir(place)) if fs.exists(place) else set()
     # Other files belong to the checkpoint before, or to a run that was being written.
-    report.files += len(present - named)
-    kinds = [(INDEX_ENTRY, saved["rows"])]
-    kinds += [(STATE_ENTRY, sets) for sets in saved["states"].values()]
-    for dtype, sets in kinds:
-        for _, runs in sets:
-            for facts in runs:
-                yield from _run(fs, place, dtype, RunFacts(*facts), report)
+    report.files += len(present - runs.sizes.keys())
+    for dtype, facts in runs.each():
+        yield from _run(fs, place, dtype, facts, report)
 
 
 def _run(

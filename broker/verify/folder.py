@@ -18,9 +18,8 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
-from delaylog.broker.engine.topics.groups import Group
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.verify.far import verify_far
+from delaylog.broker.verify.far import FAR, verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
@@ -31,16 +30,16 @@ from delaylog.broker.verify.transactions import verify_staged
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.folder_owner import META, node_of
 from delaylog.replication.meta import load_meta
-from delaylog.storage.checkpoint import (
-    HOUR_FIELDS,
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.folder.checkpoint import (
+    NO_CHECKPOINT,
+    Checkpoint,
     checkpoint_names,
     read_checkpoint,
 )
-from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.ids.run_set import INDEX, StoredRuns, open_runs, read_stored
 from delaylog.storage.layout import (
@@ -77,20 +76,22 @@ def verify_folder(
             report.note(name, 0, "damaged data that a copy from another node replaces")
         elif name not in _KNOWN and not name.startswith("checkpoint-"):
             report.note(name, 0, "not a file of a data folder")
-    positions, newest = _checkpoints(fs, folder, report)
-    after = positions[-1] if positions else 0
+    checkpoints = _checkpoints(fs, folder, report)
+    newest = checkpoints.newest
+    after = newest.position
     durable_end = max(after, _ticks(fs, folder, report))
     node = _member(fs, folder, report)
     _order(fs, folder, report)
     log = yield from _labelled(
         "log", verify_log(fs, folder, report, after=after, durable_end=durable_end, node=node)
     )
-    _reach(positions, log, report)
+    _reach([position for _, position in checkpoints.bases], log, report)
     yield from _hours(fs, folder, newest, log, report)
-    yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
-    if newest.schedules is not None:
-        yield from _labelled(SCHEDULES, verify_schedules(fs, folder, newest.schedules, log, report))
-    verify_staged(newest.staged, log, report)
+    yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, checkpoints.bases, log, report))
+    if newest is not NO_CHECKPOINT:
+        schedules = verify_schedules(fs, folder, newest.members["schedules"], log, report)
+        yield from _labelled(SCHEDULES, schedules)
+    verify_staged(checkpoints.staged, log, report)
     yield from _ids(fs, folder, after, report)
     yield from _texts(fs, folder, report)
     return report
@@ -178,61 +179,28 @@ def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None
 
 
 @dataclass(slots=True)
-class _Newest:
-    """What the newest intact checkpoint says; empty without one."""
+class _Checkpoints:
+    """The intact checkpoints, oldest first: the newest one, and what each needs of the log."""
 
-    counts: dict[int, HourCounts] = field(default_factory=dict)
-    floor: int = 0
-    """Hours below this one may have been removed."""
-    position: int = 0
-    epoch: int = 0
-    groups: dict[int, list[Group]] | None = None
-    """The groups of each topic; None if the states alone tell which rows are living."""
+    newest: Checkpoint = NO_CHECKPOINT
     bases: list[tuple[KeyspaceBase, int]] = field(default_factory=list)
-    """For each intact checkpoint, oldest first: the base of its keyspace, and its position."""
+    """The base of the keyspace of each, and its position."""
     staged: list[Mapping[str, Any]] = field(default_factory=list)
-    """The transactions of each intact checkpoint, in the same order."""
-    id_key: bytes = b""
-    """Key of the hashes of ids."""
-    far: Mapping[str, Any] | None = None
-    """The far hours of the newest checkpoint."""
-    schedules: Mapping[str, Any] | None = None
-    """Which files of schedules it names."""
+    """The transactions of each."""
 
 
-def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
-    """Positions of the intact checkpoints, oldest first, and what the newest one says."""
-    positions: list[int] = []
-    newest = _Newest()
-    bases: list[tuple[KeyspaceBase, int]] = []
-    staged: list[Mapping[str, Any]] = []
+def _checkpoints(fs: FileSystem, folder: str, report: Report) -> _Checkpoints:
+    out = _Checkpoints()
     for name in checkpoint_names(fs, folder):
         report.files += 1
         found = read_checkpoint(fs, f"{folder}/{name}")
         if found is None:
             report.damaged(name, 0, "a damaged checkpoint")
             continue
-        members, position = found
-        positions.append(position)
-        bases.append((base_of(members), position))
-        staged.append(members["transactions"])
-        counts = {
-            hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
-            for hour, values in members["hours"].items()
-        }
-        newest = _Newest(
-            counts,
-            members["hour_floor_top"],
-            position,
-            members["epoch"],
-            groups_of(members),
-            bases,
-            staged,
-            members["id_key"],
-            members["far"],
-            members["schedules"],
-        )
-    return positions, newest
+        out.newest = found
+        out.bases.append((base_of(found), found.position))
+        out.staged.append(found.members["transactions"])
+    return out
 
 
 def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
@@ -270,7 +238,7 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
             report.damaged("log", position, what)
 
 
-def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
+def _is_old(fs: FileSystem, path: str, hour: int, newest: Checkpoint) -> bool:
     """Whether the rows of an hour's folder are those that the checkpoint counts."""
     with closing(DelayHour(fs, path, hour)) as files:
         return files.holds_rows_before(newest.position, newest.epoch)
@@ -279,15 +247,14 @@ def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
 def _hours(
     fs: FileSystem,
     folder: str,
-    newest: _Newest,
+    newest: Checkpoint,
     log: LogRange,
     report: Report,
 ) -> Generator[str, None, None]:
-    counts, floor = newest.counts, newest.floor
-    table = HourTable()
-    table.restore(counts, None if newest.far is None else newest.far["hours"])
-    if newest.far is not None:
-        yield from _labelled("hours/far", verify_far(fs, folder, newest.far["tier"], report))
+    counts, floor, table = newest.hours, newest.hour_floor_top, newest.table
+    groups = groups_of(newest)
+    if newest is not NO_CHECKPOINT:
+        yield from _labelled(FAR, verify_far(fs, folder, newest.runs, report))
     place = f"{folder}/hours"
     present = {
         hour: name
@@ -325,9 +292,9 @@ def _hours(
             yield name
         # Frames behind the checkpoint may have changed the states since; then nothing is compared.
         living = known.rows + check.living
-        if newest.groups is not None and fs.exists(f"{folder}/{name}/delay.index"):
+        if groups is not None and fs.exists(f"{folder}/{name}/delay.index"):
             living = yield from _labelled(
-                name, count_living(fs, f"{folder}/{name}", known.rows, newest.groups)
+                name, count_living(fs, f"{folder}/{name}", known.rows, groups)
             )
         if not log.changed and known.rows and living != known.living:
             what = f"{living} rows are living, but the checkpoint counts {known.living}"

@@ -51,10 +51,10 @@ from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.contract.errors import BatchError
-from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
+from delaylog.storage.folder.checkpoint import read_checkpoint
 from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,
@@ -284,13 +284,12 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
     if found is None:
         yield {"error": "a damaged checkpoint"}
         return
-    members, position = found
+    members = found.members
     # The key of the id hashes is secret, and not text.
     members.pop("id_key", None)
     for name in ("leases", "producers"):
         members[name] = len(members[name])
-    if "transactions" in members:
-        members["transactions"] = saved_transactions(members["transactions"])
+    members["transactions"] = saved_transactions(members["transactions"])
     members["topics"] = list(members["topics"])
     for topic in members["topics"]:
         for group in topic["groups"]:
@@ -299,10 +298,10 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
                 group[name] = {str(hour): living for hour, living in pairs}
             # The number of keys under lease.
             group["gate"] = len(group["gate"]["keys"]) // 8
+    members["far"]["hours"] = saved_far_hours(found)
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
-    if "far" in members:
-        members["far"]["hours"] = saved_far_hours(members["far"]["hours"])
-    yield {"position": position} | {name: _no_columns(value) for name, value in members.items()}
+    shown = {name: _no_columns(value) for name, value in members.items()}
+    yield {"position": found.position} | shown
 
 
 def _no_columns(value: Any) -> Any:

@@ -6,19 +6,19 @@ The result is as of the checkpoint's position; the log behind it is replayed aft
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, base_of, load_keyspace
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.id_rebuild import rebuild_ids
 from delaylog.broker.engine.upkeep.saved_state import restore
 from delaylog.storage.errors import CorruptionError
+from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.layout import HOUR_MS
 
 
 def restore_checkpoint(
     state: EngineState,
-    saved: tuple[dict[str, Any], int] | None,
+    checkpoint: Checkpoint | None,
     loaded: LoadedKeyspace | None,
     *,
     progress: Callable[[str], None],
@@ -29,13 +29,12 @@ def restore_checkpoint(
     `loaded` = a keyspace that was loaded for some checkpoint, perhaps this one.
     """
     start = told_ms = 0
-    if saved is not None:
-        members, start = saved
+    if checkpoint is not None:
         # The tick file has a time too, but it is never synced.
-        told_ms = members["told_ms"]
-        restore(state, members, start)
+        start, told_ms = checkpoint.position, checkpoint.told_ms
+        restore(state, checkpoint)
         _check_staged(state, start)
-        _restore_keyspace(state, saved, loaded, working)
+        _restore_keyspace(state, checkpoint, loaded, working)
     else:
         state.hours.recover({}, 0)
     # Rows of the replay must go to the same hours, or the far tier, as before.
@@ -62,17 +61,17 @@ def _check_staged(state: EngineState, start: int) -> None:
 
 def _restore_keyspace(
     state: EngineState,
-    saved: tuple[dict[str, Any], int],
+    checkpoint: Checkpoint,
     loaded: LoadedKeyspace | None,
     working: Callable[[str, int, int], None],
 ) -> None:
     """Take `loaded` if it is the keyspace of this checkpoint, or load that now."""
-    members, start = saved
-    if loaded is None or (loaded.position, loaded.base) != (start, base_of(members)):
+    mine = (checkpoint.position, base_of(checkpoint))
+    if loaded is None or (loaded.position, loaded.base) != mine:
         loaded = load_keyspace(
             state.fs,
             state.folder,
-            saved,
+            checkpoint,
             state.keyspace,
             working=lambda done, total: working("replaying the keyspace", done, total),
         )

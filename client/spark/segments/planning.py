@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from delaylog.storage.hours.far.sorted_run import RunFacts
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_MAGIC,
@@ -30,7 +31,7 @@ from delaylog.storage.layout import (
     hour_name,
 )
 from pyspark_delaylog.segments.errors import DamagedError
-from pyspark_delaylog.segments.folder import Folder, Run, read_folder, wants_group
+from pyspark_delaylog.segments.folder import Folder, read_folder, wants_group
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.wanted import Wanted
 
@@ -41,7 +42,7 @@ _ROW_BYTES: Final = INDEX_ENTRY_SIZE + STATE_ENTRY_SIZE
 class RunSlice:
     """A run of the far tier."""
 
-    run: Run
+    run: RunFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ _Place = tuple[Callable[[int, int], Piece], npt.NDArray[np.int64]]
 """A function that builds a piece of extents [first, first + count), and the extents to read."""
 
 
-def _whole_run(run: Run, first: int, count: int) -> RunSlice:
+def _whole_run(run: RunFacts, first: int, count: int) -> RunSlice:
     assert (first, count) == (0, 1), "a run is read by one task"
     return RunSlice(run)
 
@@ -97,8 +98,8 @@ def plan(folder: Folder, options: SegmentOptions) -> list[list[Piece]]:
                 size += extents["log_size"][keep].astype(np.int64)
             weights.append(size)
             places.append((partial(HourSlice, hour), keep))
-    for run in folder.far.runs:
-        first = max(folder.far.hour_from, wanted.hour_from)
+    for run in folder.runs.rows:
+        first = max(folder.far_from, wanted.hour_from)
         if first <= run.last_key >> INDEX_BITS and run.first_key >> INDEX_BITS < wanted.hour_to:
             run_size = run.rows * _ROW_BYTES + (run.log_size if options.text else 0)
             weights.append(np.array([run_size], np.int64))

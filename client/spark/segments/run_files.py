@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from delaylog.storage.hours.far.sorted_run import RunFacts
 from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.layout import (
     FILE_VERSION,
@@ -33,7 +34,7 @@ from delaylog.storage.layout import (
     StateArray,
 )
 from pyspark_delaylog.segments.errors import DamagedError, SegmentError
-from pyspark_delaylog.segments.folder import Folder, Run, read_folder
+from pyspark_delaylog.segments.folder import Folder, read_folder
 from pyspark_delaylog.segments.hour_files import PART_BYTES, PART_ROWS, pread
 from pyspark_delaylog.segments.wanted import Wanted
 
@@ -60,7 +61,7 @@ class RunPart:
 class RunFile:
     """An open run. DamagedError if its keys are damaged."""
 
-    def __init__(self, folder: Folder, run: Run, dtype: np.dtype[Any]) -> None:
+    def __init__(self, folder: Folder, run: RunFacts, dtype: np.dtype[Any]) -> None:
         self.path = f"{folder.path}/hours/far/{run.number}.run"
         try:
             self.descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -78,7 +79,7 @@ class RunFile:
             self.close()
             raise
 
-    def _open(self, run: Run, dtype: np.dtype[Any]) -> None:
+    def _open(self, run: RunFacts, dtype: np.dtype[Any]) -> None:
         raw = pread(self.descriptor, RUN_HEADER_SIZE, 0)
         fields = RUN_HEADER.unpack(raw) if len(raw) == RUN_HEADER_SIZE else (0,) * 10
         magic, version, width, rows, log_size, _, _, keys_crc, table_crc, crc = fields
@@ -105,7 +106,9 @@ class RunFile:
 class RunFiles:
     """A run of rows, and the runs with their states."""
 
-    def __init__(self, folder: Folder, run: Run, wanted: Wanted, *, text: bool, skip: bool) -> None:
+    def __init__(
+        self, folder: Folder, run: RunFacts, wanted: Wanted, *, text: bool, skip: bool
+    ) -> None:
         self._folder, self._run, self._wanted = folder, run, wanted
         self._text, self._skip = text, skip
         self._file = RunFile(folder, run, INDEX_ENTRY)
@@ -170,7 +173,7 @@ class RunFiles:
         """The state entries of a part's rows. A damaged entry marks its row as damaged."""
         entries = np.zeros(len(part.rows), STATE_ENTRY)
         left = np.arange(len(part.rows))
-        for run in self._folder.far.states.get(group, ()):
+        for run in self._folder.runs.states.get(group, ()):
             near = (part.keys[left] >= run.first_key) & (part.keys[left] <= run.last_key)
             if not near.any():
                 continue
@@ -195,7 +198,7 @@ class RunFiles:
             part.good &= ~bad
         return entries
 
-    def _state_file(self, run: Run) -> RunFile | None:
+    def _state_file(self, run: RunFacts) -> RunFile | None:
         """None if the run is damaged, and damage is skipped."""
         if run.number not in self._states:
             try:

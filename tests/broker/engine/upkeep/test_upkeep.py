@@ -13,8 +13,8 @@ import pytest
 
 from delaylog.broker.engine.upkeep import checkpoints, id_rebuild
 from delaylog.broker.engine.upkeep.checkpoints import IDLE_BYTES, IDLE_MS
-from delaylog.broker.engine.upkeep.saved_state import saved_epochs
 from delaylog.storage.errors import DiskFullError
+from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.ids import id_index, run_set
 from delaylog.storage.ids.id_run import RunWriter
 from delaylog.storage.ids.recent_ids import KeyArray
@@ -422,4 +422,4 @@ def test_inline_work_that_finds_the_disk_full_has_ended(host, monkeypatch) -> No
 
 def test_a_checkpoint_before_the_first_leadership_names_none() -> None:
     """A member that is stopped at once writes one; its log may begin at the same position."""
-    assert saved_epochs({"epoch": 0, "epochs": []}) == []
+    assert Checkpoint({"epoch": 0, "epochs": []}, 0).epochs == []
