@@ -38,15 +38,10 @@ from delaylog.storage.folder.checkpoint import (
     decode_checkpoint,
 )
 from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.layout import (
-    EPOCH_NODE_BITS,
-    TICK_SLOT_SIZE,
-    TICK_SLOT_STRIDE,
-    hour_name,
-)
+from delaylog.storage.layout import EPOCH_NODE_BITS, hour_name
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.log_reader import Durable
-from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
+from delaylog.storage.log.tick_slots import TickRecord, encode_slot, newest_slot
 
 _NAMED: Final = {KEYSPACE: "a snapshot", FAR: "a run", SCHEDULES: "a file of schedules"}
 """What the files are that a checkpoint names, by folder."""
@@ -327,13 +322,11 @@ class FolderCopy:
     def _tick(self) -> tuple[Tick, int]:
         """(tick, durable end) of the newest slot."""
         path = f"{self._folder}/tick"
-        raw = read_file(self._source, path) if self._source.exists(path) else b""
-        slots = [decode_slot(raw[slot * TICK_SLOT_STRIDE :][:TICK_SLOT_SIZE]) for slot in range(2)]
-        whole = [found for found in slots if found is not None]
-        if not whole:
+        if not self._source.exists(path):
             return Tick(), 0
-        record, _ = max(whole, key=lambda found: found[1])
-        return record.tick, record.durable_end
+        with closing(self._source.open(path)) as file:
+            record, _ = newest_slot(file)
+        return (Tick(), 0) if record is None else (record.tick, record.durable_end)
 
     def _write(self, name: str, raw: bytes) -> FileEntry:
         with closing(self._route.begin(name, self._progress)) as copied:

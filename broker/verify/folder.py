@@ -51,7 +51,7 @@ from delaylog.storage.layout import (
     hour_name,
     hour_of_name,
 )
-from delaylog.storage.log.tick_slots import decode_slot
+from delaylog.storage.log.tick_slots import newest_slot, read_slots
 
 T = TypeVar("T")
 _KNOWN = frozenset(
@@ -208,27 +208,20 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
     if not fs.exists(f"{folder}/tick"):
         return 0
     report.files += 1
-    file = fs.open(f"{folder}/tick")
-    durable_end = newest = 0
-    raw = file.pread(max(file.size(), TICK_SLOT_STRIDE + TICK_SLOT_SIZE), 0)
+    with closing(fs.open(f"{folder}/tick")) as file:
+        raw = file.pread(file.size(), 0)
+        slots = read_slots(file)
+        newest, _ = newest_slot(file)
     for first, last in (
         (TICK_SLOT_SIZE, TICK_SLOT_STRIDE),
         (TICK_SLOT_STRIDE + TICK_SLOT_SIZE, len(raw)),
     ):
         if any(raw[first:last]):
             report.damaged("tick", first, "bytes in a gap that is never written")
-    whole = raw
-    for slot in range(2):
-        raw = whole[slot * TICK_SLOT_STRIDE : slot * TICK_SLOT_STRIDE + TICK_SLOT_SIZE]
-        found = decode_slot(raw)
-        if found is not None:
-            # Use the newer slot: the older one may be about a part of the log that was cut since.
-            if found[1] > newest:
-                durable_end, newest = found[0].durable_end, found[1]
-        elif any(raw):
+    for slot, (content, found) in enumerate(slots):
+        if found is None and any(content):
             report.damaged("tick", slot * TICK_SLOT_STRIDE, "a damaged slot; the other one is used")
-    file.close()
-    return durable_end
+    return 0 if newest is None else newest.durable_end
 
 
 def _reach(positions: list[int], log: LogRange, report: Report) -> None:

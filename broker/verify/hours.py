@@ -19,12 +19,11 @@ from delaylog.storage.columns.questions import every
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.files.whole_files import read_file
 from delaylog.storage.hours.hour_rewrite import path_of
-from delaylog.storage.hours.indexes.extents import whole_extent
+from delaylog.storage.hours.indexes.extents import sound_extents
 from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import (
-    EXTENT,
     EXTENT_HOLE,
     EXTENT_REWRITTEN,
     EXTENT_SIZE,
@@ -131,17 +130,10 @@ class HourCheck:
             raw = extents.pread(extents.size(), 0)
             self._report.bytes_read += len(raw)
             log_end = 0
-            for at in range(0, len(raw) - EXTENT_SIZE + 1, EXTENT_SIZE):
-                one = np.frombuffer(raw[at : at + EXTENT_SIZE], EXTENT)[0]
+            sound, wrong = sound_extents(raw)
+            for one in sound:
                 # A start cuts rows behind those of the checkpoint, and replays them from the log.
                 promised = rows < self._promised
-                if not whole_extent(raw[at : at + EXTENT_SIZE]):
-                    self._report_finding("extents", at, "a damaged extent", promised=promised)
-                    break
-                if int(one["first_index"]) != rows + 1 or int(one["log_offset"]) != log_end:
-                    what = "an extent that does not follow the one before"
-                    self._report_finding("extents", at, what, promised=promised)
-                    break
                 count, size = int(one["count"]), int(one["log_size"])
                 self._rewritten |= bool(one["flags"] & EXTENT_REWRITTEN)
                 if one["flags"] & EXTENT_HOLE:
@@ -152,7 +144,7 @@ class HourCheck:
                 head = index.pread(count * INDEX_ENTRY_SIZE, rows * INDEX_ENTRY_SIZE)
                 body = log.pread(size, log_end)
                 self._report.bytes_read += len(head) + len(body)
-                sound = True
+                intact = True
                 for name, data, position, crc in (
                     ("delay.index", head, rows * INDEX_ENTRY_SIZE, int(one["index_crc"])),
                     ("delay.log", body, log_end, int(one["log_crc"])),
@@ -160,8 +152,8 @@ class HourCheck:
                     if crc32c(data) != crc:
                         what = f"the next {len(data)} bytes do not match their checksum"
                         self._report_finding(name, position, what, promised=promised)
-                        sound = False
-                if sound:
+                        intact = False
+                if intact:
                     self._rows(np.frombuffer(head, INDEX_ENTRY), body, rows + 1, log_end)
                 elif not promised:
                     break
@@ -171,6 +163,10 @@ class HourCheck:
                 log_end += size
                 self._report.rows += count
                 yield
+            else:
+                if wrong:
+                    at, promised = len(sound) * EXTENT_SIZE, rows < self._promised
+                    self._report_finding("extents", at, wrong, promised=promised)
         finally:
             for file in files:
                 if file is not None:

@@ -59,8 +59,6 @@ from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,
     HOUR_SECONDS,
-    TICK_SLOT_SIZE,
-    TICK_SLOT_STRIDE,
     Cause,
     FrameKind,
     MessageState,
@@ -70,7 +68,7 @@ from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.log_reader import scan_segment
 from delaylog.storage.log.multi_frames import frames_of
 from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision, unpack
-from delaylog.storage.log.tick_slots import decode_slot
+from delaylog.storage.log.tick_slots import read_slots
 from delaylog.storage.messages.batch import decode_send
 
 _REFS_SHOWN = 5
@@ -258,9 +256,7 @@ def dump_order(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
     """A line for each slot."""
-    for slot in range(2):
-        raw = file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE)
-        found = decode_slot(raw)
+    for slot, (raw, found) in enumerate(read_slots(file)):
         if found is None:
             # The slots are written in turn: a backup and a new folder have only one.
             yield {"slot": slot, "error": "damaged"} if any(raw) else {"slot": slot, "empty": True}
