@@ -41,7 +41,6 @@ from delaylog.storage.folder.checkpoint import (
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.ids.id_hash import IdHash
-from delaylog.storage.ids.run_set import INDEX, StoredRuns, open_runs, read_stored
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -52,6 +51,7 @@ from delaylog.storage.layout import (
     hour_of_name,
 )
 from delaylog.storage.log.tick_slots import newest_slot, read_slots
+from delaylog.storage.runs.run_store import INDEX, StoredRuns, open_runs, read_stored
 
 T = TypeVar("T")
 _KNOWN = frozenset(

@@ -23,9 +23,9 @@ from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.ids import run_set
-from delaylog.storage.ids.id_run import RunWriter
 from delaylog.storage.layout import HOUR_MS, MessageState
+from delaylog.storage.runs import run_store
+from delaylog.storage.runs.key_run import RunWriter
 from delaylog.storage.texts import text_index
 from tests.broker.engine.host import Host
 from tests.broker.engine.views.test_listing import (
@@ -75,7 +75,7 @@ def both(host: Host, query: ListQuery, limit: int = 3) -> tuple[list[str], list[
 @given(seed=st.integers(0, 10**9))
 def test_the_index_lists_what_a_scan_lists(tmp_path_factory: Any, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_set, "SIZE_MIN", 8)
+        patch.setattr(run_store, "SIZE_MIN", 8)
         random = Random(seed)
         patch.setattr(text_index, "COMMON", random.choice([5, 10_000]))
         host = Host(tmp_path_factory.mktemp("find"))
