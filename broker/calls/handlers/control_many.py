@@ -138,7 +138,7 @@ def _filter(ctx: Context, members: dict[str, Any]) -> MessageFilter:
         word = "dead"
     return replace(
         failed,
-        state=None if word is None else MessageState[word.upper()],
+        states=None if word is None else frozenset([MessageState[word.upper()]]),
         due_from_ms=members.get("due_from"),
         due_to_ms=members.get("due_to"),
         tag=members.get("tag"),

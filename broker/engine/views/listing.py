@@ -55,19 +55,18 @@ class Listing:
         self._group = group or topic.default
         self._filter = RowFilter(query, topic, self._group, now_ms, state.id_hash)
         self._scope = query.scope(topic, self._group)
-        self._failed = query.failed
         self.page = Page()
         cursor = Cursor(0) if query.cursor is None else Cursor.decode(query.cursor, self._scope)
         self._run = PageRun(self.page, cursor, query, PAGE_BYTES_MAX, effort)
 
     def work(self) -> Work:
         """Make the page, in slices."""
-        run = self._run
+        run, query = self._run, self._filter.query
         run.begin()
         if not run.cursor.chain:
             # Within a second that is listed newest first, no other order can continue.
-            found = candidates(self._state, self._filter.topic, self._filter.texts)
-            if self._failed.names_failure:
+            found = candidates(self._state, self._filter.topic, query)
+            if query.names_failure:
                 found = yield from self._with_failure(found)
             if found is not None:
                 if not (yield from self._list_found(found, self._hours)):
@@ -111,7 +110,8 @@ class Listing:
         place = (self._topic.number, self._group.number)
         self._run.end()
         # A full table takes tens of milliseconds to sort.
-        yield ReadJob(lambda: found.append(origins_failed_so(state.failures, *place, self._failed)))
+        wanted = self._filter.query
+        yield ReadJob(lambda: found.append(origins_failed_so(state.failures, *place, wanted)))
         self._run.begin()
         origins = found.pop()
         return origins if named is None else origins[np.isin(origins, named)]

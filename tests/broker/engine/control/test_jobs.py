@@ -67,8 +67,8 @@ def counted(host, wanted: MessageFilter, monkeypatch: pytest.MonkeyPatch) -> tup
         MessageFilter(),
         MessageFilter(tag=b"blue"),
         MessageFilter(key=b"k1", tag=b"red"),
-        MessageFilter(state=S.WAITING, key=b"k2"),
-        MessageFilter(state=S.READY),
+        MessageFilter(states=frozenset([S.WAITING]), key=b"k2"),
+        MessageFilter(states=frozenset([S.READY])),
         MessageFilter(tag=b"green"),
     ],
     ids=repr,
@@ -101,7 +101,7 @@ def test_filters(varied) -> None:
             lambda h, k: h == 1 and k < 5,
         ),
         (MessageFilter(tag=b"green"), lambda h, k: False),
-        (MessageFilter(state=S.READY), lambda h, k: False),
+        (MessageFilter(states=frozenset([S.READY])), lambda h, k: False),
         (MessageFilter(key=b""), lambda h, k: False),
     ):
         expected = {f"{h}.{k}" for h in range(3) for k in range(40) if match(h, k)} - gone
@@ -291,7 +291,7 @@ def test_leased_ones_are_too_late(host) -> None:
     """Unless by force; with a state they are not even meant."""
     host.send(4)
     assert len(host.receive(2, lease=HOUR)) == 2
-    job = run(host, "cancel", MessageFilter(state=S.LEASED))
+    job = run(host, "cancel", MessageFilter(states=frozenset([S.LEASED])))
     assert (job.matched, job.done, job.too_late) == (2, 0, 2)
     job = run(host, "cancel")
     assert (job.matched, job.done, job.too_late) == (4, 2, 2)

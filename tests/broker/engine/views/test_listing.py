@@ -176,7 +176,7 @@ class Traffic:
                     continue
             if (
                 found.state in query.states
-                and query.due_from <= due < query.due_to
+                and query.due_from_ms <= due < query.due_to_ms
                 and (query.key is None or query.key == key)
                 and (query.tag is None or query.tag in tags.split(b"\n"))
             ):
@@ -199,9 +199,7 @@ def queries(host: Any, random: Random) -> list[ListQuery]:
 
 
 def with_limit(query: ListQuery, limit: int, **more: Any) -> ListQuery:
-    return ListQuery(
-        query.states, query.due_from, query.due_to, query.tag, query.key, limit, **more
-    )
+    return replace(query, limit=limit, **more)
 
 
 @pytest.mark.parametrize("seed", range(tries(6)))
@@ -515,9 +513,9 @@ def test_rows_below_the_hour_floor_stand_in_a_later_hour(host: Any) -> None:
         for scan_rows_max in (0, 1 << 20):
             for limit in (1, 4):
                 how = {"scan_rows_max": scan_rows_max}
-                query = ListQuery(living, due_from=due[0], limit=limit)
+                query = ListQuery(living, due_from_ms=due[0], limit=limit)
                 assert ids_of(listed(host, query, **how)) == names
-                query = ListQuery(living, due_from=due[1], due_to=due[4], limit=limit)
+                query = ListQuery(living, due_from_ms=due[1], due_to_ms=due[4], limit=limit)
                 assert ids_of(listed(host, query, **how)) == names[1:4]
         if flush is False:
             host.checkpoint()
