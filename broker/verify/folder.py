@@ -23,10 +23,9 @@ from delaylog.broker.verify.far import FAR, verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
 from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
-from delaylog.broker.verify.physical_log import LogRange, verify_log
+from delaylog.broker.verify.physical_log import LogRange, verify_log, verify_staged
 from delaylog.broker.verify.report import Report
 from delaylog.broker.verify.schedules import verify_schedules
-from delaylog.broker.verify.transactions import verify_staged
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.folder_owner import META, node_of
 from delaylog.replication.meta import load_meta

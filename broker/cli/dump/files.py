@@ -10,8 +10,9 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import numpy as np
@@ -33,12 +34,6 @@ from delaylog.broker.cli.dump.rows import (
     saved_far_hours,
     time_text,
 )
-from delaylog.broker.cli.dump.schedules import dump_definitions, dump_schedule_rows
-from delaylog.broker.cli.dump.transactions import (
-    publish_members,
-    saved_transactions,
-    transaction_members,
-)
 from delaylog.broker.cli.failing import UsageError
 from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.cli.progress import Progress
@@ -46,6 +41,8 @@ from delaylog.broker.engine.hold import FILE as HELD
 from delaylog.broker.engine.hold import read_order
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
+from delaylog.broker.engine.schedules.columns import BLOCK_ROWS, WIDTH, Column
+from delaylog.broker.engine.schedules.definitions import HEADER, decode
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Schedule
 from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
@@ -69,7 +66,14 @@ from delaylog.storage.log.log_reader import scan_segment
 from delaylog.storage.log.multi_frames import frames_of
 from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision, unpack
 from delaylog.storage.log.tick_slots import read_slots
-from delaylog.storage.messages.batch import decode_send
+from delaylog.storage.log.transaction_frames import (
+    ENDED_SIZE,
+    PART,
+    RESULTS,
+    EndedTransaction,
+    PublishDecision,
+)
+from delaylog.storage.messages.batch import Block, decode_send
 
 _REFS_SHOWN = 5
 _EFFECTS_SHOWN = 20
@@ -387,3 +391,93 @@ def dump_command(args: argparse.Namespace) -> int:
             progress("", number)
     sys.stdout.flush()
     return status
+
+
+_ROW_BYTES: Final = WIDTH * 8
+
+
+def dump_definitions(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line for each record; one at the end if that is not whole, as a checkpoint may say."""
+    at, end = 0, file.size()
+    while at < end:
+        head = file.pread(HEADER.size, at)
+        size, number = HEADER.unpack(head)[1:] if len(head) == HEADER.size else (0, 0)
+        packed = decode(file.pread(HEADER.size + min(size, end), at), number, size)
+        if packed is None:
+            yield {"offset": at, "error": "no whole record from here on"}
+            return
+        one = Schedule.unpack(packed)
+        said: dict[str, Any] = {"topic": one.topic, "schedule": one.name, "note": one.note}
+        timing, rules = one.spec.timing.as_dict(), one.spec.rules.as_dict()
+        yield {"offset": at, "number": number, **said, **timing, **rules}
+        at += HEADER.size + size
+
+
+def dump_schedule_rows(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line for each slot that is in use."""
+    for start in range(0, file.size(), BLOCK_ROWS * _ROW_BYTES):
+        raw = file.pread(BLOCK_ROWS * _ROW_BYTES, start)
+        if len(raw) % _ROW_BYTES:
+            yield {"offset": start, "error": "the file ends within a row"}
+            return
+        block = np.frombuffer(raw, "<i8").reshape(WIDTH, -1)
+        for at in np.flatnonzero(block[Column.NUMBER]).tolist():
+            row = block[:, at].tolist()
+            known = {name.name.lower(): row[name] for name in Column if name != Column.PROGRESS}
+            progress = dict(zip(PROGRESS, row[Column.PROGRESS :], strict=True))
+            yield {"slot": start // _ROW_BYTES + at, **known, **progress}
+
+
+_ENDED_SHOWN: Final = 20
+
+
+def transaction_members(payload: Block) -> dict[str, Any]:
+    """The members of a TXN frame."""
+    head, tail = unpack(payload)
+    if head["op"] == "commit":
+        head["parts"] = len(tail) // 4
+    elif len(tail):
+        head["bytes"] = len(tail)
+    return head
+
+
+def publish_members(payload: Block) -> dict[str, Any]:
+    """The members of a PUBLISH frame."""
+    decision = PublishDecision.decode(payload)
+    return {
+        "txn": decision.transaction,
+        "topic": None if decision.send is None else decision.send.topic,
+        "part": decision.part,
+        "first": decision.first,
+        "stop": decision.stop,
+        "results": dict(zip(RESULTS, decision.counts, strict=True)),
+    }
+
+
+def saved_transactions(saved: dict[str, Any]) -> dict[str, Any]:
+    """The transactions of a checkpoint, with counts of parts, and the newest that ended."""
+    opened = [
+        {"txn": number, "id": name, "expires": expires_ms, **_parts(parts["parts"])}
+        for number, name, _, _, expires_ms, parts in saved["open"]
+    ]
+    unpublished = [
+        {"txn": number, "id": name, "published": published, **_parts(parts)}
+        for number, name, _, _, parts, _, published, *_ in saved["unpublished"]
+    ]
+    names, raw = saved["ended_ids"][-_ENDED_SHOWN:], saved["ended"][-_ENDED_SHOWN * ENDED_SIZE :]
+    ended = [
+        {"id": name} | asdict(EndedTransaction.decode(raw[at * ENDED_SIZE : (at + 1) * ENDED_SIZE]))
+        for at, name in enumerate(names)
+    ]
+    shown = {
+        "open": opened,
+        "unpublished": unpublished,
+        "ended": ended,
+        "ended_ids": len(saved["ended_ids"]),
+    }
+    return saved | shown
+
+
+def _parts(raw: bytes) -> dict[str, int]:
+    parts = np.frombuffer(raw, PART)
+    return {"parts": len(parts), "rows": int(parts["rows"].sum())}

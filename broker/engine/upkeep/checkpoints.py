@@ -13,10 +13,10 @@ import msgpack
 
 from delaylog.broker.engine.apply.applying import apply_hour_floor
 from delaylog.broker.engine.failures.tidying import tidy
-from delaylog.broker.engine.find.upkeep import TextUpkeep
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
+from delaylog.broker.engine.lookup.text_upkeep import TextUpkeep
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.saved_state import (

@@ -3,7 +3,7 @@
 One folder for each hour does not scale to years: one flush of the tails would write to nearly all
 of them. Rows of far hours are written as sorted runs (sorted_run.py, run_stack.py) instead. Rows
 keep their hour and row number, so a ref stays valid when its hour leaves the tier: once an hour
-comes near, its rows are read from all runs and appended to a new folder (hour_split.py). Their
+comes near, its rows are read from all runs and appended to a new folder (far_border.py). Their
 states are in far_states.py.
 
 The structure is a log-structured merge tree (O'Neil et al., 1996) with tiered compaction.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
-from delaylog.broker.engine.jobs import counting, jobs
+from delaylog.broker.engine.jobs import jobs
 from delaylog.broker.engine.jobs.job_table import ENDED_KEPT, Job
 from delaylog.broker.engine.jobs.jobs import TooManyJobsError, end_job
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
@@ -47,11 +47,11 @@ def varied(request, host):
 
 def counted(host, wanted: MessageFilter, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """What matches, counted in the smallest pieces, and the number of pieces."""
-    monkeypatch.setattr(counting, "RANGE_ROWS", 7)
+    monkeypatch.setattr(jobs, "RANGE_ROWS", 7)
     total, pieces, cursor = 0, 0, None
     while pieces == 0 or cursor is not None:
         state = host.engine.state
-        count = counting.MatchCount(state, host.topic, wanted, now_ms=host.now_ms, cursor=cursor)
+        count = jobs.MatchCount(state, host.topic, wanted, now_ms=host.now_ms, cursor=cursor)
         for _ in count.work(lambda: 0.0, seconds_max=0.0):
             pass
         total, pieces, cursor = total + count.matched, pieces + 1, count.cursor

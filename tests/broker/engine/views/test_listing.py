@@ -19,7 +19,7 @@ import pytest
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.topics import commands as topics
-from delaylog.broker.engine.views import sparse_hours
+from delaylog.broker.engine.views import listing
 from delaylog.broker.engine.views.list_cursor import CURSOR_TEXT_SIZE, Cursor
 from delaylog.broker.engine.views.list_filter import SHOWN, ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
@@ -210,8 +210,8 @@ def test_lists_are_those_of_every_message(
     size, with and without time.
     """
     random = Random(seed)
-    monkeypatch.setattr(sparse_hours, "FEW_ROWS", random.choice([0, 8, 32]))
-    monkeypatch.setattr(sparse_hours, "STRETCH_ROWS_MAX", random.choice([8, 1_024]))
+    monkeypatch.setattr(listing, "FEW_ROWS", random.choice([0, 8, 32]))
+    monkeypatch.setattr(listing, "STRETCH_ROWS_MAX", random.choice([8, 1_024]))
     traffic = Traffic(host, random)
     for _ in range(2):
         traffic.run(40)
@@ -332,7 +332,7 @@ def test_sparse_hours_are_read_together(host: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Listing, "_list_hour", counted)
     for few in range(1_000):
         # Every second page reads each hour by itself.
-        monkeypatch.setattr(sparse_hours, "FEW_ROWS", 32 * (few % 2))
+        monkeypatch.setattr(listing, "FEW_ROWS", 32 * (few % 2))
         before = alone
         page = page_of(host, ListQuery(limit=31), cursor)
         seen += ids_of(page.messages)

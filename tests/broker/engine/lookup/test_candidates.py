@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.find import upkeep
-from delaylog.broker.engine.find.candidates import candidates
+from delaylog.broker.engine.lookup import text_upkeep
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.lookup.text_entries import candidates
 from delaylog.broker.engine.views import list_found
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
@@ -241,7 +241,7 @@ def test_a_full_disk_loses_no_entry(host: Any, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: Any) -> Any:
         raise DiskFullError("no space left")
 
-    monkeypatch.setattr(upkeep, "RECENT_MAX", 2)
+    monkeypatch.setattr(text_upkeep, "RECENT_MAX", 2)
     host.send(5, keys=["k"] * 5, delay=HOUR_MS)
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "add", full)
@@ -270,7 +270,7 @@ def test_a_rebuild_on_a_full_disk_keeps_little_in_memory(
     host.checkpoint()
     host.engine.state.texts.clear()
     host.restart()
-    monkeypatch.setattr(upkeep, "RECENT_MAX", 50)
+    monkeypatch.setattr(text_upkeep, "RECENT_MAX", 50)
     texts = host.engine.state.texts
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "add", full)
