@@ -91,8 +91,7 @@ def verify_folder(
         schedules = verify_schedules(fs, folder, newest.members["schedules"], log, report)
         yield from _labelled(SCHEDULES, schedules)
     verify_staged(checkpoints.staged, log, report)
-    yield from _ids(fs, folder, after, report)
-    yield from _texts(fs, folder, report)
+    yield from _indexes(fs, folder, after, report)
     return report
 
 
@@ -119,40 +118,29 @@ def _member(fs: FileSystem, folder: str, report: Report) -> int:
     return node_of(fs, folder)
 
 
-def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
-    """Verify the id index; if it is damaged, a start rebuilds it from the rows.
+def _indexes(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
+    """Verify the indexes of ids and of texts; a damaged one is rebuilt from the rows.
 
-    Ids of frames below `after`, the newest checkpoint's position, must be in it.
+    Ids of frames below `after`, the newest checkpoint's position, must be in their index. That of
+    keys and tags may be incomplete: a node rebuilds it as it serves.
     """
-    path = f"{folder}/ids"
-    if not fs.exists(f"{path}/{INDEX}"):
-        # A backup has none.
-        if after and not fs.exists(f"{folder}/{MANIFEST}"):
-            report.note("ids", 0, "missing; a start rebuilds it")
-        return
-    try:
-        stored = read_stored(fs, path)
+    for name, what in (("ids", "the id index"), ("texts", "the index of keys and tags")):
+        path, complete = f"{folder}/{name}", after if name == "ids" else 0
+        if not fs.exists(f"{path}/{INDEX}"):
+            # A backup has none.
+            if complete and not fs.exists(f"{folder}/{MANIFEST}"):
+                report.note(name, 0, "missing; a start rebuilds it")
+            continue
         report.files += 1
-        if stored.position < after:
-            what = f"it is complete only up to {stored.position}"
-            raise CorruptionError(what, path=f"{path}/{INDEX}", position=0)
-        yield from _runs(fs, path, stored, report)
-    except CorruptionError as error:
-        what = f"{error.what}; a start rebuilds the id index"
-        report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
-
-
-def _texts(fs: FileSystem, folder: str, report: Report) -> Generator[str, None, None]:
-    """Verify the index of keys and tags. It may be incomplete: a node rebuilds it as it serves."""
-    path = f"{folder}/texts"
-    if not fs.exists(f"{path}/{INDEX}"):
-        return
-    try:
-        report.files += 1
-        yield from _runs(fs, path, read_stored(fs, path), report)
-    except CorruptionError as error:
-        what = f"{error.what}; a start rebuilds the index of keys and tags"
-        report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
+        try:
+            stored = read_stored(fs, path)
+            if stored.position < complete:
+                text = f"it is complete only up to {stored.position}"
+                raise CorruptionError(text, path=f"{path}/{INDEX}", position=0)
+            yield from _runs(fs, path, stored, report)
+        except CorruptionError as error:
+            place = error.path.removeprefix(f"{folder}/")
+            report.damaged(place, error.position, f"{error.what}; a start rebuilds {what}")
 
 
 def _runs(

@@ -18,7 +18,6 @@ from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.levels import decode_level
 from delaylog.storage.log.log_reader import (
     Durable,
@@ -72,16 +71,11 @@ def verify_log(
         if base != end:
             report.damaged(name, base, f"a gap: the segment before ends at {end}")
         with closing(fs.open(f"{folder}/{name}")) as file:
-            size = file.size()
-            scan = scan_segment(file, base, base)
-            while True:
-                try:
-                    frame: Frame = next(scan)
-                except StopIteration as stop:
-                    end = stop.value
-                    break
+            size, end = file.size(), base
+            for frame in scan_segment(file, base, base):
+                end = frame.end
                 report.frames += 1
-                report.bytes_read += frame.end - frame.header.position
+                report.bytes_read += end - frame.header.position
                 late = frame.header.position >= after
                 kind = frame.header.kind
                 if kind == FrameKind.KEYSPACE:

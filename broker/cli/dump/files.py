@@ -106,17 +106,9 @@ def _schedules(members: dict[str, Any]) -> dict[str, Any]:
 
 def dump_segment(file: File, path: Path) -> Lines:
     """A line for each frame."""
-    base = int(path.stem)
-    scan = scan_segment(file, base, base)
-    while True:
-        try:
-            frame = next(scan)
-        except StopIteration as stop:
-            left = base + file.size() - stop.value
-            if left:
-                yield {"position": stop.value, "error": f"no whole frame in the last {left} bytes"}
-            return
-        header = frame.header
+    base = end = int(path.stem)
+    for frame in scan_segment(file, base, base):
+        header, end = frame.header, frame.end
         line = {
             "position": header.position,
             "kind": FrameKind(header.kind).name,
@@ -131,6 +123,8 @@ def dump_segment(file: File, path: Path) -> Lines:
             yield line | _payload(frame) | {"time": line["time"]}
         except (ValueError, KeyError, BatchError) as error:
             yield line | {"error": f"the payload cannot be decoded: {error}"}
+    if left := base + file.size() - end:
+        yield {"position": end, "error": f"no whole frame in the last {left} bytes"}
 
 
 def _payload(frame: Frame) -> dict[str, Any]:
