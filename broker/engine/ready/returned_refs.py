@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.ready.sorted_runs import NO_RANKED, RankedRefs, join, sort_ranked
+from delaylog.broker.engine.ready.ordered_runs import NO_RANKED, RankedRefs, join, sort_ranked
 from delaylog.storage.layout import Int64Array
 
 REMEMBERED_MAX: Final = 16_384

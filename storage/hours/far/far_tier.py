@@ -24,7 +24,7 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.far.far_merges import FarMerges
 from delaylog.storage.hours.far.far_pile import FarBlock, FarPile, key_cuts, sorted_part
 from delaylog.storage.hours.far.far_states import FarStates
-from delaylog.storage.hours.far.run_files import RunFiles
+from delaylog.storage.hours.far.run_numbers import RunNumbers
 from delaylog.storage.hours.far.run_stack import OpenRuns, RunStack
 from delaylog.storage.hours.far.sorted_run import RunFacts, hour_key, write_run
 from delaylog.storage.layout import (
@@ -49,7 +49,7 @@ class FarTier:
         self.fs = fs
         self.folder = folder
         self.pile = FarPile()
-        self.files = RunFiles(fs, folder)
+        self.files = RunNumbers(fs, folder)
         self._open = OpenRuns(fs, folder, open_runs_max)
         self.rows = RunStack(INDEX_ENTRY, self._open)
         self.states = FarStates(self.files, self._open)

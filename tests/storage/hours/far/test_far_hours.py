@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.hours.far import far_merges, far_pile, far_tier, run_merge, run_stack
-from delaylog.storage.hours.far.run_files import RunFiles
+from delaylog.storage.hours.far.run_numbers import RunNumbers
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
@@ -450,7 +450,7 @@ def test_many_sets_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_that_a_split_and_a_merge_use() -> None:
     """A merge begins to read it during a job of the split, and keeps it when the split is over."""
-    files = RunFiles(FakeDisk(), FOLDER)
+    files = RunNumbers(FakeDisk(), FOLDER)
     with files.pinned([5]):
         files.claim([5, 6])
     assert files.in_use() == {"5.run", "6.run"}
