@@ -18,14 +18,13 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
+from delaylog.broker.engine.upkeep.saved_state import FAR
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.verify.far import FAR, verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
-from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
+from delaylog.broker.verify.named_files import verify_far, verify_keyspace, verify_schedules
 from delaylog.broker.verify.physical_log import LogRange, verify_log, verify_staged
 from delaylog.broker.verify.report import Report
-from delaylog.broker.verify.schedules import verify_schedules
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.folder_owner import META, node_of
 from delaylog.replication.meta import load_meta

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from delaylog.broker.engine.upkeep import checkpoints, id_rebuild
+from delaylog.broker.engine.upkeep import checkpoints, restoring
 from delaylog.broker.engine.upkeep.checkpoints import IDLE_BYTES, IDLE_MS
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.folder.checkpoint import Checkpoint
@@ -184,7 +184,7 @@ def test_rebuilt_ids_lead_to_the_newest_message_of_an_id(host, monkeypatch) -> N
 
     The index is lost and rebuilt from the rows, hour by hour, in parts as small as they get.
     """
-    monkeypatch.setattr(id_rebuild, "RECENT_IDS_MAX", 1)
+    monkeypatch.setattr(restoring, "RECENT_IDS_MAX", 1)
     host.send(2, delay=5 * HOUR, ids=["again", "often"])
     host.cancel(["again", "often"])
     host.send(2, delay=HOUR, ids=["again", "often"])
