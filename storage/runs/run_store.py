@@ -193,22 +193,13 @@ class RunStore:
         """
         while (start := self._crowded()) is not None:
             old, keep = self._runs[start:], kept(start)
-
-            def merge(
-                first: int,
-                stop: int,
-                writer: RunWriter,
-                old: list[KeyRun] = old,
-                keep: Kept = keep,
-            ) -> None:
-                writer.add(*keep(*entries_between(old, first, stop - 1)))
-
             room = sum(run.count for run in old)
             # Keys are hashes, so ranges of one width have about as many.
             pieces = room // SLICE_ENTRIES + 1
             bounds = [(piece << 64) // pieces for piece in range(pieces + 1)]
             runs = self._runs[:start]
-            jobs = [partial(merge, first, stop) for first, stop in pairwise(bounds)]
+            ranges = [(first, stop - 1) for first, stop in pairwise(bounds)]
+            jobs = [partial(_merge_range, old, keep, *each) for each in ranges]
             yield from self._write(room, jobs, runs)
             if made is not None:
                 yield from made(runs)
@@ -245,3 +236,10 @@ class RunStore:
         for run in self._runs:
             run.close()
         self._runs = []
+
+
+def _merge_range(
+    runs: Sequence[KeyRun], keep: Kept, first: int, last: int, writer: RunWriter
+) -> None:
+    """Merge the entries with keys from `first` to `last`, both included."""
+    writer.add(*keep(*entries_between(runs, first, last)))

@@ -334,9 +334,7 @@ def in_groups(
     act: Callable[[FoundMessages], ControlResult],
 ) -> GroupedResult:
     """Look messages up as each group sees them, and act on them in each."""
-    if topic.plain:
-        return GroupedResult(act(find(topic.default)), [])
-    if not topic.groups:
+    if topic.plain or not topic.groups:
         # Without groups no message is visible.
         return GroupedResult(act(find(topic.default)), [])
     best: ControlResult | None = None

@@ -271,8 +271,9 @@ class Upkeep:
     def _read_kept(self) -> None:
         """Read which files the kept checkpoints name."""
         fs, folder = self._state.fs, self._state.folder
+        # One after the other: a large one takes much memory.
         names = checkpoint_names(fs, folder)[-KEPT:]
-        found = [read_checkpoint(fs, f"{folder}/{name}") for name in names]
+        found = (read_checkpoint(fs, f"{folder}/{name}") for name in names)
         self._kept_files = [_names_of(one) for one in found if one is not None]
 
     def _named_in(self, folder: str) -> set[str]:
