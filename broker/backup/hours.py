@@ -30,6 +30,7 @@ from delaylog.storage.layout import (
     INDEX_ENTRY_SIZE,
     STATE_ENTRY_SIZE,
     RowArray,
+    group_of_name,
 )
 
 _INDEX: Final = "delay.index"
@@ -41,11 +42,6 @@ _CACHES: Final = frozenset({"second.index"})
 
 class Vanished(Exception):
     """A file that the checkpoint needs was removed or replaced before it was copied."""
-
-
-def is_state(name: str) -> bool:
-    """Whether a file is a state column, with an entry for each row."""
-    return name == "state" or (name.startswith("state.") and name[6:].isdigit())
 
 
 class HourCopy:
@@ -148,7 +144,7 @@ class HourCopy:
         """Copy a file that is written in place; of a state file, only entries of counted rows."""
         file = self._files[name]
         whole = size = file.size()
-        if is_state(name):
+        if group_of_name(name) is not None:
             size = min(size, self._rows * STATE_ENTRY_SIZE)
         with closing(self._route.begin(f"{self._place}/{name}", progress)) as copied:
             copied.copy(file, 0, size)
@@ -202,7 +198,9 @@ def bytes_of_hour(source: FileSystem, folder: str, place: str, rows: int) -> int
         for name in source.listdir(f"{folder}/{place}"):
             if name not in _CACHES:
                 size = size_of(source, f"{folder}/{place}/{name}")
-                total += min(size, rows * STATE_ENTRY_SIZE) if is_state(name) else size
+                total += (
+                    min(size, rows * STATE_ENTRY_SIZE) if group_of_name(name) is not None else size
+                )
     except FileNotFoundError:
         return 0
     return total

@@ -28,9 +28,9 @@ from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.system.folder_lock import LOCK, lock_folder
 from delaylog.contract.calls.shapes import NOTE_MAX
-from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
+from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
 from delaylog.storage.log.frames import Stamp, encode_frame
 from delaylog.storage.log.log_reader import segment_bases, segment_name

@@ -16,43 +16,35 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from delaylog.broker.backup.copying import Route, Target
 from delaylog.broker.backup.hours import HourCopy, Vanished, bytes_of_hour
 from delaylog.broker.backup.log_tail import copy_log, log_size_from
 from delaylog.broker.backup.manifest import MANIFEST, BackupError, FileEntry, Manifest
-from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
-from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
-from delaylog.broker.engine.schedules.table import named_files
-from delaylog.broker.engine.upkeep.saved_state import log_needed
+from delaylog.broker.engine.upkeep.saved_state import FAR, files_of
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.system.folder_lock import LOCK, note_backup, suspended_retention
 from delaylog.replication.folder_owner import cluster_of, node_of
-from delaylog.storage.checkpoint import (
-    HOUR_FIELDS,
-    checkpoint_names,
-    decode_checkpoint,
-)
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FILE_MODE, FileSystem, make_folder, parent_of
 from delaylog.storage.files.whole_files import read_file
-from delaylog.storage.hours.far.far_tier import run_sizes
-from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.hours.hour_table import HourTable
-from delaylog.storage.layout import (
-    EPOCH_NODE_BITS,
-    TICK_SLOT_SIZE,
-    TICK_SLOT_STRIDE,
-    hour_name,
+from delaylog.storage.folder.checkpoint import (
+    NO_CHECKPOINT,
+    Checkpoint,
+    checkpoint_names,
+    decode_checkpoint,
 )
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.layout import EPOCH_NODE_BITS, hour_name
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.log_reader import Durable
-from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
+from delaylog.storage.log.tick_slots import TickRecord, encode_slot, newest_slot
 
-FAR: Final = "hours/far"
+_NAMED: Final = {KEYSPACE: "a snapshot", FAR: "a run", SCHEDULES: "a file of schedules"}
+"""What the files are that a checkpoint names, by folder."""
 TRIES: Final = 5
 """Most attempts of a backup. It begins again if files that it needs were removed: a broker keeps
 them for a backup, unless it runs out of disk space."""
@@ -64,47 +56,7 @@ class Start:
 
     name: str | None
     raw: bytes
-    members: dict[str, Any]
-    position: int
-
-    @property
-    def hours(self) -> dict[int, HourCounts]:
-        """Counts of the hours that have rows."""
-        found = {
-            hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
-            for hour, values in self.members.get("hours", {}).items()
-        }
-        return {hour: counts for hour, counts in found.items() if counts.rows}
-
-    @property
-    def far(self) -> HourTable:
-        """Counts of all hours, including the rows that far hours have in runs."""
-        table = HourTable()
-        far = self.members.get("far")
-        table.restore(self.hours, None if far is None else far["hours"])
-        return table
-
-    @property
-    def runs(self) -> dict[str, int]:
-        """Files of the far tier that the checkpoint names, and their sizes."""
-        far = self.members.get("far")
-        return {} if far is None else run_sizes(far["tier"])
-
-    @property
-    def schedules(self) -> dict[str, int]:
-        """Files of schedules that the checkpoint names, and how much of them."""
-        saved = self.members.get("schedules")
-        return {} if saved is None else named_files(saved)
-
-    @property
-    def keyspace(self) -> KeyspaceBase:
-        """The base from which a start restores the keyspace."""
-        return base_of(self.members) if self.members else KeyspaceBase()
-
-    @property
-    def log_from(self) -> int:
-        """The first frame that is needed."""
-        return log_needed(self.members) if self.members else 0
+    checkpoint: Checkpoint
 
 
 def take_backup(
@@ -239,41 +191,45 @@ class FolderCopy:
     def run(self, manifest: Manifest) -> None:
         """Copy everything and fill the manifest. Raises Vanished when a new attempt is needed."""
         start = self._start()
+        checkpoint, named = start.checkpoint, files_of(start.checkpoint)
         hours = self._present(start)
         places = {hour: f"hours/{hour_name(hour)}" for hour in sorted(hours)}
-        self._total = log_size_from(self._source, self._folder, start.log_from) + sum(
+        self._total = log_size_from(self._source, self._folder, checkpoint.log_from) + sum(
             bytes_of_hour(self._source, self._folder, place, hours[hour].rows)
             for hour, place in places.items()
         )
-        self._total += start.keyspace.size + sum(start.runs.values())
-        self._total += sum(start.schedules.values())
-        entries = self._copy_keyspace(start) + self._copy_schedules(start)
+        self._total += sum(size for sizes in named.values() for size in sizes.values())
+        entries: list[FileEntry] = []
         rows = copied = 0
         self._target.mkdir(f"{self._partial}/hours")
+        for folder, sizes in named.items():
+            if sizes:
+                entries += self._copy_named(start, folder, sizes)
         for hour, place in places.items():
             found = self._copy_hour(start, place, hours[hour])
             if found is not None:
                 entries += found
                 rows, copied = rows + hours[hour].rows, copied + 1
-        entries += self._copy_runs(start)
-        far = start.far
+        far = checkpoint.table
         rows, copied = rows + far.far_rows, copied + len(far.far_hours())
         self._target.sync_folder(f"{self._partial}/hours")
         tick, durable_end = self._tick()
         log = copy_log(
             self._route,
-            position=start.log_from,
-            durable=Durable(max(durable_end, start.position), node_of(self._source, self._folder)),
+            position=checkpoint.log_from,
+            durable=Durable(
+                max(durable_end, checkpoint.position), node_of(self._source, self._folder)
+            ),
             progress=self._progress,
             sleep=self._sleep,
         )
-        epoch = max(log.epoch, start.members.get("epoch", 0) << EPOCH_NODE_BITS)
+        epoch = max(log.epoch, checkpoint.epoch << EPOCH_NODE_BITS)
         # The copied log is durable up to its end. The broker's own slots may name a later one.
         ended = TickRecord(epoch, log.tick or tick, log.end, manifest.began_at_ms)
         entries += [*log.entries, self._write("tick", encode_slot(ended, sequence=2))]
         if start.name is not None:
             entries.append(self._write(start.name, start.raw))
-        manifest.position, manifest.end_position = start.position, log.end
+        manifest.position, manifest.end_position = checkpoint.position, log.end
         manifest.hours, manifest.rows, manifest.frames = copied, rows, log.frames
         manifest.files = entries
 
@@ -294,11 +250,11 @@ class FolderCopy:
                 raise Vanished(name) from None
             found = decode_checkpoint(raw)
             if found is not None:
-                return Start(name, raw, *found)
+                return Start(name, raw, found)
         if names:
             path = f"{self._folder}/{names[-1]}"
             raise CorruptionError("no checkpoint can be read", path=path, position=0)
-        return Start(None, b"", {}, 0)
+        return Start(None, b"", NO_CHECKPOINT)
 
     def _present(self, start: Start) -> dict[int, HourCounts]:
         """The hours of the checkpoint, without ended ones that were removed already.
@@ -306,7 +262,7 @@ class FolderCopy:
         Retention removes ended hours right after a checkpoint. This is checked at the beginning:
         during a long backup newer checkpoints replace this one.
         """
-        hours = start.hours
+        hours = {hour: counts for hour, counts in start.checkpoint.hours.items() if counts.rows}
         there = {
             hour: self._source.exists(f"{self._folder}/hours/{hour_name(hour)}/delay.index")
             for hour in hours
@@ -343,29 +299,8 @@ class FolderCopy:
         with closing(hour):
             return hour.copy(self._progress)
 
-    def _copy_keyspace(self, start: Start) -> list[FileEntry]:
-        """Copy the snapshot that the checkpoint names, if any."""
-        name = start.keyspace.file
-        if not name:
-            return []
-        return self._copy_named(start, KEYSPACE, {name: start.keyspace.size}, "a snapshot")
-
-    def _copy_schedules(self, start: Start) -> list[FileEntry]:
-        """Copy the files of schedules that the checkpoint names; one may have grown since."""
-        named = start.schedules
-        return self._copy_named(start, SCHEDULES, named, "a file of schedules") if named else []
-
-    def _copy_runs(self, start: Start) -> list[FileEntry]:
-        """Copy the runs of the far tier that the checkpoint names."""
-        return self._copy_named(start, FAR, start.runs, "a run") if start.runs else []
-
-    def _copy_named(
-        self, start: Start, folder: str, sizes: Mapping[str, int], what: str
-    ) -> list[FileEntry]:
-        """Copy files that the checkpoint names.
-
-        What it names of them never changes, and exists as long as it does.
-        """
+    def _copy_named(self, start: Start, folder: str, sizes: Mapping[str, int]) -> list[FileEntry]:
+        """Copy files that the checkpoint names; one of schedules may have grown since."""
         self._target.mkdir(f"{self._partial}/{folder}")
         entries = []
         for name, size in sizes.items():
@@ -376,7 +311,7 @@ class FolderCopy:
                 if not self._still_kept(start):
                     raise Vanished(path) from None
                 raise CorruptionError(
-                    f"{what} is missing", path=f"{self._folder}/{path}", position=0
+                    f"{_NAMED[folder]} is missing", path=f"{self._folder}/{path}", position=0
                 ) from None
             with closing(file), closing(self._route.begin(path, self._progress)) as copied:
                 copied.copy(file, 0, size)
@@ -387,13 +322,11 @@ class FolderCopy:
     def _tick(self) -> tuple[Tick, int]:
         """(tick, durable end) of the newest slot."""
         path = f"{self._folder}/tick"
-        raw = read_file(self._source, path) if self._source.exists(path) else b""
-        slots = [decode_slot(raw[slot * TICK_SLOT_STRIDE :][:TICK_SLOT_SIZE]) for slot in range(2)]
-        whole = [found for found in slots if found is not None]
-        if not whole:
+        if not self._source.exists(path):
             return Tick(), 0
-        record, _ = max(whole, key=lambda found: found[1])
-        return record.tick, record.durable_end
+        with closing(self._source.open(path)) as file:
+            record, _ = newest_slot(file)
+        return (Tick(), 0) if record is None else (record.tick, record.durable_end)
 
     def _write(self, name: str, raw: bytes) -> FileEntry:
         with closing(self._route.begin(name, self._progress)) as copied:

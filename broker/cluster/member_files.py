@@ -14,7 +14,6 @@ from delaylog.broker.backup.restoring import epoch_ahead
 from delaylog.broker.cluster.config import ClusterConfig
 from delaylog.broker.cluster.copies.incoming import install
 from delaylog.broker.cluster.members.folders import history_of
-from delaylog.broker.engine.upkeep.saved_state import saved_epochs
 from delaylog.broker.rules.addresses import host_port
 from delaylog.replication.configuration import CLUSTER_SIZES, Configuration
 from delaylog.replication.epochs import EpochEntries
@@ -22,10 +21,10 @@ from delaylog.replication.errors import ClusterError, MetaDamagedError
 from delaylog.replication.folder_owner import META
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
-from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
+from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import FRAME_HEADER_SIZE
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickSlots
@@ -118,7 +117,7 @@ def open_member(
         log.warning("a copy of the leader's folder has replaced the data of this one")
     meta, fresh = _open_meta_on(fs, folder, config, incarnation)
     saved = load_newest(fs, folder)
-    start = 0 if saved is None else saved[1]
+    start = 0 if saved is None else saved.position
     slots = TickSlots(fs, f"{folder}/tick")
     physical = PhysicalLog(
         fs,
@@ -129,11 +128,11 @@ def open_member(
     entries: EpochEntries = ()
     configuration = None
     if saved is not None:
-        entries = tuple(saved_epochs(saved[0]))
-        configuration = Configuration.decode(saved[0].get("members", b""))
+        entries = tuple(saved.epochs)
+        configuration = Configuration.decode(saved.members.get("members", b""))
     replica = PhysicalReplicaLog(physical, slots, entries, configuration)
     durable_end = max(start, slots.newest.durable_end if slots.newest else 0)
-    before_last_ms = last_ms = 0 if saved is None else saved[0]["told_ms"]
+    before_last_ms = last_ms = 0 if saved is None else saved.told_ms
     for frame in physical.recover(start, durable_end):
         replica.note(frame)
         before_last_ms, last_ms = last_ms, frame.header.leader_time_ms

@@ -20,10 +20,13 @@ import numpy as np
 
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.broker.verify.physical_log import verify_log
-from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
-from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.hours.hour_table import HourTable
+from delaylog.storage.folder.checkpoint import (
+    NO_CHECKPOINT,
+    Checkpoint,
+    checkpoint_names,
+    read_checkpoint,
+)
 from delaylog.storage.layout import (
     EXTENT,
     EXTENT_REWRITTEN,
@@ -78,11 +81,8 @@ def compare(folders: Mapping[int, Path]) -> Comparison:
 
 def is_unsaved(folder: Path) -> bool:
     """Whether the log has changes behind the newest checkpoint, which hours may not have yet."""
-    fs, after = ReadOnlyFileSystem(), 0
-    for name in checkpoint_names(fs, str(folder))[-1:]:
-        found = read_checkpoint(fs, str(folder / name))
-        after = 0 if found is None else found[1]
-    frames = verify_log(fs, str(folder), Report(), after=after, durable_end=0)
+    after = _newest(folder).position
+    frames = verify_log(ReadOnlyFileSystem(), str(folder), Report(), after=after, durable_end=0)
     while True:
         try:
             next(frames)
@@ -95,23 +95,20 @@ def _hours(folder: Path) -> set[str]:
     place = folder / "hours"
     if not place.is_dir():
         return set()
-    far = _far_hours(folder)
+    table = _newest(folder).table
     return {
         each.name
         for each in place.iterdir()
-        if (hour := hour_of_name(each.name)) is not None and not far.is_far(hour)
+        if (hour := hour_of_name(each.name)) is not None and not table.is_far(hour)
     }
 
 
-def _far_hours(folder: Path) -> HourTable:
-    """The hours of the newest checkpoint, to tell far hours from near ones."""
-    fs, table = ReadOnlyFileSystem(), HourTable()
+def _newest(folder: Path) -> Checkpoint:
+    """The newest checkpoint; an empty one if there is none, or it is damaged."""
+    fs = ReadOnlyFileSystem()
     for name in checkpoint_names(fs, str(folder))[-1:]:
-        found = read_checkpoint(fs, str(folder / name))
-        if found is not None and "far" in found[0]:
-            near = {hour: HourCounts() for hour in found[0]["hours"]}
-            table.restore(near, found[0]["far"]["hours"])
-    return table
+        return read_checkpoint(fs, str(folder / name)) or NO_CHECKPOINT
+    return NO_CHECKPOINT
 
 
 def _files(folder: Path, hour: str) -> set[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from delaylog.broker.engine.apply.clock_steps import jump_ahead, set_back
 from delaylog.broker.engine.apply.replay import follow, replay
@@ -48,10 +47,10 @@ from delaylog.broker.engine.upkeep.compaction import Compactor
 from delaylog.broker.engine.upkeep.housekeeping import Housekeeping
 from delaylog.broker.engine.upkeep.restoring import restore_checkpoint
 from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.reserved_files import ReservedFileSystem
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
+from delaylog.storage.folder.checkpoint import Checkpoint, load_newest
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.log.levels import KNOWN_LEVEL
@@ -143,7 +142,7 @@ class Engine:
 
     # ------------------------------------------------------------------ recovery
 
-    def _recover(self, saved: tuple[dict[str, Any], int] | None, now_ms: int) -> None:
+    def _recover(self, saved: Checkpoint | None, now_ms: int) -> None:
         state = self.state
         start, saved_ms = self._restore(saved)
         newest = self.ticks.newest
@@ -172,7 +171,7 @@ class Engine:
         self._down_ms = max(told_ms, saved_ms)
         self.write_tick(now_ms)
 
-    def _restore(self, saved: tuple[dict[str, Any], int] | None) -> tuple[int, int]:
+    def _restore(self, saved: Checkpoint | None) -> tuple[int, int]:
         loaded, self._loaded = self._loaded, None
         progress, working = self._setup.progress, self._setup.working
         start = restore_checkpoint(self.state, saved, loaded, progress=progress, working=working)
@@ -198,7 +197,7 @@ class Engine:
         """Whether it is a member of a cluster."""
         return self._member is not None
 
-    def _start_following(self, saved: tuple[dict[str, Any], int] | None) -> None:
+    def _start_following(self, saved: Checkpoint | None) -> None:
         """Restore the newest checkpoint; `follow` applies what is committed behind it."""
         state = self.state
         state.following = state.replaying = True

@@ -42,7 +42,7 @@ from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.engine.watch.taps import Taps
 from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.files.run_file import ScratchRuns
+from delaylog.storage.files.scratch_queue import ScratchQueues
 from delaylog.storage.hours.hot_seconds import HOT_BYTES_MAX, HotSeconds
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.ids.id_hash import IdHash
@@ -171,7 +171,7 @@ class EngineState:
         self.limits = limits
         self.random = random
         self.unneeded_files: list[Callable[[], None]] = []
-        self.make_run = ScratchRuns(scratch, f"{folder}/ready", self.unneeded_files.append)
+        self.make_run = ScratchQueues(scratch, f"{folder}/ready", self.unneeded_files.append)
         """Makes a file for refs that do not fit into memory."""
 
         self.topics: dict[tuple[str, str], Topic] = {}

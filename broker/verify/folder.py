@@ -18,31 +18,27 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
-from delaylog.broker.engine.topics.groups import Group
+from delaylog.broker.engine.upkeep.saved_state import FAR
 from delaylog.broker.host.audit.files import FOLDER as AUDIT
-from delaylog.broker.verify.far import verify_far
 from delaylog.broker.verify.hours import Folder, HourCheck
-from delaylog.broker.verify.keyspace import verify_keyspace
 from delaylog.broker.verify.living import count_living, groups_of
-from delaylog.broker.verify.physical_log import LogRange, verify_log
+from delaylog.broker.verify.named_files import verify_far, verify_keyspace, verify_schedules
+from delaylog.broker.verify.physical_log import LogRange, verify_log, verify_staged
 from delaylog.broker.verify.report import Report
-from delaylog.broker.verify.schedules import verify_schedules
-from delaylog.broker.verify.transactions import verify_staged
 from delaylog.replication.errors import MetaDamagedError
 from delaylog.replication.folder_owner import META, node_of
 from delaylog.replication.meta import load_meta
-from delaylog.storage.checkpoint import (
-    HOUR_FIELDS,
+from delaylog.storage.errors import CorruptionError
+from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.folder.checkpoint import (
+    NO_CHECKPOINT,
+    Checkpoint,
     checkpoint_names,
     read_checkpoint,
 )
-from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.delay_hour import DelayHour
 from delaylog.storage.hours.hour_counts import HourCounts
-from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.ids.id_hash import IdHash
-from delaylog.storage.ids.run_set import INDEX, StoredRuns, open_runs, read_stored
 from delaylog.storage.layout import (
     HOUR_SHIFT,
     INDEX_MASK,
@@ -52,7 +48,8 @@ from delaylog.storage.layout import (
     hour_name,
     hour_of_name,
 )
-from delaylog.storage.log.tick_slots import decode_slot
+from delaylog.storage.log.tick_slots import newest_slot, read_slots
+from delaylog.storage.runs.run_store import INDEX, StoredRuns, open_runs, read_stored
 
 T = TypeVar("T")
 _KNOWN = frozenset(
@@ -77,22 +74,23 @@ def verify_folder(
             report.note(name, 0, "damaged data that a copy from another node replaces")
         elif name not in _KNOWN and not name.startswith("checkpoint-"):
             report.note(name, 0, "not a file of a data folder")
-    positions, newest = _checkpoints(fs, folder, report)
-    after = positions[-1] if positions else 0
+    checkpoints = _checkpoints(fs, folder, report)
+    newest = checkpoints.newest
+    after = newest.position
     durable_end = max(after, _ticks(fs, folder, report))
     node = _member(fs, folder, report)
     _order(fs, folder, report)
     log = yield from _labelled(
         "log", verify_log(fs, folder, report, after=after, durable_end=durable_end, node=node)
     )
-    _reach(positions, log, report)
+    _reach([position for _, position in checkpoints.bases], log, report)
     yield from _hours(fs, folder, newest, log, report)
-    yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, newest.bases, log, report))
-    if newest.schedules is not None:
-        yield from _labelled(SCHEDULES, verify_schedules(fs, folder, newest.schedules, log, report))
-    verify_staged(newest.staged, log, report)
-    yield from _ids(fs, folder, after, report)
-    yield from _texts(fs, folder, report)
+    yield from _labelled(KEYSPACE, verify_keyspace(fs, folder, checkpoints.bases, log, report))
+    if newest is not NO_CHECKPOINT:
+        schedules = verify_schedules(fs, folder, newest.members["schedules"], log, report)
+        yield from _labelled(SCHEDULES, schedules)
+    verify_staged(checkpoints.staged, log, report)
+    yield from _indexes(fs, folder, after, report)
     return report
 
 
@@ -119,40 +117,29 @@ def _member(fs: FileSystem, folder: str, report: Report) -> int:
     return node_of(fs, folder)
 
 
-def _ids(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
-    """Verify the id index; if it is damaged, a start rebuilds it from the rows.
+def _indexes(fs: FileSystem, folder: str, after: int, report: Report) -> Generator[str, None, None]:
+    """Verify the indexes of ids and of texts; a damaged one is rebuilt from the rows.
 
-    Ids of frames below `after`, the newest checkpoint's position, must be in it.
+    Ids of frames below `after`, the newest checkpoint's position, must be in their index. That of
+    keys and tags may be incomplete: a node rebuilds it as it serves.
     """
-    path = f"{folder}/ids"
-    if not fs.exists(f"{path}/{INDEX}"):
-        # A backup has none.
-        if after and not fs.exists(f"{folder}/{MANIFEST}"):
-            report.note("ids", 0, "missing; a start rebuilds it")
-        return
-    try:
-        stored = read_stored(fs, path)
+    for name, what in (("ids", "the id index"), ("texts", "the index of keys and tags")):
+        path, complete = f"{folder}/{name}", after if name == "ids" else 0
+        if not fs.exists(f"{path}/{INDEX}"):
+            # A backup has none.
+            if complete and not fs.exists(f"{folder}/{MANIFEST}"):
+                report.note(name, 0, "missing; a start rebuilds it")
+            continue
         report.files += 1
-        if stored.position < after:
-            what = f"it is complete only up to {stored.position}"
-            raise CorruptionError(what, path=f"{path}/{INDEX}", position=0)
-        yield from _runs(fs, path, stored, report)
-    except CorruptionError as error:
-        what = f"{error.what}; a start rebuilds the id index"
-        report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
-
-
-def _texts(fs: FileSystem, folder: str, report: Report) -> Generator[str, None, None]:
-    """Verify the index of keys and tags. It may be incomplete: a node rebuilds it as it serves."""
-    path = f"{folder}/texts"
-    if not fs.exists(f"{path}/{INDEX}"):
-        return
-    try:
-        report.files += 1
-        yield from _runs(fs, path, read_stored(fs, path), report)
-    except CorruptionError as error:
-        what = f"{error.what}; a start rebuilds the index of keys and tags"
-        report.damaged(error.path.removeprefix(f"{folder}/"), error.position, what)
+        try:
+            stored = read_stored(fs, path)
+            if stored.position < complete:
+                text = f"it is complete only up to {stored.position}"
+                raise CorruptionError(text, path=f"{path}/{INDEX}", position=0)
+            yield from _runs(fs, path, stored, report)
+        except CorruptionError as error:
+            place = error.path.removeprefix(f"{folder}/")
+            report.damaged(place, error.position, f"{error.what}; a start rebuilds {what}")
 
 
 def _runs(
@@ -178,61 +165,28 @@ def _labelled(label: str, work: Generator[None, None, T]) -> Generator[str, None
 
 
 @dataclass(slots=True)
-class _Newest:
-    """What the newest intact checkpoint says; empty without one."""
+class _Checkpoints:
+    """The intact checkpoints, oldest first: the newest one, and what each needs of the log."""
 
-    counts: dict[int, HourCounts] = field(default_factory=dict)
-    floor: int = 0
-    """Hours below this one may have been removed."""
-    position: int = 0
-    epoch: int = 0
-    groups: dict[int, list[Group]] | None = None
-    """The groups of each topic; None if the states alone tell which rows are living."""
+    newest: Checkpoint = NO_CHECKPOINT
     bases: list[tuple[KeyspaceBase, int]] = field(default_factory=list)
-    """For each intact checkpoint, oldest first: the base of its keyspace, and its position."""
+    """The base of the keyspace of each, and its position."""
     staged: list[Mapping[str, Any]] = field(default_factory=list)
-    """The transactions of each intact checkpoint, in the same order."""
-    id_key: bytes = b""
-    """Key of the hashes of ids."""
-    far: Mapping[str, Any] | None = None
-    """The far hours of the newest checkpoint."""
-    schedules: Mapping[str, Any] | None = None
-    """Which files of schedules it names."""
+    """The transactions of each."""
 
 
-def _checkpoints(fs: FileSystem, folder: str, report: Report) -> tuple[list[int], _Newest]:
-    """Positions of the intact checkpoints, oldest first, and what the newest one says."""
-    positions: list[int] = []
-    newest = _Newest()
-    bases: list[tuple[KeyspaceBase, int]] = []
-    staged: list[Mapping[str, Any]] = []
+def _checkpoints(fs: FileSystem, folder: str, report: Report) -> _Checkpoints:
+    out = _Checkpoints()
     for name in checkpoint_names(fs, folder):
         report.files += 1
         found = read_checkpoint(fs, f"{folder}/{name}")
         if found is None:
             report.damaged(name, 0, "a damaged checkpoint")
             continue
-        members, position = found
-        positions.append(position)
-        bases.append((base_of(members), position))
-        staged.append(members["transactions"])
-        counts = {
-            hour: HourCounts(**dict(zip(HOUR_FIELDS, values, strict=True)))
-            for hour, values in members["hours"].items()
-        }
-        newest = _Newest(
-            counts,
-            members["hour_floor_top"],
-            position,
-            members["epoch"],
-            groups_of(members),
-            bases,
-            staged,
-            members["id_key"],
-            members["far"],
-            members["schedules"],
-        )
-    return positions, newest
+        out.newest = found
+        out.bases.append((base_of(found), found.position))
+        out.staged.append(found.members["transactions"])
+    return out
 
 
 def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
@@ -240,27 +194,20 @@ def _ticks(fs: FileSystem, folder: str, report: Report) -> int:
     if not fs.exists(f"{folder}/tick"):
         return 0
     report.files += 1
-    file = fs.open(f"{folder}/tick")
-    durable_end = newest = 0
-    raw = file.pread(max(file.size(), TICK_SLOT_STRIDE + TICK_SLOT_SIZE), 0)
+    with closing(fs.open(f"{folder}/tick")) as file:
+        raw = file.pread(file.size(), 0)
+        slots = read_slots(file)
+        newest, _ = newest_slot(file)
     for first, last in (
         (TICK_SLOT_SIZE, TICK_SLOT_STRIDE),
         (TICK_SLOT_STRIDE + TICK_SLOT_SIZE, len(raw)),
     ):
         if any(raw[first:last]):
             report.damaged("tick", first, "bytes in a gap that is never written")
-    whole = raw
-    for slot in range(2):
-        raw = whole[slot * TICK_SLOT_STRIDE : slot * TICK_SLOT_STRIDE + TICK_SLOT_SIZE]
-        found = decode_slot(raw)
-        if found is not None:
-            # Use the newer slot: the older one may be about a part of the log that was cut since.
-            if found[1] > newest:
-                durable_end, newest = found[0].durable_end, found[1]
-        elif any(raw):
+    for slot, (content, found) in enumerate(slots):
+        if found is None and any(content):
             report.damaged("tick", slot * TICK_SLOT_STRIDE, "a damaged slot; the other one is used")
-    file.close()
-    return durable_end
+    return 0 if newest is None else newest.durable_end
 
 
 def _reach(positions: list[int], log: LogRange, report: Report) -> None:
@@ -270,7 +217,7 @@ def _reach(positions: list[int], log: LogRange, report: Report) -> None:
             report.damaged("log", position, what)
 
 
-def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
+def _is_old(fs: FileSystem, path: str, hour: int, newest: Checkpoint) -> bool:
     """Whether the rows of an hour's folder are those that the checkpoint counts."""
     with closing(DelayHour(fs, path, hour)) as files:
         return files.holds_rows_before(newest.position, newest.epoch)
@@ -279,15 +226,14 @@ def _is_old(fs: FileSystem, path: str, hour: int, newest: _Newest) -> bool:
 def _hours(
     fs: FileSystem,
     folder: str,
-    newest: _Newest,
+    newest: Checkpoint,
     log: LogRange,
     report: Report,
 ) -> Generator[str, None, None]:
-    counts, floor = newest.counts, newest.floor
-    table = HourTable()
-    table.restore(counts, None if newest.far is None else newest.far["hours"])
-    if newest.far is not None:
-        yield from _labelled("hours/far", verify_far(fs, folder, newest.far["tier"], report))
+    counts, floor, table = newest.hours, newest.hour_floor_top, newest.table
+    groups = groups_of(newest)
+    if newest is not NO_CHECKPOINT:
+        yield from _labelled(FAR, verify_far(fs, folder, newest.runs, report))
     place = f"{folder}/hours"
     present = {
         hour: name
@@ -325,9 +271,9 @@ def _hours(
             yield name
         # Frames behind the checkpoint may have changed the states since; then nothing is compared.
         living = known.rows + check.living
-        if newest.groups is not None and fs.exists(f"{folder}/{name}/delay.index"):
+        if groups is not None and fs.exists(f"{folder}/{name}/delay.index"):
             living = yield from _labelled(
-                name, count_living(fs, f"{folder}/{name}", known.rows, newest.groups)
+                name, count_living(fs, f"{folder}/{name}", known.rows, groups)
             )
         if not log.changed and known.rows and living != known.living:
             what = f"{living} rows are living, but the checkpoint counts {known.living}"

@@ -2,6 +2,10 @@
 
 Chains and the second index are computed from the rows and compared with the files: no file is
 trusted because of another one.
+
+The second index is written in place, so after a power cut some sectors may be old. Then the header
+and each entry belong to one of several versions of the file, all of which can be computed from the
+rows. Any other content is damage.
 """
 
 from __future__ import annotations
@@ -14,24 +18,27 @@ import numpy as np
 from crc32c import crc32c
 
 from delaylog.broker.verify.report import Report
-from delaylog.broker.verify.second_index import judge_second_index
 from delaylog.storage.columns.questions import every
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.files.whole_files import read_file
 from delaylog.storage.hours.hour_rewrite import path_of
-from delaylog.storage.hours.indexes.extents import whole_extent
-from delaylog.storage.hours.indexes.second_index import SecondIndex
+from delaylog.storage.hours.indexes.extents import sound_extents
+from delaylog.storage.hours.indexes.second_index import SecondIndex, rebuild
 from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.layout import (
-    EXTENT,
     EXTENT_HOLE,
     EXTENT_REWRITTEN,
     EXTENT_SIZE,
+    FILE_HEADER,
+    FILE_HEADER_SIZE,
     HOUR_MS,
+    HOUR_SECONDS,
     INDEX_ENTRY,
     INDEX_ENTRY_SIZE,
     NO_TAG,
+    SECOND_ENTRY,
+    SECOND_ENTRY_SIZE,
     STATE_ENDED_FIRST,
     STATE_ENTRY,
     STATE_ENTRY_SIZE,
@@ -131,17 +138,10 @@ class HourCheck:
             raw = extents.pread(extents.size(), 0)
             self._report.bytes_read += len(raw)
             log_end = 0
-            for at in range(0, len(raw) - EXTENT_SIZE + 1, EXTENT_SIZE):
-                one = np.frombuffer(raw[at : at + EXTENT_SIZE], EXTENT)[0]
+            sound, wrong = sound_extents(raw)
+            for one in sound:
                 # A start cuts rows behind those of the checkpoint, and replays them from the log.
                 promised = rows < self._promised
-                if not whole_extent(raw[at : at + EXTENT_SIZE]):
-                    self._report_finding("extents", at, "a damaged extent", promised=promised)
-                    break
-                if int(one["first_index"]) != rows + 1 or int(one["log_offset"]) != log_end:
-                    what = "an extent that does not follow the one before"
-                    self._report_finding("extents", at, what, promised=promised)
-                    break
                 count, size = int(one["count"]), int(one["log_size"])
                 self._rewritten |= bool(one["flags"] & EXTENT_REWRITTEN)
                 if one["flags"] & EXTENT_HOLE:
@@ -152,7 +152,7 @@ class HourCheck:
                 head = index.pread(count * INDEX_ENTRY_SIZE, rows * INDEX_ENTRY_SIZE)
                 body = log.pread(size, log_end)
                 self._report.bytes_read += len(head) + len(body)
-                sound = True
+                intact = True
                 for name, data, position, crc in (
                     ("delay.index", head, rows * INDEX_ENTRY_SIZE, int(one["index_crc"])),
                     ("delay.log", body, log_end, int(one["log_crc"])),
@@ -160,8 +160,8 @@ class HourCheck:
                     if crc32c(data) != crc:
                         what = f"the next {len(data)} bytes do not match their checksum"
                         self._report_finding(name, position, what, promised=promised)
-                        sound = False
-                if sound:
+                        intact = False
+                if intact:
                     self._rows(np.frombuffer(head, INDEX_ENTRY), body, rows + 1, log_end)
                 elif not promised:
                     break
@@ -171,6 +171,10 @@ class HourCheck:
                 log_end += size
                 self._report.rows += count
                 yield
+            else:
+                if wrong:
+                    at, promised = len(sound) * EXTENT_SIZE, rows < self._promised
+                    self._report_finding("extents", at, wrong, promised=promised)
         finally:
             for file in files:
                 if file is not None:
@@ -352,3 +356,43 @@ class HourCheck:
         file.close()
         if name == "state":
             self.living = -ended
+
+
+ReadRows = Callable[[int, int], RowArray]
+"""Rows first..last of the delay index."""
+_PART_ROWS = 65_536
+
+
+def judge_second_index(
+    raw: bytes, hour: int, row_count: int, read_rows: ReadRows
+) -> tuple[int, str] | None:
+    """(offset, what is wrong) of a file that cannot be decoded; None if it is merely torn."""
+    if len(raw) > FILE_HEADER_SIZE + HOUR_SECONDS * SECOND_ENTRY_SIZE:
+        return 0, f"the file is too large: {len(raw)} bytes"
+    head = raw[:FILE_HEADER_SIZE]
+    if any(head):
+        covers = FILE_HEADER.unpack(head.ljust(FILE_HEADER_SIZE, b"\0"))[3]
+        if covers > row_count:
+            return 0, f"the header says that it covers {covers} rows, of {row_count}"
+        parts = [
+            (read_rows(first, min(first + _PART_ROWS - 1, covers)), hour)
+            for first in range(1, covers + 1, _PART_ROWS)
+        ]
+        if rebuild(parts).encode()[:FILE_HEADER_SIZE] != head:
+            return 0, "the header does not match the rows"
+    whole = (len(raw) - FILE_HEADER_SIZE) // SECOND_ENTRY_SIZE
+    if whole <= 0:
+        return None
+    entries = np.frombuffer(raw, SECOND_ENTRY, whole, FILE_HEADER_SIZE)
+    newest, count = entries["newest"].astype(np.uint64), entries["count"].astype(np.uint64)
+    sound = (newest == 0) & (count == 0)
+    inside = np.flatnonzero((newest >= 1) & (newest <= np.uint64(row_count)))
+    for second in inside.tolist():
+        row = read_rows(int(newest[second]), int(newest[second]))
+        places: Int64Array = seconds_of(row, hour)
+        sound[second] = places[0] == second and int(row["local_index"][0]) == int(count[second])
+    if sound.all():
+        return None
+    second = int(np.flatnonzero(~sound)[0])
+    where = FILE_HEADER_SIZE + second * SECOND_ENTRY_SIZE
+    return where, f"second {second}: an entry that matches no version of the file"

@@ -7,13 +7,14 @@ group that must see it. Rows below a group's floor have ended without a state th
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group
 from delaylog.broker.engine.upkeep.saved_state import fill_group
 from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.folder.checkpoint import NO_CHECKPOINT, Checkpoint
 from delaylog.storage.hours.hour_rewrite import path_of
 from delaylog.storage.layout import (
     INDEX_ENTRY,
@@ -32,8 +33,11 @@ def _no_run(_topic: int) -> NoReturn:
     raise AssertionError("no message becomes ready here")
 
 
-def groups_of(members: Mapping[str, Any]) -> dict[int, list[Group]] | None:
+def groups_of(checkpoint: Checkpoint) -> dict[int, list[Group]] | None:
     """Groups by topic number, or None if the states alone tell which rows are living."""
+    members = checkpoint.members
+    if checkpoint is NO_CHECKPOINT:
+        return None
     out: dict[int, list[Group]] = {}
     plain = True
     for topic in members["topics"]:

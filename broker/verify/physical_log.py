@@ -1,20 +1,23 @@
 """Verify the physical log: every frame of every segment, and that segments join.
 
+The log must also have each part of a transaction that a checkpoint may still need.
+
 Reads only. A tail that a start would cut as torn is a note; what a start would refuse is damage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from delaylog.broker.verify.report import Report
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.levels import decode_level
 from delaylog.storage.log.log_reader import (
     Durable,
@@ -23,6 +26,7 @@ from delaylog.storage.log.log_reader import (
     segment_bases,
     segment_name,
 )
+from delaylog.storage.log.transaction_frames import PART, PartArray
 
 _HARMLESS: Final = (FrameKind.EPOCH_BEGIN, FrameKind.LEVEL, FrameKind.ACCESS)
 """Kinds of frames that change no row."""
@@ -67,16 +71,11 @@ def verify_log(
         if base != end:
             report.damaged(name, base, f"a gap: the segment before ends at {end}")
         with closing(fs.open(f"{folder}/{name}")) as file:
-            size = file.size()
-            scan = scan_segment(file, base, base)
-            while True:
-                try:
-                    frame: Frame = next(scan)
-                except StopIteration as stop:
-                    end = stop.value
-                    break
+            size, end = file.size(), base
+            for frame in scan_segment(file, base, base):
+                end = frame.end
                 report.frames += 1
-                report.bytes_read += frame.end - frame.header.position
+                report.bytes_read += end - frame.header.position
                 late = frame.header.position >= after
                 kind = frame.header.kind
                 if kind == FrameKind.KEYSPACE:
@@ -104,3 +103,23 @@ def verify_log(
         name = f"log/{segment_name(bases[-1])}"
         report.damaged(name, end, f"the log ends here; it was durable up to {durable_end}")
     return LogRange(bases[0], end, changed, keyspace, transactions, id_key)
+
+
+def verify_staged(saved: list[Mapping[str, Any]], log: LogRange, report: Report) -> None:
+    """`saved` = the transactions of each intact checkpoint."""
+    there = np.array(log.transactions, np.uint64)
+    missing: dict[int, str] = {}
+    for members in saved:
+        for name, parts in _needed(members):
+            positions = parts["position"]
+            for position in positions[~np.isin(positions, there)].tolist():
+                missing.setdefault(position, name)
+    for position, name in sorted(missing.items()):
+        report.damaged("log", position, f"a part of transaction {name!r} is missing")
+
+
+def _needed(members: Mapping[str, Any]) -> Iterator[tuple[str, PartArray]]:
+    for _, name, _, _, _, parts in members["open"]:
+        yield name, np.frombuffer(parts["parts"], PART)
+    for _, name, _, _, parts, _, _, at, *_ in members["unpublished"]:
+        yield name, np.frombuffer(parts, PART)[at:]

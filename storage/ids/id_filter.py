@@ -17,8 +17,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX, KeyArray
+from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.runs.key_run import KeyArray
 
 BYTES_AN_ID: Final = 2
 COUNT_MIN: Final = 32_768

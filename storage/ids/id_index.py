@@ -1,17 +1,16 @@
 """Id index: client-chosen ids -> newest origin ref, on disk, with bounded memory.
 
 The index is a hint: every hit is checked against the row (epoch tag, id, topic) before it decides
-anything. Recent ids are in memory; a checkpoint writes them as a sorted run (`id_run.py`), and runs
-of similar sizes are merged in the background (`run_set.py`). Of several runs that have a key, the
-newest decides. A filter in memory saves the look-up in runs for most new ids. Ids that are missing,
-for positions behind the runs' or because the index was damaged, are added again from the rows.
+anything. Recent ids are in memory; a checkpoint writes them as a sorted run, and runs of similar
+sizes are merged in the background (`storage/runs/`). Of several runs that have a key, the newest
+decides. A filter in memory saves the look-up in runs for most new ids. Ids that are missing, for
+positions behind the runs' or because the index was damaged, are added again from the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -20,19 +19,18 @@ import numpy.typing as npt
 from delaylog.storage.columns.questions import every
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.ids.id_filter import IdFilter
-from delaylog.storage.ids.id_merge import (
-    add_all,
+from delaylog.storage.ids.id_keys import (
     in_key_order,
     keys_of,
     keys_of_few,
     lasts,
-    merge_runs,
     newest,
+    newest_of_each,
 )
-from delaylog.storage.ids.id_run import SLICE_IDS, IdRun
-from delaylog.storage.ids.recent_ids import KeyArray, RecentIds
-from delaylog.storage.ids.run_set import Jobs, RunSet
+from delaylog.storage.ids.recent_ids import RecentIds
 from delaylog.storage.layout import Int64Array, RowArray
+from delaylog.storage.runs.key_run import SLICE_ENTRIES, KeyArray, KeyRun
+from delaylog.storage.runs.run_store import Jobs, RunStore
 
 OwnedIds = npt.NDArray[np.void]
 OWNED_ID: Final = np.dtype([("topic", "<u4"), ("id_hash", "<u8"), ("origin", "<i8")])
@@ -47,7 +45,7 @@ REST_TOUCHES: Final = 4_096
 touched another page; the kernel maps the fifteen around it too, and all count as resident."""
 
 
-class IdIndex(RunSet):
+class IdIndex(RunStore):
     """(topic, id hash) -> ref."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
@@ -165,22 +163,20 @@ class IdIndex(RunSet):
         """Store ids, given in the order of their keys, as the newest run."""
         runs = list(self._runs)
         if len(keys):
-            parts = [slice(at, at + SLICE_IDS) for at in range(0, len(keys), SLICE_IDS)]
-            jobs = [partial(add_all, keys[part], refs[part]) for part in parts]
-            yield from self._write(len(keys), jobs, runs)
+            yield from self._store(keys, refs, runs)
             yield from self._let_pass(keys, runs)
         yield from self._keep(runs, position)
 
-    def _let_pass(self, keys: KeyArray, runs: Sequence[IdRun]) -> Jobs:
+    def _let_pass(self, keys: KeyArray, runs: Sequence[KeyRun]) -> Jobs:
         """Add stored ids to the filter, or rebuild the filter if it would be too full."""
         filter_ = self._filter
         if filter_.count + len(keys) <= filter_.capacity * FILTER_FILLED_MAX:
-            for first in range(0, len(keys), SLICE_IDS):
-                yield partial(filter_.add, keys[first : first + SLICE_IDS])
+            for first in range(0, len(keys), SLICE_ENTRIES):
+                yield partial(filter_.add, keys[first : first + SLICE_ENTRIES])
         else:
             yield from self._make_filter(runs)
 
-    def _make_filter(self, runs: Sequence[IdRun]) -> Jobs:
+    def _make_filter(self, runs: Sequence[KeyRun]) -> Jobs:
         filter_ = IdFilter(sum(run.count for run in runs))
         for run in runs:
             for part, _ in run.slices():
@@ -191,20 +187,14 @@ class IdIndex(RunSet):
 
     def merge_jobs(self) -> Jobs:
         """Merge runs of similar sizes until few are left."""
-        while (start := self._crowded()) is not None:
-            old = self._runs[start:]
-            room = sum(run.count for run in old)
-            pieces = room // SLICE_IDS + 1
-            bounds = [(piece << 64) // pieces for piece in range(pieces + 1)]
-            jobs = [
-                partial(merge_runs, old, first, stop - 1, keep_forgotten=start > 0)
-                for first, stop in pairwise(bounds)
-            ]
-            runs = self._runs[:start]
-            yield from self._write(room, jobs, runs)
-            if sum(run.count for run in runs) * FILTER_SPARE_MAX <= self._filter.count:
-                yield from self._make_filter(runs)
-            yield from self._keep(runs, self.position)
+        # A forgotten id hides an older entry, which only a merge with the oldest run cannot have.
+        return self._merge(
+            lambda older: partial(newest_of_each, keep_forgotten=older > 0), self._shrink_filter
+        )
+
+    def _shrink_filter(self, runs: Sequence[KeyRun]) -> Jobs:
+        if sum(run.count for run in runs) * FILTER_SPARE_MAX <= self._filter.count:
+            yield from self._make_filter(runs)
 
     def forget_jobs(self, owned: Sequence[OwnedIds]) -> Jobs:
         """Remove stored ids, durably, except ids that a newer message has taken."""
@@ -225,8 +215,8 @@ class IdIndex(RunSet):
 
         yield order
         keys, origins = ordered.pop()
-        for first in range(0, len(keys), SLICE_IDS):
-            part = slice(first, first + SLICE_IDS)
+        for first in range(0, len(keys), SLICE_ENTRIES):
+            part = slice(first, first + SLICE_ENTRIES)
             yield partial(look, keys[part], origins[part])
 
         def join() -> None:
@@ -240,6 +230,5 @@ class IdIndex(RunSet):
 
     def clear(self) -> None:
         """Empty the index before a rebuild."""
-        for job in self._keep([], 0):
-            job()
+        self._clear()
         self._recent, self._flushing, self._filter = RecentIds(), [], IdFilter(0)

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from delaylog.storage.columns.questions import distinct, every
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.runs.key_run import KeyArray
 
-KeyArray = npt.NDArray[np.uint64]
 SLOTS_MIN: Final = 4_096
 FEW_KEYS_MAX: Final = 16
 """Up to this number of keys are looked up and put one by one: numpy's fixed cost is about 10 us."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from delaylog.storage.files.file_system import FileSystem
+from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.layout import (
     FILE_VERSION,
     TICK_MAGIC,
@@ -70,17 +70,27 @@ def decode_slot(raw: bytes) -> tuple[TickRecord, int] | None:
     return (record, sequence) if encode_slot(record, sequence) == raw else None
 
 
+def read_slots(file: File) -> list[tuple[bytes, tuple[TickRecord, int] | None]]:
+    """The bytes of each slot, and its (record, sequence) if it is intact."""
+    raws = [file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE) for slot in range(2)]
+    return [(raw, decode_slot(raw)) for raw in raws]
+
+
+def newest_slot(file: File) -> tuple[TickRecord | None, int]:
+    """The record and the sequence of the newest intact slot; (None, 0) without one.
+
+    The older one may be about a part of the log that was cut since.
+    """
+    found = [slot for _, slot in read_slots(file) if slot is not None]
+    return max(found, key=lambda slot: slot[1], default=(None, 0))
+
+
 class TickSlots:
     """The file `tick` of a data folder."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._file = fs.open(path, create=True)
-        self._sequence = 0
-        self.newest: TickRecord | None = None
-        for slot in range(2):
-            found = decode_slot(self._file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE))
-            if found is not None and found[1] > self._sequence:
-                self.newest, self._sequence = found
+        self.newest, self._sequence = newest_slot(self._file)
 
     def write(self, record: TickRecord) -> None:
         """Write a record into the older slot, without a sync: an older record is safe, it only

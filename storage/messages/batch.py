@@ -92,7 +92,8 @@ class MessageBatch:
     id_hashes: npt.NDArray[np.uint64] | None = None
     """A cache, filled when they are first needed."""
     texts_checked: bool = False
-    """Whether its ids, keys, tags and headers were checked before they were packed."""
+    """Whether its ids, keys, tags and headers were checked, here or in the batches it is made of.
+    """
     due_name: str = "deliver_at_ms"
     """What the sender calls the column of due times, for refusals."""
     _tag_values: list[bytes] | None = field(default=None, repr=False, compare=False)
@@ -291,7 +292,21 @@ def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
     first = batches[0]
     if len(batches) == 1:
         return first
-    rows = [batch.n for batch in batches]
+    joined = batch_of_columns(_joined_columns(batches))
+    joined.texts_checked = all(batch.texts_checked for batch in batches)
+    return joined
+
+
+def with_wire(batch: MessageBatch) -> MessageBatch:
+    """The same rows with a bulk body of their own, for a batch that is a view of another one."""
+    # Decoded anew, so that no view of the other batch's bytes is kept.
+    own = decode_send(encode_send(_joined_columns([batch])), rows_max=batch.n)
+    own.texts_checked = batch.texts_checked
+    return own
+
+
+def _joined_columns(batches: Sequence[MessageBatch]) -> dict[str, Any]:
+    first, rows = batches[0], [batch.n for batch in batches]
     fields: dict[str, Any] = {"n": sum(rows)}
     if first.merge is not None:
         fields["merge"] = first.merge
@@ -303,23 +318,7 @@ def join_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
         if not columns[0].empty:
             fields[f"{name}_size"] = _joined([column.size for column in columns], rows)
             fields[block_name] = b"".join([column.block for column in columns])
-    return batch_of_columns(fields)
-
-
-def with_wire(batch: MessageBatch) -> MessageBatch:
-    """The same rows with a bulk body of their own, for a batch that is a view of another one."""
-    fields: dict[str, Any] = {"n": batch.n}
-    if batch.merge is not None:
-        fields["merge"] = batch.merge
-    for name in _NUMERIC:
-        if getattr(batch, name) is not None:
-            fields[name] = getattr(batch, name)
-    for name, (block_name, _) in _TEXT.items():
-        column: TextColumn = getattr(batch, name)
-        if not column.empty:
-            fields[f"{name}_size"], fields[block_name] = column.size, column.block
-    # Decoded anew, so that no view of the other batch's bytes is kept.
-    return decode_send(encode_send(fields), rows_max=batch.n)
+    return fields
 
 
 def _joined(columns: Sequence[Column], rows: Sequence[int]) -> Column:

@@ -35,7 +35,7 @@ class BatchRanges:
         """The batch of the rows [first, stop)."""
         batch = self.batch
         assert 0 <= first < stop <= batch.n, "a range of rows lies inside its batch"
-        out = MessageBatch(stop - first, merge=batch.merge)
+        out = MessageBatch(stop - first, merge=batch.merge, texts_checked=batch.texts_checked)
         for name in _NUMBERS:
             column: Column | None = getattr(batch, name)
             if column is not None and not isinstance(column, int):

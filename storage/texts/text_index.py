@@ -3,8 +3,8 @@
 An entry is a hint, as in the id index: whoever finds it checks the row, its texts and where the
 message is now. Entries are put when rows are created, whose keys and tags never change, and they
 are not removed when messages end; a merge drops those whose hour is gone. Recent entries are in
-memory, others in sorted runs (`run_set.py`). Look-ups are calls of operators, so the runs have no
-filter in memory: each is searched in microseconds.
+memory, others in sorted runs (`storage/runs/`). Look-ups are calls of operators, so the runs have
+no filter in memory: each is searched in microseconds.
 
 Of a key with very many messages the entries would cost more than they help: a list of all messages
 is as fast for it. A run then has one entry instead, with the negative of the last hour it covers.
@@ -12,21 +12,16 @@ is as fast for it. A run then has one entry instead, with the negative of the la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.ids.id_merge import add_all, entries_between
-from delaylog.storage.ids.id_run import SLICE_IDS, IdRun, RunWriter
-from delaylog.storage.ids.recent_ids import KeyArray
-from delaylog.storage.ids.run_set import Jobs, RunSet
 from delaylog.storage.layout import HOUR_SHIFT, Int64Array
-from delaylog.storage.texts.text_keys import Entries
+from delaylog.storage.runs.key_run import KeyArray
+from delaylog.storage.runs.run_store import Entries, Jobs, RunStore
 
 COMMON: Final = 16_384
 """Entries of one key in a run, at most: with more of them a list goes through all messages."""
@@ -60,7 +55,7 @@ class _Batch(NamedTuple):
         return np.concatenate(self.keys), np.concatenate(self.refs)
 
 
-class TextIndex(RunSet):
+class TextIndex(RunStore):
     """(topic, key or tag) -> origins. Look-ups answer None while `whole` is False."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
@@ -153,10 +148,7 @@ class TextIndex(RunSet):
         yield order
         runs = list(self._runs)
         if box and len(box[0][0]):
-            keys, refs = box.pop()
-            parts = [slice(at, at + SLICE_IDS) for at in range(0, len(keys), SLICE_IDS)]
-            jobs = [partial(add_all, keys[part], refs[part]) for part in parts]
-            yield from self._write(len(keys), jobs, runs)
+            yield from self._store(*box.pop(), runs)
         yield from self._keep(runs, position if self.whole else 0)
         del self._flushing[: len(batches)]
 
@@ -164,17 +156,7 @@ class TextIndex(RunSet):
         """Merge runs of similar sizes; entries of hours that `hours_now` does not return are
         dropped. It is asked when the runs are chosen: a later run may have later hours.
         """
-        while (start := self._crowded()) is not None:
-            old, hours = self._runs[start:], hours_now()
-            room = sum(run.count for run in old)
-            pieces = room // SLICE_IDS + 1
-            bounds = [(piece << 64) // pieces for piece in range(pieces + 1)]
-            jobs = [
-                partial(_merge, old, first, stop - 1, hours) for first, stop in pairwise(bounds)
-            ]
-            runs = self._runs[:start]
-            yield from self._write(room, jobs, runs)
-            yield from self._keep(runs, self.position)
+        return self._merge(lambda _older: partial(_there, hours_now()))
 
     def check_jobs(self) -> Jobs:
         """Verify the runs. A job raises CorruptionError if one is damaged."""
@@ -186,8 +168,7 @@ class TextIndex(RunSet):
     def clear(self) -> None:
         """Empty the runs before a rebuild; entries in memory stay."""
         self.whole = False
-        for job in self._keep([], 0):
-            job()
+        self._clear()
 
     def forget_recent(self) -> None:
         """Forget the entries in memory, before a rebuild that finds their rows."""
@@ -222,11 +203,8 @@ def collapsed(keys: KeyArray, refs: Int64Array) -> Entries:
     return keys[kept], refs[kept]
 
 
-def _merge(
-    runs: Sequence[IdRun], first: int, last: int, hours: npt.NDArray[np.int64], writer: RunWriter
-) -> None:
-    """Merge the entries with keys from `first` to `last`, both included."""
-    keys, refs = entries_between(runs, first, last)
+def _there(hours: Int64Array, keys: KeyArray, refs: Int64Array) -> Entries:
+    """The entries of hours that exist."""
     first_hour = int(hours.min()) if len(hours) else 0
     there = np.where(refs < 0, -refs >= first_hour, np.isin(refs >> HOUR_SHIFT, hours))
-    writer.add(*collapsed(keys[there], refs[there]))
+    return collapsed(keys[there], refs[there])

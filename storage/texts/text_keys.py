@@ -13,16 +13,15 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.columns.questions import every
-from delaylog.storage.ids.id_merge import keys_of, keys_of_few
-from delaylog.storage.ids.recent_ids import KeyArray
+from delaylog.storage.ids.id_keys import keys_of, keys_of_few
 from delaylog.storage.layout import Int64Array
 from delaylog.storage.messages.rows import hash_u64
+from delaylog.storage.runs.key_run import KeyArray
+from delaylog.storage.runs.run_store import Entries
 
 _TAG: Final = 0xA076_1D64_78BD_642F
 """Keeps tags apart from ordering keys."""
 _HASH_BYTES: Final = 8
-Entries = tuple[KeyArray, Int64Array]
-"""Index keys and refs."""
 
 
 def key_of_key(topic: int, text: bytes) -> int:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from delaylog.broker.engine.control import changes as control
-from delaylog.broker.engine.control.in_groups import GroupedResult, in_groups
+from delaylog.broker.engine.control.changes import GroupedResult, in_groups
 from delaylog.broker.engine.deliver import receiving
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.limits import Limits

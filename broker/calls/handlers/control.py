@@ -16,7 +16,7 @@ from delaylog.broker.calls.places import seen_by, the_topic
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.turn.writes import Change, change
 from delaylog.broker.engine.control import changes as changing
-from delaylog.broker.engine.control.in_groups import GroupedResult
+from delaylog.broker.engine.control.changes import GroupedResult
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.model import FoundMessage, Topic

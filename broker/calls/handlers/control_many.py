@@ -22,11 +22,9 @@ from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.shapes import check_columns, check_count, named_group
 from delaylog.broker.calls.turn.writes import Change, change
 from delaylog.broker.engine.control import changes
-from delaylog.broker.engine.control.changes import ControlResult
-from delaylog.broker.engine.control.in_groups import GroupedResult
-from delaylog.broker.engine.jobs.counting import MatchCount
+from delaylog.broker.engine.control.changes import ControlResult, GroupedResult
 from delaylog.broker.engine.jobs.job_table import JobSpec
-from delaylog.broker.engine.jobs.jobs import begin_job
+from delaylog.broker.engine.jobs.jobs import MatchCount, begin_job
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins, find_texts
 from delaylog.broker.engine.lookup.found_messages import FoundMessages
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
@@ -138,7 +136,7 @@ def _filter(ctx: Context, members: dict[str, Any]) -> MessageFilter:
         word = "dead"
     return replace(
         failed,
-        state=None if word is None else MessageState[word.upper()],
+        states=None if word is None else frozenset([MessageState[word.upper()]]),
         due_from_ms=members.get("due_from"),
         due_to_ms=members.get("due_to"),
         tag=members.get("tag"),

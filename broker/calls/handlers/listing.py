@@ -99,10 +99,10 @@ async def _page(
         values["due_to"],
         tag,
         values["key"],
-        values["limit"],
-        values["bodies"],
-        None if cursor is None else cursor.decode(),
-        failed_filter(ctx, values, group.name),
+        limit=values["limit"],
+        bodies=values["bodies"],
+        cursor=None if cursor is None else cursor.decode(),
+        **failed_filter(ctx, values, group.name).failure,
     )
     now_ms = node.clock.now_ms()
     if topic.number == NO_TOPIC:

@@ -13,8 +13,7 @@ from typing import NamedTuple, Protocol, cast
 
 from delaylog.broker.calls.turn.single_sends import Part, batch_of
 from delaylog.broker.engine.control import changes
-from delaylog.broker.engine.control.changes import ControlResult
-from delaylog.broker.engine.control.in_groups import GroupedResult, in_groups
+from delaylog.broker.engine.control.changes import ControlResult, GroupedResult, in_groups
 from delaylog.broker.engine.deliver import settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.lookup.found_messages import FoundMessages

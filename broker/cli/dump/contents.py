@@ -21,10 +21,10 @@ from delaylog.broker.cli.failing import UsageError
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
-from delaylog.storage.ids.id_run import IdRun
-from delaylog.storage.ids.run_set import read_stored
 from delaylog.storage.layout import INDEX_ENTRY, INDEX_ENTRY_SIZE, RowArray, ref_to_id
 from delaylog.storage.messages.records import split_record
+from delaylog.storage.runs.key_run import KeyRun
+from delaylog.storage.runs.run_store import read_stored
 
 Lines = Iterator[dict[str, Any]]
 _PART_ROWS: Final = 1_024
@@ -67,7 +67,7 @@ def dump_ids(file: File, path: Path) -> Lines:  # noqa: ARG001 (one signature fo
     """A line for each id of a run: its key (topic and id hash mixed) and ref; null = forgotten."""
     fs = ReadOnlyFileSystem()
     try:
-        with closing(IdRun(fs, str(path))) as run:
+        with closing(KeyRun(fs, str(path))) as run:
             yield from (
                 {"key": f"{key:016x}", "ref": ref_to_id(ref) if ref else None}
                 for keys, refs in run.slices()

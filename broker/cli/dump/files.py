@@ -10,8 +10,9 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import numpy as np
@@ -33,12 +34,6 @@ from delaylog.broker.cli.dump.rows import (
     saved_far_hours,
     time_text,
 )
-from delaylog.broker.cli.dump.schedules import dump_definitions, dump_schedule_rows
-from delaylog.broker.cli.dump.transactions import (
-    publish_members,
-    saved_transactions,
-    transaction_members,
-)
 from delaylog.broker.cli.failing import UsageError
 from delaylog.broker.cli.parser import add_examples, add_json, complete_files
 from delaylog.broker.cli.progress import Progress
@@ -46,21 +41,21 @@ from delaylog.broker.engine.hold import FILE as HELD
 from delaylog.broker.engine.hold import read_order
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
+from delaylog.broker.engine.schedules.columns import BLOCK_ROWS, WIDTH, Column
+from delaylog.broker.engine.schedules.definitions import HEADER, decode
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Schedule
 from delaylog.broker.engine.schedules.table import rows_moved
 from delaylog.broker.keyspace.snapshots.layout import SnapshotError
 from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.contract.errors import BatchError
-from delaylog.storage.checkpoint import read_checkpoint
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
+from delaylog.storage.folder.checkpoint import read_checkpoint
 from delaylog.storage.hours.indexes.second_index import SecondIndex
 from delaylog.storage.layout import (
     EXTENT,
     HOUR_SECONDS,
-    TICK_SLOT_SIZE,
-    TICK_SLOT_STRIDE,
     Cause,
     FrameKind,
     MessageState,
@@ -70,8 +65,15 @@ from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.log_reader import scan_segment
 from delaylog.storage.log.multi_frames import frames_of
 from delaylog.storage.log.payloads import LeaseDecision, MoveDecision, SettleDecision, unpack
-from delaylog.storage.log.tick_slots import decode_slot
-from delaylog.storage.messages.batch import decode_send
+from delaylog.storage.log.tick_slots import read_slots
+from delaylog.storage.log.transaction_frames import (
+    ENDED_SIZE,
+    PART,
+    RESULTS,
+    EndedTransaction,
+    PublishDecision,
+)
+from delaylog.storage.messages.batch import Block, decode_send
 
 _REFS_SHOWN = 5
 _EFFECTS_SHOWN = 20
@@ -104,17 +106,9 @@ def _schedules(members: dict[str, Any]) -> dict[str, Any]:
 
 def dump_segment(file: File, path: Path) -> Lines:
     """A line for each frame."""
-    base = int(path.stem)
-    scan = scan_segment(file, base, base)
-    while True:
-        try:
-            frame = next(scan)
-        except StopIteration as stop:
-            left = base + file.size() - stop.value
-            if left:
-                yield {"position": stop.value, "error": f"no whole frame in the last {left} bytes"}
-            return
-        header = frame.header
+    base = end = int(path.stem)
+    for frame in scan_segment(file, base, base):
+        header, end = frame.header, frame.end
         line = {
             "position": header.position,
             "kind": FrameKind(header.kind).name,
@@ -129,6 +123,8 @@ def dump_segment(file: File, path: Path) -> Lines:
             yield line | _payload(frame) | {"time": line["time"]}
         except (ValueError, KeyError, BatchError) as error:
             yield line | {"error": f"the payload cannot be decoded: {error}"}
+    if left := base + file.size() - end:
+        yield {"position": end, "error": f"no whole frame in the last {left} bytes"}
 
 
 def _payload(frame: Frame) -> dict[str, Any]:
@@ -258,9 +254,7 @@ def dump_order(file: File, path: Path) -> Lines:  # noqa: ARG001
 
 def dump_tick(file: File, path: Path) -> Lines:  # noqa: ARG001
     """A line for each slot."""
-    for slot in range(2):
-        raw = file.pread(TICK_SLOT_SIZE, slot * TICK_SLOT_STRIDE)
-        found = decode_slot(raw)
+    for slot, (raw, found) in enumerate(read_slots(file)):
         if found is None:
             # The slots are written in turn: a backup and a new folder have only one.
             yield {"slot": slot, "error": "damaged"} if any(raw) else {"slot": slot, "empty": True}
@@ -284,13 +278,12 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
     if found is None:
         yield {"error": "a damaged checkpoint"}
         return
-    members, position = found
+    members = found.members
     # The key of the id hashes is secret, and not text.
     members.pop("id_key", None)
     for name in ("leases", "producers"):
         members[name] = len(members[name])
-    if "transactions" in members:
-        members["transactions"] = saved_transactions(members["transactions"])
+    members["transactions"] = saved_transactions(members["transactions"])
     members["topics"] = list(members["topics"])
     for topic in members["topics"]:
         for group in topic["groups"]:
@@ -299,10 +292,10 @@ def dump_checkpoint(file: File, path: Path) -> Lines:  # noqa: ARG001
                 group[name] = {str(hour): living for hour, living in pairs}
             # The number of keys under lease.
             group["gate"] = len(group["gate"]["keys"]) // 8
+    members["far"]["hours"] = saved_far_hours(found)
     members["hours"] = {str(hour): counts for hour, counts in members["hours"].items()}
-    if "far" in members:
-        members["far"]["hours"] = saved_far_hours(members["far"]["hours"])
-    yield {"position": position} | {name: _no_columns(value) for name, value in members.items()}
+    shown = {name: _no_columns(value) for name, value in members.items()}
+    yield {"position": found.position} | shown
 
 
 def _no_columns(value: Any) -> Any:
@@ -392,3 +385,93 @@ def dump_command(args: argparse.Namespace) -> int:
             progress("", number)
     sys.stdout.flush()
     return status
+
+
+_ROW_BYTES: Final = WIDTH * 8
+
+
+def dump_definitions(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line for each record; one at the end if that is not whole, as a checkpoint may say."""
+    at, end = 0, file.size()
+    while at < end:
+        head = file.pread(HEADER.size, at)
+        size, number = HEADER.unpack(head)[1:] if len(head) == HEADER.size else (0, 0)
+        packed = decode(file.pread(HEADER.size + min(size, end), at), number, size)
+        if packed is None:
+            yield {"offset": at, "error": "no whole record from here on"}
+            return
+        one = Schedule.unpack(packed)
+        said: dict[str, Any] = {"topic": one.topic, "schedule": one.name, "note": one.note}
+        timing, rules = one.spec.timing.as_dict(), one.spec.rules.as_dict()
+        yield {"offset": at, "number": number, **said, **timing, **rules}
+        at += HEADER.size + size
+
+
+def dump_schedule_rows(file: File, path: Path) -> Lines:  # noqa: ARG001
+    """A line for each slot that is in use."""
+    for start in range(0, file.size(), BLOCK_ROWS * _ROW_BYTES):
+        raw = file.pread(BLOCK_ROWS * _ROW_BYTES, start)
+        if len(raw) % _ROW_BYTES:
+            yield {"offset": start, "error": "the file ends within a row"}
+            return
+        block = np.frombuffer(raw, "<i8").reshape(WIDTH, -1)
+        for at in np.flatnonzero(block[Column.NUMBER]).tolist():
+            row = block[:, at].tolist()
+            known = {name.name.lower(): row[name] for name in Column if name != Column.PROGRESS}
+            progress = dict(zip(PROGRESS, row[Column.PROGRESS :], strict=True))
+            yield {"slot": start // _ROW_BYTES + at, **known, **progress}
+
+
+_ENDED_SHOWN: Final = 20
+
+
+def transaction_members(payload: Block) -> dict[str, Any]:
+    """The members of a TXN frame."""
+    head, tail = unpack(payload)
+    if head["op"] == "commit":
+        head["parts"] = len(tail) // 4
+    elif len(tail):
+        head["bytes"] = len(tail)
+    return head
+
+
+def publish_members(payload: Block) -> dict[str, Any]:
+    """The members of a PUBLISH frame."""
+    decision = PublishDecision.decode(payload)
+    return {
+        "txn": decision.transaction,
+        "topic": None if decision.send is None else decision.send.topic,
+        "part": decision.part,
+        "first": decision.first,
+        "stop": decision.stop,
+        "results": dict(zip(RESULTS, decision.counts, strict=True)),
+    }
+
+
+def saved_transactions(saved: dict[str, Any]) -> dict[str, Any]:
+    """The transactions of a checkpoint, with counts of parts, and the newest that ended."""
+    opened = [
+        {"txn": number, "id": name, "expires": expires_ms, **_parts(parts["parts"])}
+        for number, name, _, _, expires_ms, parts in saved["open"]
+    ]
+    unpublished = [
+        {"txn": number, "id": name, "published": published, **_parts(parts)}
+        for number, name, _, _, parts, _, published, *_ in saved["unpublished"]
+    ]
+    names, raw = saved["ended_ids"][-_ENDED_SHOWN:], saved["ended"][-_ENDED_SHOWN * ENDED_SIZE :]
+    ended = [
+        {"id": name} | asdict(EndedTransaction.decode(raw[at * ENDED_SIZE : (at + 1) * ENDED_SIZE]))
+        for at, name in enumerate(names)
+    ]
+    shown = {
+        "open": opened,
+        "unpublished": unpublished,
+        "ended": ended,
+        "ended_ids": len(saved["ended_ids"]),
+    }
+    return saved | shown
+
+
+def _parts(raw: bytes) -> dict[str, int]:
+    parts = np.frombuffer(raw, PART)
+    return {"parts": len(parts), "rows": int(parts["rows"].sum())}

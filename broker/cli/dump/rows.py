@@ -17,8 +17,8 @@ from delaylog.broker.cli.values import utc_text
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
+from delaylog.storage.folder.checkpoint import Checkpoint, saved_hours
 from delaylog.storage.hours.far.sorted_run import RunFacts, SortedRun
-from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import (
     INDEX_BITS,
     INDEX_ENTRY,
@@ -145,18 +145,8 @@ def _block(run: SortedRun, start: int, stop: int, dtype: np.dtype[Any]) -> Lines
         yield head | _row_members(fields) | (damage or record_members(record, row))
 
 
-def saved_far_hours(saved: dict[str, Any]) -> dict[str, Any]:
+def saved_far_hours(checkpoint: Checkpoint) -> dict[str, Any]:
     """The far hours of a checkpoint: the first far hour, and the counts of each that has any."""
-    table = HourTable()
-    table.restore({}, saved)
-    hours = {
-        str(hour): [
-            counts.rows,
-            counts.living,
-            counts.position,
-            counts.keep_until_ms,
-            counts.guests,
-        ]
-        for hour, counts in table.items()
-    }
-    return {"from": saved["from"], "counts": hours}
+    table = checkpoint.table
+    counts = saved_hours({hour: table[hour] for hour in table.far_hours().tolist()})
+    return {"from": table.far_from, "counts": {str(hour): each for hour, each in counts.items()}}

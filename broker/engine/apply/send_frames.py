@@ -14,7 +14,7 @@ import numpy as np
 
 from delaylog.broker.engine.apply.transaction_frames import uncount_committed
 from delaylog.broker.engine.apply.whole_frames import whole
-from delaylog.broker.engine.find.indexing import index_few, index_sent
+from delaylog.broker.engine.lookup.text_entries import index_few, index_sent
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
 from delaylog.broker.engine.state import EngineState

@@ -22,6 +22,7 @@ from delaylog.broker.keyspace.snapshots.reading import load_snapshot
 from delaylog.broker.keyspace.snapshots.writing import Summary, write_snapshot
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem
+from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.layout import FrameHeader, FrameKind
 from delaylog.storage.log.log_reader import FrameHops, segment_bases
 from delaylog.storage.messages.batch import Block
@@ -47,9 +48,9 @@ def position_of_name(name: str) -> int | None:
     return int(digits) if name != digits and len(digits) == 20 and digits.isdigit() else None
 
 
-def base_of(members: dict[str, Any]) -> KeyspaceBase:
-    """The base of the keyspace in a checkpoint."""
-    return KeyspaceBase(**members["keyspace"])
+def base_of(checkpoint: Checkpoint) -> KeyspaceBase:
+    """The base from which a start restores the keyspace of a checkpoint."""
+    return KeyspaceBase(**checkpoint.members.get("keyspace", {}))
 
 
 # --------------------------------------------------------------------------- files
@@ -187,7 +188,7 @@ class LoadedKeyspace:
 def load_keyspace(
     fs: FileSystem,
     folder: str,
-    saved: tuple[dict[str, Any], int],
+    checkpoint: Checkpoint,
     keyspace: Keyspace,
     *,
     working: Callable[[int, int], None] = lambda done, total: None,
@@ -196,8 +197,7 @@ def load_keyspace(
 
     Reads files only, so any thread may call it. Raises CorruptionError.
     """
-    members, position = saved
-    base = base_of(members)
+    base, position = base_of(checkpoint), checkpoint.position
     load_base(fs, folder, base, keyspace)
     pieces = replay_keyspace(fs, folder, base, keyspace, position, working=working)
     return LoadedKeyspace(keyspace, base, pieces, position)

@@ -1,8 +1,10 @@
-"""Message filter: messages of a topic by state, due time, tag, key and failure, for jobs and lists.
+"""Message filter: messages of a topic by state, due time, tag, key and failure.
+
+Jobs, counts, lists and counts of failures have this one filter; a list adds the size of its pages.
 
 Tags and key never change. They are compared by the hashes in the rows first, over whole columns,
-and then by the stored texts. State and due time are those of the message as it is now. Jobs apply
-the conditions on group and failure, which rows do not have.
+and then by the stored texts. State and due time are those of the message as it is now. Who looks
+at messages applies the conditions on group and failure, which rows do not have.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ FAILURE: Final = ("cause", "reason", "reason_prefix")
 class MessageFilter:
     """Conditions on a message; None = any."""
 
-    state: MessageState | None = None
+    states: frozenset[MessageState] | None = None
     due_from_ms: int | None = None
     due_to_ms: int | None = None
     """Due before this time."""
@@ -43,8 +45,14 @@ class MessageFilter:
     reason_prefix: str | None = None
     """What those words begin with."""
 
+    @property
+    def state(self) -> MessageState | None:
+        """The only state, None = any; for filters of jobs, which name one at most."""
+        return None if self.states is None else next(iter(self.states))
+
     def members(self) -> dict[str, Any]:
-        """Its conditions by name, for answers and frames."""
+        """The conditions of a job by name, for answers and frames."""
+        assert self.states is None or len(self.states) == 1, "a job names one state"
         members = {
             "state": None if self.state is None else self.state.name.lower(),
             "due_from": self.due_from_ms,
@@ -52,18 +60,22 @@ class MessageFilter:
             "tag": None if self.tag is None else self.tag.decode(),
             "key": None if self.key is None else self.key.decode(),
             "group": self.group,
-            "cause": self.cause,
-            "reason": self.reason,
-            "reason_prefix": self.reason_prefix,
         }
-        return {name: value for name, value in members.items() if value is not None}
+        named = {name: value for name, value in members.items() if value is not None}
+        return named | self.failure
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """The conditions on the last failed attempt by name."""
+        values = ((name, getattr(self, name)) for name in FAILURE)
+        return {name: value for name, value in values if value is not None}
 
     @classmethod
     def of_members(cls, members: dict[str, Any]) -> MessageFilter:
         """The reverse of `members`."""
         state, tag, key = (members.get(name) for name in ("state", "tag", "key"))
         return cls(
-            None if state is None else MessageState[state.upper()],
+            None if state is None else frozenset([MessageState[state.upper()]]),
             members.get("due_from"),
             members.get("due_to"),
             None if tag is None else tag.encode(),
@@ -74,7 +86,7 @@ class MessageFilter:
     @property
     def names_failure(self) -> bool:
         """Whether it has a condition on the last failed attempt."""
-        return any(getattr(self, name) is not None for name in FAILURE)
+        return bool(self.failure)
 
     @property
     def names_texts(self) -> bool:
@@ -103,8 +115,8 @@ class MessageFilter:
     def matches(self, hours: HourStore, found: FoundMessages) -> Mask:
         """Which messages match, exactly, as they are now."""
         mask = found.known.copy()
-        if self.state is not None:
-            mask &= found.states == int(self.state)
+        if self.states is not None:
+            mask &= np.isin(found.states, [int(state) for state in self.states])
         due = found.rows["deliver_at"]
         if self.due_from_ms is not None:
             mask &= due >= self.due_from_ms

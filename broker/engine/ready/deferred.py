@@ -15,7 +15,7 @@ import numpy as np
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.storage.columns.questions import among, every, some
 from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.wheel import Entries, no_entries
 
@@ -27,7 +27,7 @@ class DeferredMessages:
 
     def __init__(
         self,
-        make_run: Callable[[], RunFile],
+        make_run: Callable[[], ScratchQueue],
         rows_of: Callable[[Int64Array], tuple[Int64Array, RowArray]],
     ) -> None:
         """`rows_of` returns those of the refs whose rows still exist, with their rows."""

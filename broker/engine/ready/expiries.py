@@ -21,7 +21,7 @@ import numpy as np
 
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.storage.columns.questions import every, some
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import NEVER_MS, Int64Array, RowArray
 
 SHARED: Final = 0
@@ -37,7 +37,7 @@ class _Dated:
 
     __slots__ = ("_make_run", "added", "first_ms", "kept", "queue", "unswept")
 
-    def __init__(self, make_run: Callable[[], RunFile]) -> None:
+    def __init__(self, make_run: Callable[[], ScratchQueue]) -> None:
         self._make_run = make_run
         self.queue = OrderedQueue(make_run)
         self.unswept: OrderedQueue | None = None
@@ -65,7 +65,7 @@ class _Dated:
 class Expiries:
     """The expiry instants of ready messages of all topics."""
 
-    def __init__(self, make_run: Callable[[int], RunFile]) -> None:
+    def __init__(self, make_run: Callable[[int], ScratchQueue]) -> None:
         """`make_run` creates a scratch file; its argument is the owner."""
         self._make_run = make_run
         self._dated: dict[int, _Dated] = {}

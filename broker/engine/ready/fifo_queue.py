@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array
 
 HEAD_REFS_MAX: Final = 131_072
@@ -28,13 +28,13 @@ class FifoQueue:
 
     __slots__ = ("_behind", "_head", "_head_count", "_head_max", "_make_run", "_run")
 
-    def __init__(self, make_run: Callable[[], RunFile], head_max: int = HEAD_REFS_MAX) -> None:
+    def __init__(self, make_run: Callable[[], ScratchQueue], head_max: int = HEAD_REFS_MAX) -> None:
         self._make_run = make_run
         self._head_max = head_max
         self._head: deque[Int64Array] | None = None
         """Created on demand: an empty deque takes 600 bytes."""
         self._head_count = 0
-        self._run: RunFile | None = None
+        self._run: ScratchQueue | None = None
         self._behind: deque[Int64Array] | None = None
         """Refs behind the run that a full disk has not taken yet."""
 

@@ -20,7 +20,7 @@ from delaylog.broker.engine.ready.key_table import Keys, KeyTable, TakenKeys, me
 from delaylog.broker.engine.ready.parking import Parking, ParkingLot, UnparkedQueue
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.storage.columns.questions import Mask, some
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array, RowArray
 
 NO_KEYS: Final[dict[str, Any]] = {"keys": b"", "owners": b"", "waits": [], "heirs": []}
@@ -42,7 +42,7 @@ class KeyGate:
         "parking",
     )
 
-    def __init__(self, make_run: Callable[[], RunFile]) -> None:
+    def __init__(self, make_run: Callable[[], ScratchQueue]) -> None:
         self.parking = Parking(make_run)
         self._watched: set[int] = set()
         """Locked keys that a waiting consumer may depend on though nothing is parked under them.

@@ -15,12 +15,12 @@ from typing import Final
 
 import numpy as np
 
-from delaylog.broker.engine.ready.sorted_runs import (
+from delaylog.broker.engine.ready.ordered_runs import (
     NO_RANKED,
     Rank,
     RankedRefs,
+    RankedRun,
     Reading,
-    SortedRun,
     join,
     rank_at,
     rank_order,
@@ -28,7 +28,7 @@ from delaylog.broker.engine.ready.sorted_runs import (
     take_lowest,
 )
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array
 
 # Refs that an ordered queue gave out and got back: they keep the ranks that they had.
@@ -103,7 +103,7 @@ class OrderedQueue:
 
     def __init__(
         self,
-        make_run: Callable[[], RunFile],
+        make_run: Callable[[], ScratchQueue],
         head_max: int = HEAD_REFS_MAX,
         *,
         merge_runs: int = MERGE_RUNS,
@@ -130,14 +130,14 @@ class OrderedQueue:
         self._urgent = NO_RANKED
         self._urgent_parts: list[RankedRefs] = []
         self._urgent_count = 0
-        self._runs: list[SortedRun] = []
+        self._runs: list[RankedRun] = []
         """With equal ranks, entries of an earlier run came earlier; `_pending` is the last run."""
         self._entries_in_runs = 0
         self._pending: list[RankedRefs] = []
         self._pending_count = 0
         self._spill_wait = 0
         """Pushes to wait for before a full disk is tried again."""
-        self._merging: list[SortedRun] = []
+        self._merging: list[RankedRun] = []
         """Runs being merged, the smallest first, so that it does not wait for a large one."""
         self._merge_credit = 0
 
@@ -290,7 +290,7 @@ class OrderedQueue:
             rest = self._front[:, self._front_size :]
             self._front = self._front[:, : self._front_size].copy()
             self._cut = rank_at(rest, 0)
-            self._runs.insert(0, SortedRun(rest))
+            self._runs.insert(0, RankedRun(rest))
             self._join_runs()
 
     def _refill(self, count: int) -> None:
@@ -317,7 +317,7 @@ class OrderedQueue:
 
     def _sort_pending(self) -> None:
         if self._pending:
-            self._runs.append(SortedRun(sort_ranked(join(self._pending))))
+            self._runs.append(RankedRun(sort_ranked(join(self._pending))))
             self._pending.clear()
             self._pending_count = 0
             self._join_runs()
@@ -331,13 +331,13 @@ class OrderedQueue:
             self._join_at(0, 2)
         self._note_entries()
 
-    def _alike(self, *, outer: SortedRun, inner: SortedRun) -> bool:
+    def _alike(self, *, outer: RankedRun, inner: RankedRun) -> bool:
         if not (outer.in_memory and inner.in_memory):
             return False
         return 2 * len(outer) >= len(inner) and len(outer) + len(inner) <= self._memory_max
 
-    def _join_at(self, at: int, count: int) -> SortedRun:
-        joined = SortedRun(sort_ranked(join([r.entries for r in self._runs[at : at + count]])))
+    def _join_at(self, at: int, count: int) -> RankedRun:
+        joined = RankedRun(sort_ranked(join([r.entries for r in self._runs[at : at + count]])))
         self._runs[at : at + count] = [joined]
         return joined
 
@@ -383,7 +383,7 @@ class OrderedQueue:
         """Choose neighbouring runs on disk to merge."""
         fan = self._merge_runs
         while (at := self._window()) is not None:
-            run = SortedRun(NO_RANKED, self._runs[at : at + fan])
+            run = RankedRun(NO_RANKED, self._runs[at : at + fan])
             self._runs[at : at + fan] = [run]
             self._merging.append(run)
             self._merging.sort(key=len)

@@ -18,7 +18,7 @@ import numpy as np
 
 from delaylog.storage.columns.questions import among
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array
 
 BUFFER_PAIRS: Final = 4_096
@@ -32,7 +32,7 @@ class ParkedSpill:
 
     def __init__(
         self,
-        make_run: Callable[[], RunFile],
+        make_run: Callable[[], ScratchQueue],
         *,
         slice_pairs: int = SLICE_PAIRS,
         per_key_max: int = PER_KEY_MAX,
@@ -43,7 +43,7 @@ class ParkedSpill:
         self._counts: dict[int, int] = {}
         self._count = 0
         """Sum of `_counts`: read at each call, while there may be millions of keys."""
-        self._runs: list[RunFile] = []
+        self._runs: list[ScratchQueue] = []
         """Oldest first; `push` appends to the last one."""
         self._buffer: list[tuple[int, int]] = []
         self._flush_at = BUFFER_PAIRS
@@ -53,7 +53,7 @@ class ParkedSpill:
         self._wanted: set[int] = set()
         self._again: set[int] = set()
         """Keys wanted since the current pass began: for the next pass."""
-        self._kept: RunFile | None = None
+        self._kept: ScratchQueue | None = None
         """During a pass: the file with the copied pairs."""
         self._left = 0
         """Pairs that the pass has still to read."""

@@ -21,7 +21,7 @@ from delaylog.broker.engine.ready.key_table import Keys, TakenKeys, member_mask
 from delaylog.broker.engine.ready.parked_spill import ParkedSpill
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.storage.columns.questions import Mask
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array
 
 PARKED_MAX: Final = 262_144
@@ -48,7 +48,7 @@ class Parking:
 
     __slots__ = ("__weakref__", "_make_run", "any", "count", "filters", "parked_max")
 
-    def __init__(self, make_run: Callable[[], RunFile], parked_max: int = PARKED_MAX) -> None:
+    def __init__(self, make_run: Callable[[], ScratchQueue], parked_max: int = PARKED_MAX) -> None:
         self._make_run = make_run
         self.parked_max = parked_max
         self.count = 0
@@ -124,7 +124,7 @@ class ParkingLot:
 
     __slots__ = ("_freed", "_make_run", "_parking", "_spill", "count", "parked")
 
-    def __init__(self, parking: Parking, make_run: Callable[[], RunFile]) -> None:
+    def __init__(self, parking: Parking, make_run: Callable[[], ScratchQueue]) -> None:
         # Weak, since no cycle may keep an engine; see `EngineState.inherit`.
         self._parking: Parking = proxy(parking)
         self.parked: dict[int, int | deque[int]] = {}
@@ -324,7 +324,7 @@ class ParkingLot:
 class UnparkedQueue(FifoQueue):
     """Refs of an emptied lot, read as a queue: in order within each key."""
 
-    def __init__(self, make_run: Callable[[], RunFile], spill: ParkedSpill) -> None:
+    def __init__(self, make_run: Callable[[], ScratchQueue], spill: ParkedSpill) -> None:
         super().__init__(make_run)
         self._spill = spill
 

@@ -23,7 +23,7 @@ from delaylog.broker.engine.ready.parking import ParkingLot
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.storage.columns.questions import Mask
 from delaylog.storage.columns.whole_rows import take_rows
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array, RowArray
 
 FILTERS_MAX: Final = 64
@@ -75,7 +75,7 @@ class ReadyQueues:
     __slots__ = ("_filters", "_gate", "_make_run", "_queues", "_sorted", "_stale", "order")
 
     def __init__(
-        self, make_run: Callable[[], RunFile], gate: KeyGate, order: ReadyOrder | None = None
+        self, make_run: Callable[[], ScratchQueue], gate: KeyGate, order: ReadyOrder | None = None
     ) -> None:
         self._make_run = make_run
         self._gate = gate

@@ -332,11 +332,11 @@ class ScheduleTable:
         """The last snapshot is complete, or was abandoned."""
         self._columns.release_all()
 
-    def collect(self, kept: Sequence[set[str]]) -> Work:
+    def collect(self, kept: set[str]) -> Work:
         """Remove files that neither the table nor a kept checkpoint needs; see `named_files`."""
         if not self._fs.exists(self._folder):
             return
-        needed = {self._rows.name, self._definitions.newest.name}.union(*kept)
+        needed = {self._rows.name, self._definitions.newest.name} | kept
         self._definitions.close_others()
 
         def remove() -> None:

@@ -11,9 +11,8 @@ import numpy as np
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.contract.members import limit_note
 from delaylog.contract.spans import in_words, ms_in_words
-from delaylog.contract.times import UNIX_MS_MIN, delay_fault
-from delaylog.storage.messages.batch import Column, column_max
-from delaylog.storage.messages.time_columns import wrong_time
+from delaylog.contract.times import UNIX_MS_MIN, UNIX_US_MIN, delay_fault, time_fault
+from delaylog.storage.messages.batch import Column, column_max, column_min
 
 
 def check_delays(delays: Column, horizon_ms: int) -> None:
@@ -46,3 +45,17 @@ def too_far(due_ms: int, now_ms: int, horizon_ms: int) -> str:
         f"{due_ms} is {in_words(due_ms - now_ms)} ahead, over the horizon of"
         f" {ms_in_words(horizon_ms)}{limit_note('horizon_ms')}"
     )
+
+
+def wrong_time(times: Column, first_ms: int = UNIX_MS_MIN) -> tuple[int, str] | None:
+    """(row, what is wrong with it) of the first number that is no Unix time in ms; None: none."""
+    if column_min(times) >= first_ms and column_max(times) < UNIX_US_MIN:
+        return None
+    values = np.atleast_1d(times)
+    rows = np.flatnonzero((values != 0) & ((values < first_ms) | (values >= UNIX_US_MIN)))
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    fault = time_fault(int(values[row]), first_ms)
+    assert fault is not None, "the mask and the check of one number agree"
+    return row, fault

@@ -101,7 +101,10 @@ def all_utf8(column: TextColumn, n: int) -> bool:
 
 
 def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
-    """Refuse a batch that exceeds a limit, naming the column and the row."""
+    """Refuse a batch that exceeds a limit, naming the column and the row.
+
+    Texts, which take the longest, are checked once: by whoever parsed them, or by the first call.
+    """
     limits = state.limits
     if column_max(batch.body.size) > limits.body_bytes_max:
         raise TooLargeError(
@@ -121,6 +124,7 @@ def check_batch(state: EngineState, batch: MessageBatch, now_ms: int) -> None:
             TTL_MS.check(int(ttl[wrong[0]]), item=int(wrong[0]))
     if not batch.texts_checked:
         _check_texts(batch)
+        batch.texts_checked = True
 
 
 def topic_of_send(

@@ -24,7 +24,7 @@ from delaylog.broker.engine.topics.settings import RateLimit
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.storage.columns.count_columns import CountColumns
 from delaylog.storage.columns.questions import some
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import (
     STATE_NONE,
     Cause,
@@ -38,7 +38,7 @@ from delaylog.storage.messages.row_values import RowValues
 DEFAULT_GROUP: Final = 1
 """Number of a topic's default group."""
 DEFAULT_NAME: Final = "default"
-MakeRun: TypeAlias = Callable[[int], RunFile]
+MakeRun: TypeAlias = Callable[[int], ScratchQueue]
 """Creates a file for refs that do not fit into memory; its argument is the topic's number."""
 
 _ENDED_NAMES: Final[dict[int, str]] = {

@@ -7,21 +7,30 @@ here decides what happens to a message.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Final
 
 import msgpack
 
 from delaylog.broker.engine.apply.applying import apply_hour_floor
 from delaylog.broker.engine.failures.tidying import tidy
-from delaylog.broker.engine.find.upkeep import TextUpkeep
-from delaylog.broker.engine.keyspace.keyspace_files import base_of, drop_snapshots
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
+from delaylog.broker.engine.keyspace.keyspace_files import drop_snapshots
 from delaylog.broker.engine.keyspace.keyspace_snapshots import KeyspaceSnapshots, SnapshotRunner
-from delaylog.broker.engine.schedules.table import named_files
+from delaylog.broker.engine.lookup.text_upkeep import TextUpkeep
+from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.state import EngineState
-from delaylog.broker.engine.upkeep.saved_state import end_packing, log_needed, pack, snapshot
+from delaylog.broker.engine.upkeep.saved_state import (
+    FAR,
+    end_packing,
+    files_of,
+    log_needed,
+    pack,
+    snapshot,
+)
 from delaylog.broker.engine.watch.histogram import Histogram
-from delaylog.storage.checkpoint import (
+from delaylog.storage.folder.checkpoint import (
     KEPT,
+    Checkpoint,
     Kept,
     checkpoint_names,
     kept_checkpoints,
@@ -106,12 +115,8 @@ class Upkeep:
         """Set by the host. Checkpoints then come often and begin new segments, to free old ones."""
         self.kept: list[Kept] = []
         """The newest two checkpoints."""
-        self._kept_files: list[str] = []
-        """The keyspace snapshots that these name."""
-        self._kept_tiers: list[dict[str, Any]] = []
-        """The runs of the far tier that these name."""
-        self._kept_schedules: list[set[str]] = []
-        """The files of schedules that these name."""
+        self._kept_files: list[dict[str, set[str]]] = []
+        """The files that these name, by folder."""
         self._unsure = False
         """Whether a checkpoint failed, which may have its name, and so be kept, all the same."""
         self.snapshots = KeyspaceSnapshots(state, lean_bytes=lean_bytes, run=make_snapshot)
@@ -148,7 +153,7 @@ class Upkeep:
         if self.checkpoint_running:
             return False
         made = state.keyspace_base.file
-        if made and self._kept_files[-1:] != [made]:
+        if made and not any(made in files[KEYSPACE] for files in self._kept_files[-1:]):
             # A new snapshot shortens a start, and frees log, once a checkpoint names it.
             return True
         if self.short_of_space and (grown or self._lets_go):
@@ -204,7 +209,6 @@ class Upkeep:
             published_bytes = state.transactions.published_bytes
             released = state.archive_released
             small = snapshot(state, now_ms)
-            base = small["keyspace"]
             state.ids.begin_flush()
             state.texts.begin_flush()
             yield from pack(state)
@@ -222,7 +226,7 @@ class Upkeep:
             yield from state.hours.flusher.sync()
             self.times.end("sync", clock())
 
-            small["far"]["tier"] = tier = state.hours.far.saved(position)
+            small["far"]["tier"] = state.hours.far.saved(position)
             yield from state.ids.flush_jobs(position)
             yield from self.texts.checkpoint(position)
             self.times.end("ids", clock())
@@ -235,10 +239,8 @@ class Upkeep:
                 if unsure:
                     self._read_kept()
                 else:
-                    self._kept_files = [*self._kept_files, base["file"]][-KEPT:]
-                    self._kept_tiers = [*self._kept_tiers, tier][-KEPT:]
-                    scheduled = set(named_files(small["schedules"]))
-                    self._kept_schedules = [*self._kept_schedules, scheduled][-KEPT:]
+                    named = _names_of(Checkpoint(small, position))
+                    self._kept_files = [*self._kept_files, named][-KEPT:]
                 self._unsure = False
 
             yield finish
@@ -255,8 +257,8 @@ class Upkeep:
                 yield self._drop_segments
                 yield self._drop_snapshots
                 if len(self.kept) >= KEPT:
-                    yield from state.hours.far.collect(self._kept_tiers)
-                    yield from state.schedules.collect(self._kept_schedules)
+                    yield from state.hours.far.collect(self._named_in(FAR))
+                    yield from state.schedules.collect(self._named_in(SCHEDULES))
                 yield from self.drop_hours(clock(), released)
             self.times.end("remove", clock())
         finally:
@@ -291,23 +293,19 @@ class Upkeep:
         self._drop_segments()
         # Unfinished snapshots were abandoned, since no other process writes to this folder.
         keep_all = len(self.kept) < KEPT
-        drop_snapshots(fs, folder, None if keep_all else set(self._kept_files))
+        drop_snapshots(fs, folder, None if keep_all else self._named_in(KEYSPACE))
 
     def _read_kept(self) -> None:
         """Read which files the kept checkpoints name."""
         fs, folder = self._state.fs, self._state.folder
-        files: list[str] = []
-        tiers: list[dict[str, Any]] = []
-        scheduled: list[set[str]] = []
-        for name in checkpoint_names(fs, folder)[-KEPT:]:
-            found = read_checkpoint(fs, f"{folder}/{name}")
-            if found is not None:
-                files.append(base_of(found[0]).file)
-                if "far" in found[0]:
-                    tiers.append(found[0]["far"]["tier"])
-                if "schedules" in found[0]:
-                    scheduled.append(set(named_files(found[0]["schedules"])))
-        self._kept_files, self._kept_tiers, self._kept_schedules = files, tiers, scheduled
+        # One after the other: a large one takes much memory.
+        names = checkpoint_names(fs, folder)[-KEPT:]
+        found = (read_checkpoint(fs, f"{folder}/{name}") for name in names)
+        self._kept_files = [_names_of(one) for one in found if one is not None]
+
+    def _named_in(self, folder: str) -> set[str]:
+        """The files in a folder that a kept checkpoint names."""
+        return set().union(*(files[folder] for files in self._kept_files))
 
     def _drop_segments(self) -> None:
         log_from = [one.log_from for one in self.kept]
@@ -316,7 +314,7 @@ class Upkeep:
 
     def _drop_snapshots(self) -> None:
         # With only one, another checkpoint may exist that cannot be read at the moment.
-        if len(self.kept) >= KEPT and self.snapshots.drop(set(self._kept_files)):
+        if len(self.kept) >= KEPT and self.snapshots.drop(self._named_in(KEYSPACE)):
             self._freed()
 
     def drop_hours(self, now_ms: int, released: int = 0) -> Work:
@@ -353,3 +351,7 @@ class Upkeep:
                 state.hot.drop_hour(hour)
                 yield state.hours.remove(hour)
                 self._freed()
+
+
+def _names_of(checkpoint: Checkpoint) -> dict[str, set[str]]:
+    return {folder: set(sizes) for folder, sizes in files_of(checkpoint).items()}

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import base_of
 from delaylog.broker.engine.model import Topic
+from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
+from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_GROUP, Group, GroupCounts
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.topics.topic_packing import GROUP, TOPIC
 from delaylog.contract.named_fields import NamedFields
-from delaylog.storage.checkpoint import (
-    HOUR_FIELDS,
-)
 from delaylog.storage.columns.count_columns import CountColumns
-from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.folder.checkpoint import Checkpoint, saved_hours
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.work import Work
 
@@ -54,10 +54,7 @@ def snapshot(state: EngineState, now_ms: int) -> dict[str, Any]:
         "settings": packing.settings,
         "series": state.series.snapshot(),
         "replaced": state.series.counts.replaced,
-        "hours": {
-            hour: [getattr(counts, name) for name in HOUR_FIELDS]
-            for hour, counts in state.hours.counts.near.items()
-        },
+        "hours": saved_hours(state.hours.counts.near),
         "far": {"hours": state.hours.counts.saved()},
         "leases": state.leases.snapshot(),
         "claims": state.claims.snapshot(),
@@ -88,22 +85,33 @@ def end_packing(state: EngineState) -> None:
     state.schedules.end_snapshot()
 
 
+FAR: Final = "hours/far"
+
+
+def files_of(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
+    """The files that a checkpoint names, by folder, and how many of their bytes it needs.
+
+    These bytes never change, and exist as long as the checkpoint does.
+    """
+    members = checkpoint.members
+    base = base_of(checkpoint)
+    schedules = members.get("schedules")
+    return {
+        KEYSPACE: {base.file: base.size} if base.file else {},
+        FAR: checkpoint.runs.sizes,
+        SCHEDULES: {} if schedules is None else named_files(schedules),
+    }
+
+
 def log_needed(saved: dict[str, Any]) -> int:
-    """Position from which a start from this checkpoint needs the log.
+    """Position from which a start from a checkpoint with these members needs the log.
 
     It may lie before the checkpoint: the keyspace, staged parts and definitions of schedules are
     read from older frames.
     """
     owners = (saved["transactions"], saved["schedules"])
-    return min(base_of(saved).position, *(int(owner["log_from"]) for owner in owners))
-
-
-def saved_epochs(saved: dict[str, Any]) -> list[tuple[int, int]]:
-    """The epochs that a checkpoint lists.
-
-    The list is empty if it was taken before the first epoch: by a member that was stopped at once.
-    """
-    return [(epoch, start) for epoch, start in saved["epochs"]]
+    starts = (int(owner["log_from"]) for owner in owners)
+    return min(int(saved["keyspace"]["position"]), *starts)
 
 
 def _restore_group(state: EngineState, topic: Topic, saved: dict[str, Any]) -> None:
@@ -131,14 +139,15 @@ def fill_group(group: Group, saved: dict[str, Any]) -> None:
     group.guests = CountColumns.unpack(saved["guests"])
 
 
-def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
-    """Fill an empty state from a checkpoint at `position`; hours are truncated to its counts."""
-    state.epochs = saved_epochs(saved)
+def restore(state: EngineState, checkpoint: Checkpoint) -> None:
+    """Fill an empty state from a checkpoint; hours are truncated to its counts."""
+    saved, position = checkpoint.members, checkpoint.position
+    state.epochs = checkpoint.epochs
     state.members = saved["members"]
     state.epoch = state.epochs[-1][0] if state.epochs else 0
     state.level = saved["level"]
     state.holding.restore(saved["held"])
-    state.use_id_key(saved["id_key"])
+    state.use_id_key(checkpoint.id_key)
     _NUMBERS.fill(state, saved)
     state.tick = Tick(*saved["tick"])
     state.series.restore(saved["series"], saved["replaced"])
@@ -155,8 +164,7 @@ def restore(state: EngineState, saved: dict[str, Any], position: int) -> None:
             _restore_group(state, topic, saved_group)
         state.marks.mark_special(topic)
         topic.follow_settings()
-    counts = {hour: HourCounts(*values) for hour, values in saved["hours"].items()}
-    state.hours.recover(counts, position, saved["epoch"], saved["far"])
+    state.hours.recover(checkpoint.hours, position, checkpoint.epoch, saved["far"])
     state.leases.restore(saved["leases"])
     for topic_number, group_number, keys in state.leases.leased_keys():
         group = state.group(topic_number, group_number)

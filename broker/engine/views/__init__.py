@@ -1,5 +1,5 @@
 """Views: lists, counts and traces. They change nothing.
 
-Imports: find, late, lookup, ready, schedules, topics, storage.
+Imports: late, lookup, ready, schedules, topics, storage.
 Begin with `listing`.
 """

@@ -14,7 +14,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.broker.engine.lookup.message_filter import ANY, MessageFilter
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.model import Topic, shown_kinds
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.errors import CorruptionError
@@ -41,29 +41,23 @@ _STORED_STATES: Final = len(MessageState)
 
 
 @dataclass(frozen=True, slots=True)
-class ListQuery:
-    """A list: its filter, and how much of it a page may hold."""
+class ListQuery(MessageFilter):
+    """A list: a filter, and how much of what matches a page may hold."""
 
     states: frozenset[MessageState] = frozenset(SHOWN)
-    due_from: int = 0
-    due_to: int = NEVER_MS
-    """Due times lie in [due_from, due_to)."""
-    tag: bytes | None = None
-    key: bytes | None = None
+    due_from_ms: int = 0
+    due_to_ms: int = NEVER_MS
     limit: int = 100
     bodies: bool = False
     cursor: str | None = None
     """Where the page begins: the cursor of the page before it."""
-    failed: MessageFilter = ANY
-    """How the last attempt at them failed."""
 
     def scope(self, topic: Topic, group: Group) -> bytes:
         """What a cursor is bound to: topic, group and filter."""
         states = sorted(int(state) for state in self.states)
-        due = [self.due_from, self.due_to]
+        due = [self.due_from_ms, self.due_to_ms]
         scope = [topic.number, group.number, states, due, self.tag, self.key]
-        # Cursors of lists without it are as before.
-        failed = [self.failed.members()] if self.failed.names_failure else []
+        failed = [self.failure] if self.names_failure else []
         return bytes(msgpack.packb(scope + failed))
 
 
@@ -77,7 +71,7 @@ class RowFilter:
         self.id_hash = id_hash
         self._now_ms = now_ms
         self.group = group
-        self.texts = MessageFilter(tag=query.tag, key=query.key)
+        self.query = query
         states = query.states
         self.living_only = states <= _LIVING
         fresh = bool(states & {MessageState.WAITING, MessageState.READY})
@@ -85,12 +79,12 @@ class RowFilter:
         purged = bool(group.floor) and MessageState.CANCELLED in states and kept
         self.unhandled = fresh or purged
         """Whether rows without a stored state can match: a purge stores none either."""
-        self.due_from, self.due_to = query.due_from, query.due_to
+        self.due_from, self.due_to = query.due_from_ms, query.due_to_ms
         if states <= {MessageState.WAITING}:
             self.due_from = max(self.due_from, now_ms + 1)
         if states <= {MessageState.READY}:
             self.due_to = min(self.due_to, now_ms + 1)
-        self.selective = self.texts.names_texts or not fresh
+        self.selective = self.query.names_texts or not fresh
         """Whether few rows can be expected to match."""
         self._wanted = np.zeros(_STORED_STATES, np.bool_)
         self._wanted[[int(state) for state in states]] = True
@@ -101,7 +95,7 @@ class RowFilter:
     @property
     def tag_bits(self) -> int:
         """The tag's bits in zone maps; 0 without a tag."""
-        return self.texts.tag_bits
+        return self.query.tag_bits
 
     @property
     def topic(self) -> int:
@@ -113,8 +107,8 @@ class RowFilter:
         due = rows["deliver_at"]
         mask: Mask = (rows["topic"] == self._topic.number) & self.group.has(rows)
         mask &= (due >= self.due_from) & (due < self.due_to)
-        if self.texts.names_texts:
-            mask &= self.texts.may_match(rows)
+        if self.query.names_texts:
+            mask &= self.query.may_match(rows)
         return mask
 
     def stored(self, entries: StateArray) -> Mask:
@@ -151,7 +145,7 @@ class RowFilter:
 
     def exact(self, head: RawTexts) -> bool:
         """Whether the stored texts match."""
-        return self.texts.texts_match(head.key, head.tags)
+        return self.query.texts_match(head.key, head.tags)
 
 
 def check_heads(heads: list[RawTexts], rows: RowArray, path: str, id_hash: IdHash) -> None:

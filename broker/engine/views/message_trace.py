@@ -4,50 +4,52 @@ A message's rows tell when it was sent, when it was due and how it ended, for as
 kept. The steps between are in the physical log: from the message's SEND frame on, all frames are
 skipped except those that lease, settle or move, which are decoded. Steps that the log does not
 contain any more are missing, and `complete` is false then.
+
+The state of a row that moved points to the next one. But the state of the origin points to the
+newest row, so the row after the origin is searched for in its second (`moved_row`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgpack
 import numpy as np
 
 from delaylog.broker.engine.late.evidence import Decision, Evidence
 from delaylog.broker.engine.late.explaining import Wait
 from delaylog.broker.engine.late.timeline import SPAN_MIN_MS
-from delaylog.broker.engine.model import FoundMessage, Topic, cause_name, shown_kind
+from delaylog.broker.engine.model import FoundMessage, Topic, cause_name, empty_refs, shown_kind
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import Group
-from delaylog.broker.engine.views.moved_rows import MovedRow, moved_row
-from delaylog.broker.engine.views.trace_frames import (
-    KINDS,
-    SEND_BYTES_MAX,
-    Purge,
-    Taken,
-    consumer_of,
-    decoded,
-    parts_of,
-    reason_of,
-    refs_of,
-    who_appended,
-)
+from delaylog.storage.hours.far.far_hour import FarHour
 from delaylog.storage.layout import (
+    EPOCH_NODE_BITS,
+    HOUR_MS,
+    HOUR_SHIFT,
+    INDEX_BITS,
+    INDEX_ENTRY,
     Cause,
     FrameHeader,
     FrameKind,
     Int64Array,
     MessageState,
+    RowArray,
 )
+from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.log_reader import FrameHops
 from delaylog.storage.log.payloads import (
     LeaseDecision,
     MoveDecision,
     SendDecision,
     SettleDecision,
+    unpack,
 )
+from delaylog.storage.messages.batch import Block
+from delaylog.storage.messages.rows import seconds_of
 from delaylog.storage.work import IoJob, ReadJob, Work
 
 TRACE_SECONDS: Final = 2.0
@@ -355,3 +357,143 @@ class Traces:
             if ready_ms is not None and at_ms is not None and at_ms - ready_ms >= SPAN_MIN_MS:
                 trace.waits += yield from self._evidence.waits(ready_ms, at_ms, row, origin)
             ready_ms = at_ms if step["event"] == "ready" else None
+
+
+SECOND_ROWS_MAX: Final = 65_536
+"""Rows of a second that are searched for a moved row, at most."""
+_SCAN_ROWS: Final = 4_096
+
+
+class MovedRow(NamedTuple):
+    """A row that moved."""
+
+    origin: int
+    ref: int
+    due_ms: int
+    """The due time of the next row."""
+
+
+def moved_row(
+    state: EngineState, group: int, moved: MovedRow, move: MoveDecision
+) -> Generator[IoJob | float | None, None, int]:
+    """The ref of the next row; 0 if it is not found any more."""
+    origin, ref, due_ms = moved
+    if ref != origin:
+        refs = np.array([ref], np.int64)
+        known = state.hours.known(refs)[0]
+        return int(state.hours.get_states(refs, group)[0]["forward"]) if known else 0
+    hour = max(due_ms // HOUR_MS, move.hour_floor)
+    if hour not in state.hours.counts:
+        return 0
+    least = ref & ((1 << INDEX_BITS) - 1) if hour == ref >> HOUR_SHIFT else 0
+    rows = yield from _rows_of(state, moved, hour)
+    rows = rows[(rows["epoch_tag"] == move.tag) & (rows["global_index"] > least)]
+    if not len(rows):
+        return 0
+    return (hour << HOUR_SHIFT) | (move.tag << INDEX_BITS) | int(rows["global_index"].min())
+
+
+def _rows_of(
+    state: EngineState, moved: MovedRow, hour: int
+) -> Generator[IoJob | float | None, None, RowArray]:
+    """Rows of a message in an hour that are due at the time that it moved to."""
+    hours, due_ms = state.hours, moved.due_ms
+    life_of_hour, folder = hours.counts.life(hour), hours.view(hour)
+    last = hours.flushed(hour)
+
+    def mine(rows: RowArray) -> RowArray:
+        out: RowArray = rows[(rows["origin"] == moved.origin) & (rows["deliver_at"] == due_ms)]
+        return out
+
+    out = [mine(rows) for rows, _ in hours.pile.parts(hour)]
+    if isinstance(folder, FarHour):
+        for start in range(1, last + 1, _SCAN_ROWS):
+            numbers = np.arange(start, min(start + _SCAN_ROWS, last + 1), dtype=np.int64)
+            out.append(mine(folder.read_rows(numbers)))
+            yield None
+            if hours.counts.life(hour) != life_of_hour:
+                break
+    elif last:
+        second = max(due_ms // 1000 - hour * (HOUR_MS // 1000), 0)
+        if int(folder.heads.get().count[second]) <= SECOND_ROWS_MAX:
+            for index in folder.walk_second(second, last, slice_rows=1_024):
+                if index:
+                    rows = folder.read_rows(np.sort(np.array(index, np.int64)))
+                    assert int(seconds_of(rows[:1], hour)[0]) == second, "chains keep a second"
+                    out.append(mine(rows))
+                yield None
+                if hours.counts.life(hour) != life_of_hour:
+                    break
+    return np.concatenate([np.zeros(0, INDEX_ENTRY), *out])
+
+
+SEND_BYTES_MAX: Final = 1 << 20
+"""A larger SEND frame is not read for the messages that its messages wait for."""
+_REFS_A_SLICE: Final = 512
+_DECODERS: Final[dict[FrameKind, Callable[[Block], Decision]]] = {
+    FrameKind.LEASE: LeaseDecision.decode,
+    FrameKind.SETTLE: SettleDecision.decode,
+    FrameKind.MOVE: MoveDecision.decode,
+}
+KINDS: Final = frozenset((*_DECODERS, FrameKind.FLOOR))
+
+
+class Purge(NamedTuple):
+    """A purge of a group."""
+
+    force: bool
+    """Also of messages under lease."""
+
+
+Taken: TypeAlias = tuple[FrameHeader, Decision | SendDecision | Purge]
+
+
+def decoded(frame: Frame, place: tuple[int, int]) -> Decision | SendDecision | Purge | None:
+    """What a frame says of a group; None if it is of another one."""
+    kind, payload = frame.header.kind, frame.payload
+    if kind == FrameKind.SEND:
+        decided = SendDecision.decode(unpack(payload)[0])
+        return None if decided.successors is None else decided
+    if kind == FrameKind.FLOOR:
+        members = msgpack.unpackb(payload)
+        mine = (members["topic"], members["group"]) == place
+        return Purge(force=members["force"]) if mine else None
+    decision = _DECODERS[FrameKind(kind)](payload)
+    return decision if (decision.topic, decision.group) == place else None
+
+
+def refs_of(decision: Decision | SendDecision | Purge) -> Int64Array:
+    """The rows that a frame leases, settles or moves."""
+    return empty_refs() if isinstance(decision, Purge | SendDecision) else decision.refs
+
+
+def parts_of(frames: Sequence[Taken]) -> Iterator[Sequence[Taken]]:
+    """Frames in parts for a slice each. One that tells of a predecessor ends its part."""
+    part: list[Taken] = []
+    count = 0
+    for taken in frames:
+        part.append(taken)
+        count += len(refs_of(taken[1])) + 1
+        if count >= _REFS_A_SLICE or isinstance(taken[1], SendDecision):
+            yield part
+            part, count = [], 0
+    if part:
+        yield part
+
+
+def consumer_of(lease: LeaseDecision, number: int) -> dict[str, str]:
+    """The name and the address of the consumer of a lease, as far as they are known."""
+    at = number - lease.lease
+    texts = (("consumer", lease.consumers), ("address", lease.addresses))
+    return {name: known[at] for name, known in texts if at < len(known) and known[at]}
+
+
+def reason_of(frame: SettleDecision | MoveDecision) -> dict[str, str]:
+    """Why a consumer failed, if it said so."""
+    return {"reason": frame.reason} if frame.reason else {}
+
+
+def who_appended(header: FrameHeader) -> dict[str, int]:
+    """The epoch and the node under which a frame was appended."""
+    node = header.epoch & ((1 << EPOCH_NODE_BITS) - 1)
+    return {"epoch": header.epoch >> EPOCH_NODE_BITS, "node": node}

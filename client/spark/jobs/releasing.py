@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.layout import HOUR_MS, hour_name
 from pyspark_delaylog.broker_http import BrokerHttp
 from pyspark_delaylog.errors import JobError
 from pyspark_delaylog.jobs.connecting import connection_options
 from pyspark_delaylog.options import Options
-from pyspark_delaylog.segments.folder import Folder, Hour
+from pyspark_delaylog.segments.folder import Folder
 
 _ARCHIVE = "/v1/archive"
 
@@ -71,7 +72,7 @@ def open_broker(args: argparse.Namespace) -> Iterator[ReleasingBroker]:
         http.close()
 
 
-def stands(manifest: dict[str, Any], hour: int, known: Hour) -> bool:
+def stands(manifest: dict[str, Any], hour: int, known: HourCounts) -> bool:
     """Whether the manifest has the current version of the hour. Old entries have no position."""
     entry = manifest["hours"].get(hour_name(hour))
     return entry is not None and entry.get("position", known.position) == known.position

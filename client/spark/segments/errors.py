@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delaylog.storage.errors import CorruptionError
 from pyspark_delaylog.errors import DelaylogError
 
 
@@ -21,6 +22,11 @@ class DamagedError(SegmentError):
 
     def __reduce__(self) -> tuple[type[DamagedError], tuple[str, int, str]]:
         return DamagedError, (self.path, self.position, self.what)
+
+
+def damaged(error: CorruptionError) -> DamagedError:
+    """The error of damage that a reader of `storage` has found."""
+    return DamagedError(error.path, error.position, error.what)
 
 
 class RetiredError(SegmentError):

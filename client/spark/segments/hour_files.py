@@ -7,7 +7,6 @@ index is opened last, because it is deleted first when an hour is removed.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from delaylog.storage.files.file_system import File
+from delaylog.storage.files.os_file_system import ReadOnlyFileSystem
+from delaylog.storage.hours.indexes.extent_checks import range_crc
 from delaylog.storage.hours.states.state_seal import broken
 from delaylog.storage.layout import (
     INDEX_ENTRY,
@@ -69,7 +71,7 @@ class HourFiles:
         self._hour = piece.hour
         self._skip = skip
         self._text = text
-        self._files: dict[str, int] = {}
+        self._files: dict[str, File] = {}
         rows = folder.hours[piece.hour].rows
         try:
             self._open(text)
@@ -85,9 +87,10 @@ class HourFiles:
         self._extents = extents[piece.first : piece.first + piece.count]
 
     def _open(self, text: bool) -> None:
-        names = [name for name in os.listdir(self.path) if group_of_name(name) is not None]
+        fs = ReadOnlyFileSystem()
+        names = [name for name in fs.listdir(self.path) if group_of_name(name) is not None]
         for name in [*names, *(["delay.log"] if text else []), "delay.index"]:
-            self._files[name] = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            self._files[name] = fs.open(f"{self.path}/{name}")
 
     def __enter__(self) -> Self:
         return self
@@ -97,8 +100,8 @@ class HourFiles:
 
     def close(self) -> None:
         """Close every file."""
-        for descriptor in self._files.values():
-            os.close(descriptor)
+        for file in self._files.values():
+            file.close()
         self._files.clear()
 
     # ------------------------------------------------------------------ rows and states
@@ -120,7 +123,8 @@ class HourFiles:
     def _part(self, extents: RowArray) -> Part:
         counts = extents["count"].astype(np.int64)
         first, total = int(extents[0]["first_index"]) - 1, int(counts.sum())
-        raw = pread(self._files["delay.index"], total * INDEX_ENTRY_SIZE, first * INDEX_ENTRY_SIZE)
+        index = self._files["delay.index"]
+        raw = index.pread(total * INDEX_ENTRY_SIZE, first * INDEX_ENTRY_SIZE)
         view, good, at = memoryview(raw), np.ones(total, np.bool_), 0
         for count, crc in zip(counts.tolist(), extents["index_crc"].tolist(), strict=True):
             start = at * INDEX_ENTRY_SIZE
@@ -141,12 +145,12 @@ class HourFiles:
         A missing or short file reads as zeros.
         """
         count, first, name = len(part.rows), part.first, state_name(group)
-        descriptor = self._files.get(name)
-        if descriptor is None:
+        file = self._files.get(name)
+        if file is None:
             return np.zeros(count, STATE_ENTRY)
         size = count * STATE_ENTRY_SIZE
         for look in range(_LOOKS):
-            raw = pread(descriptor, size, first * STATE_ENTRY_SIZE).ljust(size, b"\0")
+            raw = file.pread(size, first * STATE_ENTRY_SIZE).ljust(size, b"\0")
             entries: StateArray = np.frombuffer(raw, STATE_ENTRY)
             bad = broken(entries)
             if not bad.any():
@@ -170,13 +174,13 @@ class HourFiles:
         for number in touched.tolist():
             extent = part.extents[number]
             offset, size = int(extent["log_offset"]), int(extent["log_size"])
-            if crc32c(pread(self._files["delay.log"], size, offset)) != int(extent["log_crc"]):
+            if range_crc(self._files["delay.log"], offset, size) != int(extent["log_crc"]):
                 self._found("delay.log", offset, f"{size} bytes that are not the ones written")
                 part.good[int(ends[number] - counts[number]) : int(ends[number])] = False
 
     def read_records(self, start: int, size: int) -> bytes:
         """Read a range of the delay log."""
-        raw = pread(self._files["delay.log"], size, start)
+        raw = self._files["delay.log"].pread(size, start)
         if len(raw) < size:
             raise DamagedError(f"{self.path}/delay.log", start, f"{size} bytes are not there")
         return raw
@@ -184,14 +188,3 @@ class HourFiles:
     def _found(self, name: str, position: int, what: str) -> None:
         if not self._skip:
             raise DamagedError(f"{self.path}/{name}", position, what)
-
-
-def pread(descriptor: int, size: int, offset: int) -> bytes:
-    """Read up to `size` bytes; one system call returns at most 2 GiB."""
-    raw = os.pread(descriptor, size, offset)
-    parts = [raw]
-    while raw and (size := size - len(raw)):
-        offset += len(raw)
-        raw = os.pread(descriptor, size, offset)
-        parts.append(raw)
-    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -9,20 +9,18 @@ rows of many hours, is read by one task.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
+from delaylog.storage.hours.far.sorted_run import RunFacts
+from delaylog.storage.hours.indexes.extents import sound_extents
 from delaylog.storage.layout import (
-    EXTENT,
-    EXTENT_MAGIC,
     EXTENT_SIZE,
-    FILE_VERSION,
     INDEX_BITS,
     INDEX_ENTRY_SIZE,
     STATE_ENTRY_SIZE,
@@ -30,7 +28,7 @@ from delaylog.storage.layout import (
     hour_name,
 )
 from pyspark_delaylog.segments.errors import DamagedError
-from pyspark_delaylog.segments.folder import Folder, Run, read_folder, wants_group
+from pyspark_delaylog.segments.folder import Folder, read_folder, wants_group
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.wanted import Wanted
 
@@ -41,7 +39,7 @@ _ROW_BYTES: Final = INDEX_ENTRY_SIZE + STATE_ENTRY_SIZE
 class RunSlice:
     """A run of the far tier."""
 
-    run: Run
+    run: RunFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ _Place = tuple[Callable[[int, int], Piece], npt.NDArray[np.int64]]
 """A function that builds a piece of extents [first, first + count), and the extents to read."""
 
 
-def _whole_run(run: Run, first: int, count: int) -> RunSlice:
+def _whole_run(run: RunFacts, first: int, count: int) -> RunSlice:
     assert (first, count) == (0, 1), "a run is read by one task"
     return RunSlice(run)
 
@@ -97,8 +95,8 @@ def plan(folder: Folder, options: SegmentOptions) -> list[list[Piece]]:
                 size += extents["log_size"][keep].astype(np.int64)
             weights.append(size)
             places.append((partial(HourSlice, hour), keep))
-    for run in folder.far.runs:
-        first = max(folder.far.hour_from, wanted.hour_from)
+    for run in folder.runs.rows:
+        first = max(folder.far_from, wanted.hour_from)
         if first <= run.last_key >> INDEX_BITS and run.first_key >> INDEX_BITS < wanted.hour_to:
             run_size = run.rows * _ROW_BYTES + (run.log_size if options.text else 0)
             weights.append(np.array([run_size], np.int64))
@@ -147,34 +145,14 @@ def read_extents(folder: str, hour: int, rows: int, *, whole: bool) -> RowArray:
     """
     path = f"{hour_path(folder, hour)}/extents"
     with open(path, "rb") as file:
-        raw = file.read()
-    found: Any = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
-    total = np.cumsum(found["count"], dtype=np.int64)
-    number = int(np.searchsorted(total, rows)) + 1 if rows else 0
-    found = found[:number]
-    bad = next(_unsound(raw, found), None)
-    if bad is None and (len(found) < number or (rows and int(total[number - 1]) != rows)):
-        bad = min(len(found), number - 1)
-    if bad is not None:
-        if whole:
-            what = f"a damaged extent, or none; {rows} rows of the hour were durable"
-            raise DamagedError(path, bad * EXTENT_SIZE, what)
-        found = found[:bad]
-    out: RowArray = found
-    return out
-
-
-def _unsound(raw: bytes, extents: RowArray) -> Iterator[int]:
-    counts = np.cumsum(extents["count"], dtype=np.int64)
-    sizes = np.cumsum(extents["log_size"], dtype=np.uint64)
-    good = (extents["magic"] == EXTENT_MAGIC) & (extents["version"] == FILE_VERSION)
-    good &= extents["first_index"] == counts - extents["count"] + 1
-    good &= extents["log_offset"] == sizes - extents["log_size"]
-    view = memoryview(raw)
-    for number, (sound, crc) in enumerate(zip(good.tolist(), extents["crc"].tolist(), strict=True)):
-        at = number * EXTENT_SIZE
-        if not sound or crc32c(view[at : at + EXTENT_SIZE - 4]) != crc:
-            yield number
+        extents, _ = sound_extents(file.read())
+    covered = np.cumsum(extents["count"], dtype=np.int64)
+    number = int(np.searchsorted(covered, rows, "right"))
+    found: RowArray = extents[:number]
+    if whole and rows and (not number or int(covered[number - 1]) != rows):
+        what = f"a damaged extent, or none; {rows} rows of the hour were durable"
+        raise DamagedError(path, number * EXTENT_SIZE, what)
+    return found
 
 
 def gone_since(folder: Folder, hour: int) -> bool:

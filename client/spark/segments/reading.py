@@ -7,10 +7,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from delaylog.storage.hours.far.sorted_run import RunFacts
 from delaylog.storage.layout import INDEX_BITS, Int64Array, StateArray
 from pyspark_delaylog.segments.columns import Columns, schema_of
 from pyspark_delaylog.segments.errors import DamagedError, RetiredError
-from pyspark_delaylog.segments.folder import Folder, GroupTable, Run
+from pyspark_delaylog.segments.folder import Folder, GroupTable
 from pyspark_delaylog.segments.hour_files import HourFiles, Part
 from pyspark_delaylog.segments.options import SegmentOptions
 from pyspark_delaylog.segments.planning import Piece, RunSlice
@@ -70,7 +71,7 @@ class Reading:
                 for part in files.parts():
                     yield from self._part(files, part)
 
-    def _run(self, run: Run) -> Iterator[Any]:
+    def _run(self, run: RunFacts) -> Iterator[Any]:
         options = self._options
         try:
             files = RunFiles(

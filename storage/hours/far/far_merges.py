@@ -14,8 +14,8 @@ import numpy as np
 
 from delaylog.storage.columns.questions import Mask
 from delaylog.storage.hours.far.far_states import FarStates
-from delaylog.storage.hours.far.run_files import RunFiles
 from delaylog.storage.hours.far.run_merge import Keep, merge, stack_runs
+from delaylog.storage.hours.far.run_numbers import RunNumbers
 from delaylog.storage.hours.far.run_stack import MERGED_SETS_MAX, OpenRuns, RunSet, RunStack
 from delaylog.storage.hours.far.sorted_run import hour_key
 from delaylog.storage.hours.hour_table import HourTable
@@ -32,7 +32,7 @@ class FarMerges:
 
     def __init__(
         self,
-        files: RunFiles,
+        files: RunNumbers,
         open_runs: OpenRuns,
         rows: RunStack,
         states: FarStates,

@@ -14,7 +14,7 @@ import numpy as np
 from delaylog.storage.columns.questions import distinct, some
 from delaylog.storage.columns.whole_rows import put_rows
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.hours.far.run_files import RunFiles
+from delaylog.storage.hours.far.run_numbers import RunNumbers
 from delaylog.storage.hours.far.run_stack import OpenRuns, RunStack
 from delaylog.storage.hours.far.sorted_run import RunFacts, RunRows, hour_key, write_run
 from delaylog.storage.hours.states.state_seal import broken
@@ -36,7 +36,7 @@ StateDict = dict[int, bytes]
 class FarStates:
     """States of far rows, by group and key."""
 
-    def __init__(self, files: RunFiles, open_runs: OpenRuns) -> None:
+    def __init__(self, files: RunNumbers, open_runs: OpenRuns) -> None:
         self._files = files
         self._open = open_runs
         self.stacks: dict[int, RunStack] = {}

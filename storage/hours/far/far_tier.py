@@ -3,7 +3,7 @@
 One folder for each hour does not scale to years: one flush of the tails would write to nearly all
 of them. Rows of far hours are written as sorted runs (sorted_run.py, run_stack.py) instead. Rows
 keep their hour and row number, so a ref stays valid when its hour leaves the tier: once an hour
-comes near, its rows are read from all runs and appended to a new folder (hour_split.py). Their
+comes near, its rows are read from all runs and appended to a new folder (far_border.py). Their
 states are in far_states.py.
 
 The structure is a log-structured merge tree (O'Neil et al., 1996) with tiered compaction.
@@ -24,14 +24,13 @@ from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.hours.far.far_merges import FarMerges
 from delaylog.storage.hours.far.far_pile import FarBlock, FarPile, key_cuts, sorted_part
 from delaylog.storage.hours.far.far_states import FarStates
-from delaylog.storage.hours.far.run_files import RunFiles
+from delaylog.storage.hours.far.run_numbers import RunNumbers
 from delaylog.storage.hours.far.run_stack import OpenRuns, RunStack
-from delaylog.storage.hours.far.sorted_run import RunFacts, hour_key, run_size, write_run
+from delaylog.storage.hours.far.sorted_run import RunFacts, hour_key, write_run
 from delaylog.storage.layout import (
     INDEX_ENTRY,
     INDEX_MASK,
     NO_TAG,
-    STATE_ENTRY,
     Int64Array,
     RowArray,
 )
@@ -50,7 +49,7 @@ class FarTier:
         self.fs = fs
         self.folder = folder
         self.pile = FarPile()
-        self.files = RunFiles(fs, folder)
+        self.files = RunNumbers(fs, folder)
         self._open = OpenRuns(fs, folder, open_runs_max)
         self.rows = RunStack(INDEX_ENTRY, self._open)
         self.states = FarStates(self.files, self._open)
@@ -170,16 +169,14 @@ class FarTier:
         if self.files.exist:
             self.files.remove_from(self.files.next_number)
 
-    def collect(self, saved: list[dict[str, Any]]) -> Work:
+    def collect(self, kept: set[str]) -> Work:
         """Remove files that neither the tier nor a kept checkpoint needs."""
         if not self.files.exist:
             return
         # Read first: a merge takes numbers on the thread that writes its runs.
         below = self.files.next_number
         needed = {f"{run.number}.run" for stack in self._stacks() for run in stack.runs()}
-        needed |= self.files.in_use()
-        for one in saved:
-            needed |= named_runs(one)
+        needed |= self.files.in_use() | kept
         yield lambda: self.files.remove_others(needed, below)
 
     def _stacks(self) -> list[RunStack]:
@@ -188,24 +185,6 @@ class FarTier:
     def close(self) -> None:
         """Close every file."""
         self._open.close()
-
-
-def named_runs(saved: dict[str, Any]) -> set[str]:
-    """Names of the run files that a checkpoint needs."""
-    sets = [*saved["rows"], *(one for sets in saved["states"].values() for one in sets)]
-    return {f"{facts[0]}.run" for _, runs in sets for facts in runs}
-
-
-def run_sizes(saved: dict[str, Any]) -> dict[str, int]:
-    """Names and sizes of the run files that a checkpoint needs."""
-    kinds = [(INDEX_ENTRY, saved["rows"])]
-    kinds += [(STATE_ENTRY, sets) for sets in saved["states"].values()]
-    return {
-        f"{facts[0]}.run": run_size(RunFacts(*facts), dtype)
-        for dtype, sets in kinds
-        for _, runs in sets
-        for facts in runs
-    }
 
 
 def _read_rows(pile: FarPile, stack: RunStack, keys: Int64Array) -> RowArray:

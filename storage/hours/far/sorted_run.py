@@ -182,6 +182,8 @@ class SortedRun:
             raise CorruptionError("a damaged run", path=self._path, position=RUN_HEADER_SIZE)
         blocks = np.frombuffer(table, RUN_BLOCK)
         self._blocks = blocks
+        self.block_ends: Int64Array = np.append(blocks["log_start"][1:].astype(np.int64), log_size)
+        """Where the records of each block end."""
         self._rows_good = np.zeros(len(blocks), np.bool_)
         self._log_good = np.zeros(len(blocks), np.bool_)
 
@@ -209,8 +211,12 @@ class SortedRun:
 
     def rows(self, at: Int64Array) -> RowArray:
         """Copies of the rows at places."""
-        width, start = self._dtype.itemsize, self._rows_start
         self._check(at // BLOCK_ROWS, self._rows_good, self._check_rows)
+        return self.unchecked_rows(at)
+
+    def unchecked_rows(self, at: Int64Array) -> RowArray:
+        """The same without a check of their blocks. Each state has a seal of its own."""
+        width, start = self._dtype.itemsize, self._rows_start
         if consecutive(at):
             raw = self.open_file().pread(len(at) * width, start + int(at[0]) * width)
             return np.frombuffer(raw, self._dtype)
@@ -222,9 +228,13 @@ class SortedRun:
 
     def records(self, at: Int64Array, offsets: Int64Array, sizes: Int64Array) -> bytes:
         """The records, or their first bytes, of the rows at places `at`."""
-        self._check(at // BLOCK_ROWS, self._log_good, self._check_records)
+        self._check(at // BLOCK_ROWS, self._log_good, self.check_records)
         starts = offsets + self._log_start
         return read_spans(self.open_file().pread, starts, sizes, gap=_READ_GAP_BYTES)
+
+    def raw_records(self, start: int, size: int) -> bytes:
+        """A range of the records, which is not checked."""
+        return self.open_file().pread(size, self._log_start + start)
 
     def _check(self, blocks: Int64Array, good: Any, check: Any) -> None:
         if not good[blocks].all():
@@ -239,10 +249,9 @@ class SortedRun:
         offset = self._rows_start + first * width
         self._compare(offset, count * width, int(self._blocks["rows_crc"][number]))
 
-    def _check_records(self, number: int) -> None:
-        start = int(self._blocks["log_start"][number])
-        last = number + 1 == len(self._blocks)
-        end = self.facts.log_size if last else int(self._blocks["log_start"][number + 1])
+    def check_records(self, number: int) -> None:
+        """Check the records of one block."""
+        start, end = int(self._blocks["log_start"][number]), int(self.block_ends[number])
         crc = int(self._blocks["log_crc"][number])
         self._compare(self._log_start + start, end - start, crc)
 
@@ -254,7 +263,7 @@ class SortedRun:
         """Check every block; return their numbers."""
         for number in range(len(self._blocks)):
             self._check_rows(number)
-            self._check_records(number)
+            self.check_records(number)
         return range(len(self._blocks))
 
     def close(self) -> None:

@@ -73,24 +73,33 @@ def whole_extent(raw: bytes | memoryview) -> bool:
     )
 
 
+def sound_extents(raw: bytes) -> tuple[RowArray, str]:
+    """The extents before the first bad one, and what is wrong with that one, or "".
+
+    A sound one is intact and begins where the one before ends.
+    """
+    extents = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
+    view = memoryview(raw)
+    starts = range(0, len(extents) * EXTENT_SIZE, EXTENT_SIZE)
+    crcs = [crc32c(view[at : at + EXTENT_SIZE - 4]) for at in starts]
+    whole = (extents["magic"] == EXTENT_MAGIC) & (extents["version"] == FILE_VERSION)
+    whole &= extents["crc"] == np.array(crcs, np.uint32)
+    counts, sizes = extents["count"].astype(np.int64), extents["log_size"].astype(np.int64)
+    good = whole & (extents["first_index"] == np.cumsum(counts) - counts + 1)
+    good &= extents["log_offset"] == (np.cumsum(sizes) - sizes).astype(np.uint64)
+    if every(good):
+        return extents, ""
+    bad = int(np.flatnonzero(~good)[0])
+    what = "an extent that does not follow the one before" if whole[bad] else "a damaged extent"
+    return extents[:bad], what
+
+
 def read_extents(file: File, count: int, path: str) -> RowArray:
     """The first `count` extents. Raises CorruptionError if one is damaged, missing or misplaced."""
     raw = file.pread(count * EXTENT_SIZE, 0)
-    extents = np.frombuffer(raw[: len(raw) // EXTENT_SIZE * EXTENT_SIZE], EXTENT)
-    view = memoryview(raw)
-    crcs = [crc32c(view[at : at + EXTENT_SIZE - 4]) for at in range(0, len(raw), EXTENT_SIZE)]
-    whole = (extents["magic"] == EXTENT_MAGIC) & (extents["version"] == FILE_VERSION)
-    whole &= extents["crc"] == np.array(crcs[: len(extents)], np.uint32)
-    counts, sizes = extents["count"].astype(np.int64), extents["log_size"].astype(np.int64)
-    follows = extents["first_index"] == np.cumsum(counts) - counts + 1
-    follows &= extents["log_offset"] == (np.cumsum(sizes) - sizes).astype(np.uint64)
-    for what, good in (
-        ("a damaged extent", whole),
-        ("an extent that does not follow the one before", follows),
-    ):
-        if not every(good):
-            at = int(np.flatnonzero(~good)[0]) * EXTENT_SIZE
-            raise CorruptionError(what, path=path, position=at)
+    extents, wrong = sound_extents(raw)
+    if wrong:
+        raise CorruptionError(wrong, path=path, position=len(extents) * EXTENT_SIZE)
     if len(extents) < count:
         raise CorruptionError("extents are missing", path=path, position=len(raw))
     return extents

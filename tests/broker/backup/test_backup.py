@@ -344,7 +344,9 @@ def test_damage_is_not_backed_up(host_class: Any, tmp_path: Path, name: str) -> 
     folder = life.host.folder
     if name == "log":
         # In the first frame behind the checkpoint.
-        position = taking.decode_checkpoint(max(folder.glob("checkpoint-*")).read_bytes())[1]
+        newest = taking.decode_checkpoint(max(folder.glob("checkpoint-*")).read_bytes())
+        assert newest is not None
+        position = newest.position
         path = [p for p in sorted((folder / "log").iterdir()) if int(p.stem) <= position][-1]
         at = position - int(path.stem) + 70
     elif name == "checkpoint":

@@ -23,8 +23,8 @@ from delaylog.broker.cluster.copies.giving import Gift
 from delaylog.broker.cluster.copies.incoming import IncomingFolder, install
 from delaylog.broker.cluster.copies.limits import CopyLimits
 from delaylog.replication.messages import CopyOffer, CopyPart
-from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.tick_slots import TickRecord
 from tests.broker.backup.test_backup import Between, Life
@@ -94,7 +94,7 @@ def test_a_copy_under_load(
         assert member.log.end_position == manifest.end_position
         saved = load_newest(OsFileSystem(), str(folder))
         assert saved is not None
-        assert saved[0]["epochs"], "the epoch table comes with the checkpoint"
+        assert saved.epochs, "the epoch table comes with the checkpoint"
         if Random(seed).random() < 0.5:
             member.follow(manifest.end_position)
         life.step()

@@ -10,8 +10,8 @@ import pytest
 
 from delaylog.broker.drills import compare as module
 from delaylog.broker.drills.compare import compare
-from delaylog.storage.checkpoint import write_checkpoint
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.folder.checkpoint import write_checkpoint
 from delaylog.storage.hours.hour_table import HourTable
 from delaylog.storage.layout import hour_of_name
 from tests.broker.engine.host import Host
@@ -65,7 +65,7 @@ def test_what_only_the_log_has_is_not_compared(folders: dict[int, Path], tmp_pat
     (folders[2] / "hours" / HOUR / "state").write_bytes(b"\0" * 100)
     found = compare(folders)
     assert (found.hours, found.unsaved, found.wrong) == (1, [2], [])
-    members = {"hours": {hour_of_name(HOUR): []}}
+    members = {"hours": {hour_of_name(HOUR): [0] * 5}}
     write_checkpoint(OsFileSystem(), str(folders[2]), members, one.engine.state.log.end_position)
     one.close()
     found = compare(folders)
@@ -90,7 +90,7 @@ def test_runs_of_the_far_tier_are_each_nodes_own(folders: dict[int, Path]) -> No
         begun = folder / "hours" / "2026-11-21T23Z"
         begun.mkdir()
         (begun / "delay.index").write_bytes(bytes(node))
-        members = {"hours": {hour_of_name(HOUR): []}, "far": {"hours": table.saved()}}
+        members = {"hours": {hour_of_name(HOUR): [0] * 5}, "far": {"hours": table.saved()}}
         write_checkpoint(OsFileSystem(), str(folder), members, 9, 9)
     found = compare(folders)
     assert (found.hours, found.wrong) == (1, [])

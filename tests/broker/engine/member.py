@@ -15,8 +15,8 @@ import numpy as np
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
-from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
@@ -38,7 +38,7 @@ class Member:
         if not fs.exists(folder):
             fs.mkdir(folder)
         saved = load_newest(fs, folder)
-        start = saved[1] if saved else 0
+        start = saved.position if saved else 0
         self.log = PhysicalLog(fs, f"{folder}/log", node=2)
         for _ in self.log.recover(start, start):
             pass

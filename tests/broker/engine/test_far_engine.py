@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from delaylog.storage.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.errors import NoDescriptorError
+from delaylog.storage.folder.checkpoint import checkpoint_names, read_checkpoint
 from delaylog.storage.hours import hour_store
 from delaylog.storage.hours.far import far_merges, run_stack
-from delaylog.storage.hours.far.far_tier import named_runs
 from tests.broker.backup.test_backup import test_a_backup_is_one_moment, torn
 from tests.broker.engine.test_standby import test_the_same_hours
 from tests.broker.engine.test_whole_queue import test_the_whole_queue_agrees_with_a_model
@@ -145,7 +144,7 @@ def check_kept(host: Any) -> None:
     for name in checkpoint_names(fs, folder):
         found = read_checkpoint(fs, f"{folder}/{name}")
         assert found is not None
-        for run in named_runs(found[0]["far"]["tier"]):
+        for run in found.runs.sizes:
             assert fs.exists(f"{folder}/hours/far/{run}")
 
 

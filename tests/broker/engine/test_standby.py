@@ -12,8 +12,8 @@ import pytest
 from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.engine.lookup.found_messages import just
-from delaylog.storage.checkpoint import load_newest
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import EPOCH_NODE_BITS, FrameKind
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.log.frames import Tick
@@ -283,8 +283,7 @@ def test_a_checkpoint_knows_no_epoch_that_begins_behind_it(host: Any, member: Me
             break
     saved = load_newest(OsFileSystem(), str(member.folder))
     assert saved is not None
-    members, position = saved
-    assert all(start < position for _, start in members["epochs"])
+    assert all(start < saved.position for _, start in saved.epochs)
 
 
 def test_at_its_start_too_it_asks_before_log_goes(host: Any, member: Member) -> None:

@@ -35,7 +35,7 @@ from delaylog.broker.engine.topics.idle import look_after_groups
 from delaylog.broker.engine.topics.topic_packing import PackedTopics
 from delaylog.broker.engine.upkeep import compaction
 from delaylog.broker.engine.upkeep.saved_state import pack, snapshot
-from delaylog.storage.checkpoint import checkpoint_names
+from delaylog.storage.folder.checkpoint import checkpoint_names
 from delaylog.storage.hours import compaction as rewriting
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.layout import ref_to_id

@@ -48,7 +48,12 @@ async def test_a_child_makes_snapshots_while_others_set_keys(tmp_path: Path) -> 
             await set_key(it, b"k%d" % (count % 50), b"%d " % count * 10)
             count += 1
             await asyncio.sleep(0.02)
-        await it.until(lambda: upkeep._kept_files[-1:] == [it.engine.state.keyspace_base.file])
+        await it.until(
+            lambda: (
+                [files[FOLDER] for files in upkeep._kept_files[-1:]]
+                == [{it.engine.state.keyspace_base.file}]
+            )
+        )
         values = dict(it.engine.state.keyspace.databases[0].values)
     assert list((folder / FOLDER).glob("*.snapshot"))
     async with a_node(folder) as it:

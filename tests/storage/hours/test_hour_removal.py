@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from delaylog.storage.hours.hour_removal import HourRemovals
+from delaylog.storage.hours.hour_folders import HourRemovals
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 FILES = ["delay.index", "delay.log", "extents", "second.index", "state"]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN, IdFilter
-from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX, KeyArray
+from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX
+from delaylog.storage.runs.key_run import KeyArray
 
 
 def keys_of(count: int, seed: int) -> KeyArray:

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
-from delaylog.storage.ids import id_filter, id_index, run_set
+from delaylog.storage.ids import id_filter, id_index
 from delaylog.storage.ids.id_filter import BYTES_AN_ID, COUNT_MIN, IdFilter
 from delaylog.storage.ids.id_forgetting import owned_ids
 from delaylog.storage.ids.id_hash import Hashes
 from delaylog.storage.ids.id_index import FILTER_FILLED_MAX, IdIndex
-from delaylog.storage.ids.id_merge import keys_of
-from delaylog.storage.ids.id_run import IdRun
-from delaylog.storage.ids.recent_ids import KeyArray
+from delaylog.storage.ids.id_keys import keys_of
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
+from delaylog.storage.runs import run_store
+from delaylog.storage.runs.key_run import KeyArray, KeyRun
 from tests.effort import tries
 from tests.storage.fake_disk import DiskCrashed, FakeDisk, Survival
 from tests.storage.small_disk import SmallDisk
@@ -49,7 +49,7 @@ def found(ids: IdIndex, topic: int, hashes: list[int]) -> list[int | None]:
 
 def run_counts(folder: Path) -> list[int]:
     """How many ids each run has, by the file `index`."""
-    return [count for _, count in run_set.read_stored(FS, str(folder)).runs]
+    return [count for _, count in run_store.read_stored(FS, str(folder)).runs]
 
 
 @pytest.fixture
@@ -131,7 +131,8 @@ def test_against_a_dict(steps: list[tuple[str, int, int]]) -> None:
 def test_position_and_reopening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The position is durable with the ids; giving pages back loses nothing."""
     monkeypatch.setattr(id_index, "REST_TOUCHES", 2)
-    monkeypatch.setattr(id_index, "SLICE_IDS", 3)
+    for module in (id_index, run_store):
+        monkeypatch.setattr(module, "SLICE_ENTRIES", 3)
     ids = IdIndex(FS, str(tmp_path))
     assert ids.position == 0
     for number in range(1, 10):
@@ -207,8 +208,8 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Many flushes: few runs are left, every id leads to its newest ref, and no file is left over;
     what is forgotten takes no place once all runs are merged.
     """
-    monkeypatch.setattr(run_set, "SIZE_MIN", 256)
-    monkeypatch.setattr(id_index, "SLICE_IDS", 300)
+    monkeypatch.setattr(run_store, "SIZE_MIN", 256)
+    monkeypatch.setattr(run_store, "SLICE_ENTRIES", 300)
     ids = IdIndex(FS, str(tmp_path))
     everything = fresh_hashes(200 * 130, 1)
     model = np.zeros(len(everything), np.int64)
@@ -221,7 +222,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         merge(ids)
     assert len(run_counts(tmp_path)) <= 12
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["index", *(f"{number}.ids" for number, _ in run_set.read_stored(FS, str(tmp_path)).runs)]
+        ["index", *(f"{number}.ids" for number, _ in run_store.read_stored(FS, str(tmp_path)).runs)]
     )
     assert (ids.get_column(1, everything) == model).all()
     assert not ids.get_column(2, everything).any()
@@ -231,7 +232,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     forget(ids, rows)
     model[gone] = 0
     assert (ids.get_column(1, everything) == model).all()
-    monkeypatch.setattr(run_set, "SIZE_MIN", 1 << 20)
+    monkeypatch.setattr(run_store, "SIZE_MIN", 1 << 20)
     for number in range(4):
         put(ids, 3, number + 1, 1)
         flush(ids, number)
@@ -246,7 +247,7 @@ def test_runs_are_merged_to_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_small_runs_do_not_hide_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is forgotten after each flush is a small run, behind which the large ones are merged."""
-    monkeypatch.setattr(run_set, "SIZE_MIN", 16)
+    monkeypatch.setattr(run_store, "SIZE_MIN", 16)
     ids = IdIndex(FS, str(tmp_path))
     for number in range(100):
         hashes = fresh_hashes(1_000, number)
@@ -263,7 +264,7 @@ def test_what_was_forgotten_takes_little(
 ) -> None:
     """However often ids come and go; and nothing is left when all of them have gone."""
     monkeypatch.setattr(id_filter, "COUNT_MIN", 1)
-    monkeypatch.setattr(run_set, "SIZE_MIN", 1)
+    monkeypatch.setattr(run_store, "SIZE_MIN", 1)
     ids = IdIndex(FS, str(tmp_path))
     living: list[Hashes] = []
     rows = 500
@@ -296,14 +297,14 @@ def test_memory_is_bounded(
         flush(ids, number)
         assert filters[-1].size_bytes <= BYTES_AN_ID * max(50_000 * (number + 1), COUNT_MIN)
         assert filters[-1].count <= filters[-1].capacity * FILTER_FILLED_MAX
-    looked = Counter[IdRun]()
-    find = IdRun.find
+    looked = Counter[KeyRun]()
+    find = KeyRun.find
 
-    def counted(run: IdRun, keys: KeyArray) -> tuple[Int64Array, Int64Array]:
+    def counted(run: KeyRun, keys: KeyArray) -> tuple[Int64Array, Int64Array]:
         looked[run] += len(keys)
         return find(run, keys)
 
-    monkeypatch.setattr(IdRun, "find", counted)
+    monkeypatch.setattr(KeyRun, "find", counted)
     assert not ids.get_column(1, fresh_hashes(100_000, 99)).any()
     assert max(looked.values()) < 2_000
     assert ids.get_column(1, fresh_hashes(50_000, 3)).all()
@@ -484,7 +485,7 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
 def test_a_merge_on_a_full_disk_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_set, "SIZE_MIN", 1)
+    monkeypatch.setattr(run_store, "SIZE_MIN", 1)
     disk = SmallDisk(str(tmp_path), 1 << 20)
     ids = IdIndex(disk, str(tmp_path / "ids"))
     hashes = [fresh_hashes(1_000, number) for number in range(2)]

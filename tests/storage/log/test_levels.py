@@ -8,9 +8,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from delaylog.storage.checkpoint import load_newest, write_checkpoint
 from delaylog.storage.errors import CorruptionError, NewerFormatError, OlderFormatError
 from delaylog.storage.files.os_file_system import OsFileSystem
+from delaylog.storage.folder.checkpoint import Checkpoint, load_newest, write_checkpoint
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Stamp, Tick, encode_frame, frame_crc
 from delaylog.storage.log.levels import (
@@ -79,7 +79,7 @@ def test_damage_is_not_taken_for_a_newer_frame(tmp_path: Path) -> None:
 def test_a_checkpoint_of_a_newer_level_is_refused_by_name(tmp_path: Path) -> None:
     fs = OsFileSystem()
     write_checkpoint(fs, str(tmp_path), {"level": KNOWN_LEVEL, "x": 1}, 0)
-    assert load_newest(fs, str(tmp_path)) == ({"level": KNOWN_LEVEL, "x": 1}, 0)
+    assert load_newest(fs, str(tmp_path)) == Checkpoint({"level": KNOWN_LEVEL, "x": 1}, 0)
     write_checkpoint(fs, str(tmp_path), {"level": KNOWN_LEVEL + 1}, 0)
     with pytest.raises(
         NewerFormatError, match=f"feature level {KNOWN_LEVEL + 1}; this one knows {KNOWN_LEVEL}"
@@ -91,7 +91,7 @@ def test_a_checkpoint_of_a_log_without_frames_is_of_this_release(tmp_path: Path)
     """The two bytes in its header say so."""
     write_checkpoint(OsFileSystem(), str(tmp_path), {"level": 0}, 0)
     assert (tmp_path / "checkpoint-1").read_bytes()[6:8] == bytes([FIRST_LEVEL, 0])
-    assert load_newest(OsFileSystem(), str(tmp_path)) == ({"level": 0}, 0)
+    assert load_newest(OsFileSystem(), str(tmp_path)) == Checkpoint({"level": 0}, 0)
 
 
 def test_known_payload_of_a_level_frame() -> None:

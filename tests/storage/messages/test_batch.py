@@ -23,7 +23,9 @@ from delaylog.storage.messages.batch import (
     encode_send,
     expand,
     join_batches,
+    with_wire,
 )
+from delaylog.storage.messages.batch_ranges import BatchRanges
 from tests.effort import tries
 
 ROWS_MAX = 100
@@ -238,6 +240,31 @@ HOSTILE = {
     "a bad timestamp": b"\x81\xa1v\xc7\x0c\xff\xff\xff\xff\xff" + b"\x7f" + b"\xff" * 7,
     "the code that is never used": b"\xc1",
 }
+
+
+def test_a_batch_made_of_checked_ones_is_checked() -> None:
+    """Texts are checked once, however often their rows are cut and joined."""
+
+    def batch(*, checked: bool) -> MessageBatch:
+        columns = {
+            "n": 2,
+            "delay_ms": 0,
+            "key_size": 1,
+            "key": b"kl",
+            "body_size": 0,
+            "bodies": b"",
+        }
+        made = decode_send(encode_send(columns), rows_max=2)
+        made.texts_checked = checked
+        return made
+
+    for first in (True, False):
+        for second in (True, False):
+            joined = join_batches([batch(checked=first), batch(checked=second)])
+            assert joined.texts_checked == (first and second)
+        part = BatchRanges(batch(checked=first)).take(1, 2)
+        assert (part.texts_checked, with_wire(part).texts_checked) == (first, first)
+        assert with_wire(part).key.values(1) == [b"l"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.ids import run_set
 from delaylog.storage.layout import HOUR_SHIFT
+from delaylog.storage.runs import run_store
 from delaylog.storage.texts import text_index
 from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.texts.text_keys import (
@@ -72,7 +72,7 @@ def test_against_a_dict(tmp_path_factory: Any, steps: Any, common: int) -> None:
     folder = str(tmp_path_factory.mktemp("texts"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_index, "COMMON", common)
-        patch.setattr(run_set, "SIZE_MIN", 2)
+        patch.setattr(run_store, "SIZE_MIN", 2)
         index, model, ever, hours, serial = opened(FS, folder), {}, {}, list(HOURS), 0
         unflushed: list[tuple[int, int]] = []
         for step, keys in steps:
@@ -132,7 +132,7 @@ def test_a_merge_keeps_a_run_that_was_written_before_it_began(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A merge waits for a checkpoint, which writes another run, with entries of a new hour."""
-    monkeypatch.setattr(run_set, "SIZE_MIN", 2)
+    monkeypatch.setattr(run_store, "SIZE_MIN", 2)
     index, hours = opened(FS, str(tmp_path)), [10]
     jobs = index.merge_jobs(lambda: np.array(hours, np.int64))
     hours.append(11)
@@ -184,7 +184,7 @@ def test_not_whole_finds_nothing(tmp_path: Any) -> None:
 @pytest.mark.parametrize("survival", SURVIVALS)
 def test_a_crash_at_any_operation(survival: Survival, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut the runs are those of `position`, and all of their entries are found."""
-    monkeypatch.setattr(run_set, "SIZE_MIN", 1)
+    monkeypatch.setattr(run_store, "SIZE_MIN", 1)
     at = 1
     while True:
         disk, flushed = FakeDisk(), 0

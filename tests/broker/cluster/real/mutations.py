@@ -17,7 +17,7 @@ from delaylog.broker.host.commits.position_waiters import PositionWaiters
 from delaylog.broker.host.node import Node
 from delaylog.replication.leading.leadership import Leadership
 from delaylog.replication.physical_disk import PhysicalReplicaLog
-from delaylog.storage.checkpoint import Kept
+from delaylog.storage.folder.checkpoint import Kept
 
 Patch = tuple[Any, str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.errors import BadRequestError, NotLeadingError
-from delaylog.broker.engine.jobs import counting, jobs
+from delaylog.broker.engine.jobs import jobs
 from delaylog.broker.engine.jobs.job_table import ENDED_KEPT, Job
 from delaylog.broker.engine.jobs.jobs import TooManyJobsError, end_job
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
@@ -47,11 +47,11 @@ def varied(request, host):
 
 def counted(host, wanted: MessageFilter, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """What matches, counted in the smallest pieces, and the number of pieces."""
-    monkeypatch.setattr(counting, "RANGE_ROWS", 7)
+    monkeypatch.setattr(jobs, "RANGE_ROWS", 7)
     total, pieces, cursor = 0, 0, None
     while pieces == 0 or cursor is not None:
         state = host.engine.state
-        count = counting.MatchCount(state, host.topic, wanted, now_ms=host.now_ms, cursor=cursor)
+        count = jobs.MatchCount(state, host.topic, wanted, now_ms=host.now_ms, cursor=cursor)
         for _ in count.work(lambda: 0.0, seconds_max=0.0):
             pass
         total, pieces, cursor = total + count.matched, pieces + 1, count.cursor
@@ -67,8 +67,8 @@ def counted(host, wanted: MessageFilter, monkeypatch: pytest.MonkeyPatch) -> tup
         MessageFilter(),
         MessageFilter(tag=b"blue"),
         MessageFilter(key=b"k1", tag=b"red"),
-        MessageFilter(state=S.WAITING, key=b"k2"),
-        MessageFilter(state=S.READY),
+        MessageFilter(states=frozenset([S.WAITING]), key=b"k2"),
+        MessageFilter(states=frozenset([S.READY])),
         MessageFilter(tag=b"green"),
     ],
     ids=repr,
@@ -101,7 +101,7 @@ def test_filters(varied) -> None:
             lambda h, k: h == 1 and k < 5,
         ),
         (MessageFilter(tag=b"green"), lambda h, k: False),
-        (MessageFilter(state=S.READY), lambda h, k: False),
+        (MessageFilter(states=frozenset([S.READY])), lambda h, k: False),
         (MessageFilter(key=b""), lambda h, k: False),
     ):
         expected = {f"{h}.{k}" for h in range(3) for k in range(40) if match(h, k)} - gone
@@ -291,7 +291,7 @@ def test_leased_ones_are_too_late(host) -> None:
     """Unless by force; with a state they are not even meant."""
     host.send(4)
     assert len(host.receive(2, lease=HOUR)) == 2
-    job = run(host, "cancel", MessageFilter(state=S.LEASED))
+    job = run(host, "cancel", MessageFilter(states=frozenset([S.LEASED])))
     assert (job.matched, job.done, job.too_late) == (2, 0, 2)
     job = run(host, "cancel")
     assert (job.matched, job.done, job.too_late) == (4, 2, 2)

@@ -507,7 +507,7 @@ def test_a_job_finds_an_expired_message_where_it_is(host: Any) -> None:
     pass_to(host, END, turn=False)
     job = host.run_job("cancel")
     assert (job.matched, job.done) == (0, 0)
-    job = host.run_job("replay", MessageFilter(state=S.DEAD))
+    job = host.run_job("replay", MessageFilter(states=frozenset([S.DEAD])))
     assert (job.matched, job.done) == (1, 1)
     assert host.bodies() == [b"old"]
 

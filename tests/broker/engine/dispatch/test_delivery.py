@@ -14,7 +14,7 @@ from delaylog.broker.engine.ready.fifo_queue import FifoQueue
 from delaylog.broker.engine.send.sending import send
 from delaylog.storage.errors import DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import MessageState as S
 from delaylog.storage.messages.batch import decode_send, encode_send
 
@@ -154,10 +154,10 @@ def test_messages_of_several_topics_do_not_mix(host) -> None:
 
 def test_the_ready_queue_spills_and_stays_first_in_first_out(tmp_path) -> None:
     """Beyond its head refs go to disk and come back in order; returned ones stand in front."""
-    runs: list[RunFile] = []
+    runs: list[ScratchQueue] = []
 
-    def make_run() -> RunFile:
-        runs.append(RunFile(OsFileSystem(), str(tmp_path / "run")))
+    def make_run() -> ScratchQueue:
+        runs.append(ScratchQueue(OsFileSystem(), str(tmp_path / "run")))
         return runs[-1]
 
     queue = FifoQueue(make_run, head_max=100)
@@ -226,7 +226,7 @@ def test_a_ready_queue_on_a_full_disk(tmp_path: Path) -> None:
     """What the run cannot take stays in memory, in order, and goes there once space is back."""
     full = True
 
-    class Run(RunFile):
+    class Run(ScratchQueue):
         def push(self, values: np.ndarray) -> None:
             if full:
                 raise DiskFullError("no space")

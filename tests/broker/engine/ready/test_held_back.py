@@ -11,7 +11,7 @@ import pytest
 
 from delaylog.broker.engine.ready.deferred import DeferredMessages
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 from delaylog.wheel import Entries
 from tests.effort import tries
@@ -181,7 +181,7 @@ def test_more_than_fits_into_memory_waits_in_order(tmp_path: Any) -> None:
         return refs, table[refs]
 
     held = DeferredMessages(
-        lambda: RunFile(OsFileSystem(), str(tmp_path / f"{next(numbers)}")), rows_of
+        lambda: ScratchQueue(OsFileSystem(), str(tmp_path / f"{next(numbers)}")), rows_of
     )
     held._queue._memory_max = 1_000
     at = 0

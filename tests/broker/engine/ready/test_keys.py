@@ -15,7 +15,7 @@ import pytest
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.parked_spill import ParkedSpill
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import INDEX_ENTRY
 from tests.effort import tries
 
@@ -166,7 +166,7 @@ def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
     made = iter(range(10_000))
     fs = OsFileSystem()
     spill = ParkedSpill(
-        lambda: RunFile(fs, str(tmp_path / f"{next(made)}.run")), slice_pairs=7, per_key_max=5
+        lambda: ScratchQueue(fs, str(tmp_path / f"{next(made)}.run")), slice_pairs=7, per_key_max=5
     )
     kept: dict[int, list[int]] = defaultdict(list)
     keys = [rng.getrandbits(64) | 1 for _ in range(6)]
@@ -200,10 +200,10 @@ def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
 def test_many_that_others_wait_for_end_in_one_call(tmp_path: Path) -> None:
     """Each end costs what waits for it, not what waits at all: 8,000 took ten seconds."""
     count = 8_000
-    gate = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+    gate = KeyGate(lambda: ScratchQueue(OsFileSystem(), str(tmp_path / "run")))
     for k in range(1, count + 1):
         gate.wait_for(k << 20, k, k % 5_000)
-    again = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+    again = KeyGate(lambda: ScratchQueue(OsFileSystem(), str(tmp_path / "run")))
     again.restore(gate.snapshot())
     assert again.snapshot() == gate.snapshot()
     for each in (gate, again):
@@ -226,7 +226,7 @@ def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -
     origins = keys.astype(np.int64)
     rows = np.zeros(count, INDEX_ENTRY)
     rows["key_hash"], rows["origin"] = keys, -1
-    gate = KeyGate(lambda: RunFile(OsFileSystem(), str(tmp_path / "run")))
+    gate = KeyGate(lambda: ScratchQueue(OsFileSystem(), str(tmp_path / "run")))
 
     def hold_and_release() -> None:
         gate.lock(keys)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
-from delaylog.broker.engine.ready.sorted_runs import NO_RANKED, Reading, SortedRun, rank_order
+from delaylog.broker.engine.ready.ordered_runs import NO_RANKED, RankedRun, Reading, rank_order
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
@@ -43,9 +43,9 @@ class Runs:
         self.folder = folder
         self.made = 0
 
-    def __call__(self) -> RunFile:
+    def __call__(self) -> ScratchQueue:
         self.made += 1
-        return RunFile(self.disk, f"{self.folder}{self.made}.run")
+        return ScratchQueue(self.disk, f"{self.folder}{self.made}.run")
 
 
 class OrderedQueueMachine(RuleBasedStateMachine):
@@ -253,10 +253,10 @@ def test_a_disk_that_fills_during_a_merge_loses_nothing() -> None:
     disk = FakeDisk()
     sources = []
     for at in range(3):
-        source = SortedRun(np.array([range(at, 300, 3), [0] * 100, range(at, 300, 3)], np.int64))
+        source = RankedRun(np.array([range(at, 300, 3), [0] * 100, range(at, 300, 3)], np.int64))
         source.write(Runs(disk, f"source{at}-"))
         sources.append(source)
-    run = SortedRun(NO_RANKED, sources)
+    run = RankedRun(NO_RANKED, sources)
     make = Runs(disk, "target-")
     reading = Reading(1, 2)
     run.merge_some(50, reading, make)
@@ -281,7 +281,7 @@ def test_a_merge_that_ends_on_a_full_disk_is_not_taken_for_a_run_in_memory() -> 
     reading = Reading(1, 2)
     make = Runs(disk)
     columns = [np.array([range(at, 40, 2), [0] * 20, range(at, 40, 2)]) for at in (0, 1)]
-    run = SortedRun(NO_RANKED, [SortedRun(column) for column in columns])
+    run = RankedRun(NO_RANKED, [RankedRun(column) for column in columns])
     run.merge_some(10, reading, make)
     disk.full_at = range(1, 10**9)
     run.merge_some(100, reading, make)

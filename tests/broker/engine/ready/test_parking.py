@@ -21,7 +21,7 @@ from delaylog.broker.engine.ready.ready_queues import FILTER_IDLE_MS
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.idle import look_after_groups
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from tests.broker.engine.ready.test_keys import send
 
 
@@ -310,14 +310,14 @@ def test_a_full_disk_holds_up_no_other_deliveries(
     host: Any, monkeypatch: pytest.MonkeyPatch, full_from_the_start: bool
 ) -> None:
     """What of a free key lies on disk comes when there is space; what never got there, at once."""
-    full, push = full_from_the_start, RunFile.push
+    full, push = full_from_the_start, ScratchQueue.push
 
-    def push_if_room(self: RunFile, values: np.ndarray) -> None:
+    def push_if_room(self: ScratchQueue, values: np.ndarray) -> None:
         if full:
             raise DiskFullError("no space")
         push(self, values)
 
-    monkeypatch.setattr(RunFile, "push", push_if_room)
+    monkeypatch.setattr(ScratchQueue, "push", push_if_room)
     send(host, *[("a", f"a{k}") for k in range(6)], ("b", "b0"))
     held = host.receive()
     assert [m.body for m in held] == [b"a0", b"b0"]

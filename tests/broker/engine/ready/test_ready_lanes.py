@@ -16,7 +16,7 @@ from delaylog.broker.engine.ready.ready_queues import ReadyQueues
 from delaylog.broker.engine.ready.tag_filter import TagFilter
 from delaylog.broker.engine.topics.idle import look_after_groups
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import INDEX_ENTRY, Int64Array, RowArray
 
 
@@ -25,8 +25,8 @@ def rows_of(refs: Int64Array) -> tuple[Int64Array, RowArray]:
 
 
 def test_what_ended_is_not_counted_as_living(tmp_path: Path) -> None:
-    def make_run() -> RunFile:
-        return RunFile(OsFileSystem(), str(tmp_path / "run"))
+    def make_run() -> ScratchQueue:
+        return ScratchQueue(OsFileSystem(), str(tmp_path / "run"))
 
     queue = ReadyQueues(make_run, KeyGate(make_run))
     queue.push(np.array([1, 2, 3]), None)

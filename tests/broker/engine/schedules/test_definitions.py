@@ -114,7 +114,7 @@ def test_a_rewrite_that_was_cut_short_goes_on(monkeypatch: pytest.MonkeyPatch) -
     rig.table._cache._entries.clear()
     assert rig.contents() == before
     saved = rig.checkpoint()
-    run(rig.table.collect([set(named_files(saved))]))
+    run(rig.table.collect(set(named_files(saved))))
     rig.table._cache._entries.clear()
     assert rig.contents() == before
 
@@ -279,7 +279,7 @@ def test_power_cuts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             made, there = rig.checkpoint(), len(rig.frames)
             saved, at, kept = made, there, [*kept, set(named_files(made))][-2:]
             rig.log_from = saved["log_from"]
-            run(rig.table.collect(kept))
+            run(rig.table.collect(set().union(*kept)))
         except DiskFullError:
             pass
         except DiskCrashed:

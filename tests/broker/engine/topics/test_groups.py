@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.control import changes as control
-from delaylog.broker.engine.control.in_groups import in_groups
+from delaylog.broker.engine.control.changes import in_groups
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.storage.layout import HOUR_MS, MessageState

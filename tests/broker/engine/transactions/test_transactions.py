@@ -31,9 +31,8 @@ from delaylog.broker.engine.transactions import commands, publishing, table
 from delaylog.broker.engine.transactions.commands import PartName
 from delaylog.broker.engine.transactions.table import ENDED_KEPT_MS
 from delaylog.broker.engine.transactions.winners import Winner
-from delaylog.broker.verify.physical_log import LogRange
+from delaylog.broker.verify.physical_log import LogRange, verify_staged
 from delaylog.broker.verify.report import Report
-from delaylog.broker.verify.transactions import verify_staged
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import MessageState as S

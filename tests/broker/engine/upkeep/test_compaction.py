@@ -12,7 +12,7 @@ import pytest
 
 from delaylog.broker.engine.upkeep import compaction
 from delaylog.storage.hours import compaction as rewriting
-from delaylog.storage.hours.far import hour_split
+from delaylog.storage.hours.far import far_border
 from delaylog.storage.layout import MessageState
 from tests.broker.verify.verifying import verify
 
@@ -289,7 +289,7 @@ def drive(host: Any, work: Any, jobs: int = 1 << 30) -> None:
 
 def test_a_merge_beside_a_split_leaves_states(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder has copies of rows that the merge drops: they may not come to life again."""
-    monkeypatch.setattr(hour_split, "SPLIT_ROWS_MAX", 50)
+    monkeypatch.setattr(far_border, "SPLIT_ROWS_MAX", 50)
     host.configure(ended_keep_ms=60_000)
     hour_ms = 3_600_000
     for part in range(8):

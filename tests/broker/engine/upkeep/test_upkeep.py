@@ -11,14 +11,14 @@ from typing import NoReturn
 
 import pytest
 
-from delaylog.broker.engine.upkeep import checkpoints, id_rebuild
+from delaylog.broker.engine.upkeep import checkpoints, restoring
 from delaylog.broker.engine.upkeep.checkpoints import IDLE_BYTES, IDLE_MS
-from delaylog.broker.engine.upkeep.saved_state import saved_epochs
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.ids import id_index, run_set
-from delaylog.storage.ids.id_run import RunWriter
-from delaylog.storage.ids.recent_ids import KeyArray
+from delaylog.storage.folder.checkpoint import Checkpoint
+from delaylog.storage.ids import id_index
 from delaylog.storage.layout import Int64Array, MessageState
+from delaylog.storage.runs import run_store
+from delaylog.storage.runs.key_run import KeyArray, RunWriter
 from delaylog.storage.work import Work
 
 HOUR = 3_600_000
@@ -184,7 +184,7 @@ def test_rebuilt_ids_lead_to_the_newest_message_of_an_id(host, monkeypatch) -> N
 
     The index is lost and rebuilt from the rows, hour by hour, in parts as small as they get.
     """
-    monkeypatch.setattr(id_rebuild, "RECENT_IDS_MAX", 1)
+    monkeypatch.setattr(restoring, "RECENT_IDS_MAX", 1)
     host.send(2, delay=5 * HOUR, ids=["again", "often"])
     host.cancel(["again", "often"])
     host.send(2, delay=HOUR, ids=["again", "often"])
@@ -255,7 +255,8 @@ def test_retention_leaves_its_io_to_a_worker(host, monkeypatch) -> None:
     host.ack(host.receive(300))
     host.advance(3 * HOUR)
     host.checkpoint()
-    monkeypatch.setattr(id_index, "SLICE_IDS", 100)
+    for module in (id_index, run_store):
+        monkeypatch.setattr(module, "SLICE_ENTRIES", 100)
     here = threading.get_ident()
     fs = host.engine.state.fs
     written: list[int] = []
@@ -338,7 +339,7 @@ def test_a_merge_of_ids_and_a_checkpoint_due_at_once(host, lead: int) -> None:
         elif callable(step):
             step()
     assert not engine.housekeeping.ids_due()
-    stored = run_set.read_stored(host.fs, f"{host.folder}/ids")
+    stored = run_store.read_stored(host.fs, f"{host.folder}/ids")
     assert sum(count for _, count in stored.runs) == 100
     assert len(list((host.folder / "ids").glob("*.ids"))) == len(stored.runs)
     host.send(100, delay=HOUR, ids=names)
@@ -422,4 +423,4 @@ def test_inline_work_that_finds_the_disk_full_has_ended(host, monkeypatch) -> No
 
 def test_a_checkpoint_before_the_first_leadership_names_none() -> None:
     """A member that is stopped at once writes one; its log may begin at the same position."""
-    assert saved_epochs({"epoch": 0, "epochs": []}) == []
+    assert Checkpoint({"epoch": 0, "epochs": []}, 0).epochs == []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.lookup.find_messages import find_ids
+from delaylog.broker.engine.views import message_trace
 from delaylog.broker.engine.views import message_trace as life_module
-from delaylog.broker.engine.views import moved_rows
 from delaylog.broker.engine.views.message_trace import EVENTS, Trace, Traces
 from delaylog.storage.layout import HOUR_MS
 from tests.effort import tries
@@ -209,7 +209,7 @@ def test_an_hour_that_goes_while_it_is_searched(
     open_host: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A far hour gets a folder and is removed between two slices: the line is not complete."""
-    monkeypatch.setattr(moved_rows, "_SCAN_ROWS", 20)
+    monkeypatch.setattr(message_trace, "_SCAN_ROWS", 20)
     incomplete, lead, most = 0, -1, 0
     while lead < most:
         lead, host = lead + 1, open_host()

@@ -19,7 +19,7 @@ import pytest
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.lookup.find_messages import find_ids
 from delaylog.broker.engine.topics import commands as topics
-from delaylog.broker.engine.views import sparse_hours
+from delaylog.broker.engine.views import listing
 from delaylog.broker.engine.views.list_cursor import CURSOR_TEXT_SIZE, Cursor
 from delaylog.broker.engine.views.list_filter import SHOWN, ListQuery
 from delaylog.broker.engine.views.list_page import Effort, Listed, Page
@@ -176,7 +176,7 @@ class Traffic:
                     continue
             if (
                 found.state in query.states
-                and query.due_from <= due < query.due_to
+                and query.due_from_ms <= due < query.due_to_ms
                 and (query.key is None or query.key == key)
                 and (query.tag is None or query.tag in tags.split(b"\n"))
             ):
@@ -199,9 +199,7 @@ def queries(host: Any, random: Random) -> list[ListQuery]:
 
 
 def with_limit(query: ListQuery, limit: int, **more: Any) -> ListQuery:
-    return ListQuery(
-        query.states, query.due_from, query.due_to, query.tag, query.key, limit, **more
-    )
+    return replace(query, limit=limit, **more)
 
 
 @pytest.mark.parametrize("seed", range(tries(6)))
@@ -212,8 +210,8 @@ def test_lists_are_those_of_every_message(
     size, with and without time.
     """
     random = Random(seed)
-    monkeypatch.setattr(sparse_hours, "FEW_ROWS", random.choice([0, 8, 32]))
-    monkeypatch.setattr(sparse_hours, "STRETCH_ROWS_MAX", random.choice([8, 1_024]))
+    monkeypatch.setattr(listing, "FEW_ROWS", random.choice([0, 8, 32]))
+    monkeypatch.setattr(listing, "STRETCH_ROWS_MAX", random.choice([8, 1_024]))
     traffic = Traffic(host, random)
     for _ in range(2):
         traffic.run(40)
@@ -334,7 +332,7 @@ def test_sparse_hours_are_read_together(host: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Listing, "_list_hour", counted)
     for few in range(1_000):
         # Every second page reads each hour by itself.
-        monkeypatch.setattr(sparse_hours, "FEW_ROWS", 32 * (few % 2))
+        monkeypatch.setattr(listing, "FEW_ROWS", 32 * (few % 2))
         before = alone
         page = page_of(host, ListQuery(limit=31), cursor)
         seen += ids_of(page.messages)
@@ -515,9 +513,9 @@ def test_rows_below_the_hour_floor_stand_in_a_later_hour(host: Any) -> None:
         for scan_rows_max in (0, 1 << 20):
             for limit in (1, 4):
                 how = {"scan_rows_max": scan_rows_max}
-                query = ListQuery(living, due_from=due[0], limit=limit)
+                query = ListQuery(living, due_from_ms=due[0], limit=limit)
                 assert ids_of(listed(host, query, **how)) == names
-                query = ListQuery(living, due_from=due[1], due_to=due[4], limit=limit)
+                query = ListQuery(living, due_from_ms=due[1], due_to_ms=due[4], limit=limit)
                 assert ids_of(listed(host, query, **how)) == names[1:4]
         if flush is False:
             host.checkpoint()

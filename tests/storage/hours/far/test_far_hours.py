@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFullError
+from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.hours.far import far_merges, far_pile, far_tier, run_merge, run_stack
-from delaylog.storage.hours.far.run_files import RunFiles
+from delaylog.storage.hours.far.run_numbers import RunNumbers
 from delaylog.storage.hours.hour_counts import HourCounts
 from delaylog.storage.hours.hour_store import HourStore
 from delaylog.storage.layout import HOUR_MS, STATE_ENTRY, MessageState
@@ -62,6 +63,11 @@ def saved(store: HourStore, position: int) -> dict[str, Any]:
         "counts": near,
         "far": {"hours": store.counts.saved(), "tier": store.far.saved(position)},
     }
+
+
+def run_names(far: dict[str, Any]) -> set[str]:
+    """The files that a checkpoint with these far hours names."""
+    return set(Checkpoint({"far": far}, 0).runs.sizes)
 
 
 @given(st.data())
@@ -195,7 +201,7 @@ def test_cut_and_replay(data: st.DataObject) -> None:
         if data.draw(st.booleans(), label="near"):
             run(store.border.bring_near(data.draw(st.integers(FIRST, LAST), label="hour")))
         run(store.far.merges.work(store.counts))
-        run(store.far.collect([far["tier"]]))
+        run(store.far.collect(run_names(far)))
     check_look_ups(store, model, model.refs)
     run(store.border.bring_near(LAST))
     run(store.flusher.flush(upto=model.position))
@@ -387,7 +393,7 @@ def test_numbers_of_files_are_not_used_twice(monkeypatch: pytest.MonkeyPatch) ->
     replay(again, model, position)
     run(again.flusher.flush(upto=model.position))
     check_look_ups(again, model, model.refs)
-    assert far_tier.named_runs(saved(again, model.position)["far"]["tier"]) == {"1.run", "2.run"}
+    assert run_names(saved(again, model.position)["far"]) == {"1.run", "2.run"}
 
 
 def test_hours_that_kept_their_folders_are_not_split_again() -> None:
@@ -444,7 +450,7 @@ def test_many_sets_are_merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_that_a_split_and_a_merge_use() -> None:
     """A merge begins to read it during a job of the split, and keeps it when the split is over."""
-    files = RunFiles(FakeDisk(), FOLDER)
+    files = RunNumbers(FakeDisk(), FOLDER)
     with files.pinned([5]):
         files.claim([5, 6])
     assert files.in_use() == {"5.run", "6.run"}
@@ -471,7 +477,7 @@ def test_a_merge_that_begins_during_a_split(lead: int) -> None:
     begun = next(merge)
     run([job])
     run(split)
-    run(store.far.collect([]))
+    run(store.far.collect(set()))
     run([begun])
     run(merge)
     check_look_ups(store, model, model.refs)
@@ -494,7 +500,7 @@ def test_a_run_whose_number_is_taken_during_a_collection(monkeypatch: pytest.Mon
         return found
 
     monkeypatch.setattr(files, "in_use", in_use_before)
-    run(store.far.collect([]))
+    run(store.far.collect(set()))
     assert disk.exists(taken[0])
 
 

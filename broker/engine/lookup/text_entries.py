@@ -1,4 +1,8 @@
-"""Puts the keys and tags of new rows into the index of texts."""
+"""The index of texts: entries of new rows, and the few messages that a filter can match by them.
+
+Every answered send is among the candidates, since a send puts its entries when it is applied. The
+caller checks each: a candidate may have ended or moved, or have another text with the same hash.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from delaylog.broker.engine.lookup.message_filter import MessageFilter
 from delaylog.broker.engine.state import EngineState
 from delaylog.storage.columns.questions import some
 from delaylog.storage.columns.whole_rows import take_rows
@@ -14,7 +19,37 @@ from delaylog.storage.layout import Int64Array, RowArray
 from delaylog.storage.messages.batch import MessageBatch
 from delaylog.storage.messages.few_rows import FewRows
 from delaylog.storage.messages.rows import PlacedRows, heads_of
-from delaylog.storage.texts.text_keys import entries_of_few, entries_of_keys, entries_of_tags
+from delaylog.storage.texts.text_keys import (
+    entries_of_few,
+    entries_of_keys,
+    entries_of_tags,
+    key_of_key,
+    key_of_tag,
+)
+
+
+def candidates(state: EngineState, topic: int, texts: MessageFilter) -> Int64Array | None:
+    """Origins of the messages of a topic that may have the key and the tag, by hour and row.
+
+    None = go through all messages: the filter names neither, or very many messages have both, or
+    the index is still being made.
+    """
+    keys = []
+    if texts.key:
+        keys.append(key_of_key(topic, texts.key))
+    if texts.tag:
+        keys.append(key_of_tag(topic, texts.tag))
+    if not keys or not state.texts.whole:
+        return None
+    first_hour = min(state.hours.counts, default=0)
+    found = [state.texts.look_up(key, first_hour) for key in keys]
+    few = [origins for origins in found if origins is not None]
+    if not few:
+        return None
+    origins = min(few, key=len)
+    known: Int64Array = origins[np.flatnonzero(state.hours.known(origins))]
+    return known
+
 
 _INDEXED: Final = frozenset({"key", "tags"})
 

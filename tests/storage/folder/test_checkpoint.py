@@ -6,18 +6,28 @@ whole, and after a finished write the newest.
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
+import numpy as np
 import pytest
 
-from delaylog.storage.checkpoint import (
+from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.folder.checkpoint import (
+    NO_CHECKPOINT,
+    Checkpoint,
+    FarRuns,
     Kept,
     checkpoint_names,
     kept_checkpoints,
     load_newest,
+    saved_hours,
     write_checkpoint,
 )
-from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
+from delaylog.storage.hours.far.sorted_run import RunFacts, run_size
+from delaylog.storage.hours.hour_counts import HourCounts
+from delaylog.storage.hours.hour_table import HourTable
+from delaylog.storage.layout import INDEX_ENTRY, STATE_ENTRY
 from tests.storage.fake_disk import SURVIVALS, DiskCrashed, FakeDisk, Survival
 
 FOLDER = "data"
@@ -47,7 +57,7 @@ def test_the_newest_two_are_kept(count: int) -> None:
     assert checkpoint_names(disk, FOLDER) == [
         f"checkpoint-{n}" for n in range(max(count - 1, 1), count + 1)
     ]
-    assert load_newest(disk, FOLDER) == (state(count), count * 100)
+    assert load_newest(disk, FOLDER) == Checkpoint(state(count), count * 100)
 
 
 def test_damage_falls_back_then_raises() -> None:
@@ -56,9 +66,9 @@ def test_damage_falls_back_then_raises() -> None:
     size = len(disk.content("data/checkpoint-3")) * 8
     for bit in [*range(32 * 8), *range(32 * 8, size, 997), size - 1]:
         disk.flip("data/checkpoint-3", bit)
-        assert load_newest(disk, FOLDER) == (state(2), 200)
+        assert load_newest(disk, FOLDER) == Checkpoint(state(2), 200)
         disk.flip("data/checkpoint-3", bit)
-    assert load_newest(disk, FOLDER) == (state(3), 300)
+    assert load_newest(disk, FOLDER) == Checkpoint(state(3), 300)
     disk.flip("data/checkpoint-3", 300)
     disk.flip("data/checkpoint-2", 300)
     with pytest.raises(CorruptionError) as caught:
@@ -93,15 +103,15 @@ def test_crash_at_every_operation(survival: Survival) -> None:
                 write_checkpoint(disk, FOLDER, state(3), 300)
             after = disk.restart(survival, seed * 100 + at)
             found = load_newest(after, FOLDER)
-            assert found in ((state(2), 200), (state(3), 300))
+            assert found in (Checkpoint(state(2), 200), Checkpoint(state(3), 300))
             # Leftovers of the write that was cut are in nobody's way.
             write_checkpoint(after, FOLDER, state(4), 400)
-            assert load_newest(after.restart("nothing"), FOLDER) == (state(4), 400)
+            assert load_newest(after.restart("nothing"), FOLDER) == Checkpoint(state(4), 400)
 
 
 def test_a_finished_write_survives() -> None:
     for survival in SURVIVALS:
-        assert load_newest(written(3).restart(survival, 5), FOLDER) == (state(3), 300)
+        assert load_newest(written(3).restart(survival, 5), FOLDER) == Checkpoint(state(3), 300)
 
 
 def test_faults_leave_the_older_ones() -> None:
@@ -116,7 +126,46 @@ def test_faults_leave_the_older_ones() -> None:
                 write_checkpoint(disk, FOLDER, state(3), 300)
             except (DiskFullError, DiskFailedError):
                 found = load_newest(disk, FOLDER)
-                assert found in ((state(2), 200), (state(3), 300))
+                assert found in (Checkpoint(state(2), 200), Checkpoint(state(3), 300))
             disk.full_at = disk.fail_at = frozenset()
             write_checkpoint(disk, FOLDER, state(4), 400)
-            assert load_newest(disk, FOLDER) == (state(4), 400)
+            assert load_newest(disk, FOLDER) == Checkpoint(state(4), 400)
+
+
+def test_log_before_it_is_read_with_it() -> None:
+    disk = written(1)
+    write_checkpoint(disk, FOLDER, state(2), 300, 120)
+    found = load_newest(disk, FOLDER)
+    assert found == Checkpoint(state(2), 300, 180)
+    assert found.log_from == 120
+
+
+def test_hours_near_and_far_and_the_runs_of_the_far_ones() -> None:
+    """What a reader of a folder gets is what the store of hours had."""
+    counts = HourCounts(9, 4, 700, 1_000, 1)
+    table = HourTable()
+    table.restore({100: counts}, None)
+    table.set_border(200)
+    table.take_numbers(np.array([300]), np.array([5]), 650)
+    old, new, states = (RunFacts(n, 5, 40, 300 << 32 | 1, 300 << 32 | 5, 0, 650) for n in (1, 2, 3))
+    sets = [[1, [[*astuple(old)]]], [0, [[*astuple(new)]]]]
+    tier = {"next": 4, "rows": sets, "states": {1: [[0, [[*astuple(states)]]]]}}
+    members = {"hours": saved_hours(table.near), "far": {"hours": table.saved(), "tier": tier}}
+    disk = written(0)
+    write_checkpoint(disk, FOLDER, members, 700)
+    found = load_newest(disk, FOLDER)
+    assert found is not None
+    assert found.hours == {100: counts}
+    assert (found.table.far_from, found.table[300].rows, found.table[300].living) == (200, 5, 5)
+    assert found.runs == FarRuns((old, new), {1: (states,)})
+    assert found.runs.sizes == {
+        "1.run": run_size(old, INDEX_ENTRY),
+        "2.run": run_size(new, INDEX_ENTRY),
+        "3.run": run_size(states, STATE_ENTRY),
+    }
+
+
+def test_a_folder_without_one_has_nothing() -> None:
+    nothing = NO_CHECKPOINT
+    assert (nothing.position, nothing.told_ms, nothing.hours, nothing.id_key) == (0, 0, {}, b"")
+    assert (list(nothing.topics()), list(nothing.table), nothing.runs) == ([], [], FarRuns())

@@ -2,14 +2,15 @@
 
 The file `index` lists the runs, and states up to which log position they are complete. It is
 replaced durably, so a run that was begun and is not listed counts for nothing. The runs are a cache
-of the delay indexes: a damaged folder is emptied. What entries mean, and how they are merged, is
-left to the class that inherits (`id_index.py`, `texts/text_index.py`).
+of the delay indexes: a damaged folder is emptied. What entries mean, and which of them a merge
+keeps, is left to the class that inherits (`ids/id_index.py`, `texts/text_index.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgpack
@@ -17,9 +18,20 @@ import msgpack
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.whole_files import read_file, replace_file
-from delaylog.storage.ids.id_run import IdRun, RunWriter
-from delaylog.storage.layout import open_file, seal_parts
+from delaylog.storage.layout import Int64Array, open_file, seal_parts
+from delaylog.storage.runs.key_run import (
+    SLICE_ENTRIES,
+    KeyArray,
+    KeyRun,
+    RunWriter,
+    entries_between,
+)
 
+Entries = tuple[KeyArray, Int64Array]
+"""Keys and refs."""
+Kept = Callable[[KeyArray, Int64Array], Entries]
+"""The entries that a merge keeps, in the order of their keys, of those of neighbouring runs, oldest
+first. It is called for ranges of keys, so it has all entries of a key."""
 Jobs = Generator[Callable[[], None], None, None]
 """Jobs for any thread, one after the other."""
 INDEX: Final = "index"
@@ -55,18 +67,18 @@ def read_stored(fs: FileSystem, path: str) -> StoredRuns:
     return StoredRuns(position, [(number, count) for number, count in msgpack.unpackb(payload)])
 
 
-def open_runs(fs: FileSystem, path: str, stored: StoredRuns) -> list[IdRun]:
+def open_runs(fs: FileSystem, path: str, stored: StoredRuns) -> list[KeyRun]:
     """The runs of a folder.
 
     Raises CorruptionError when a run is missing or its header is damaged.
     """
-    runs: list[IdRun] = []
+    runs: list[KeyRun] = []
     try:
         for number, count in stored.runs:
             name = run_path(path, number)
             if not fs.exists(name):
                 raise CorruptionError("a run is missing", path=name, position=0)
-            runs.append(IdRun(fs, name, number, count))
+            runs.append(KeyRun(fs, name, number, count))
     except BaseException:
         for run in runs:
             run.close()
@@ -74,13 +86,13 @@ def open_runs(fs: FileSystem, path: str, stored: StoredRuns) -> list[IdRun]:
     return runs
 
 
-class RunSet:
+class RunStore:
     """The runs of one folder."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self._path = path
-        self._runs: list[IdRun] = []
+        self._runs: list[KeyRun] = []
         self._number = 0
         """The number of the newest run that was begun; no number is used twice."""
         self.position = 0
@@ -124,7 +136,7 @@ class RunSet:
                 self._fs.unlink(f"{self._path}/{name}")
 
     def _write(
-        self, room: int, jobs: Sequence[Callable[[RunWriter], None]], runs: list[IdRun]
+        self, room: int, jobs: Sequence[Callable[[RunWriter], None]], runs: list[KeyRun]
     ) -> Jobs:
         """Write a run by jobs, and append it to `runs` unless it is empty."""
         self._number = number = self._number + 1
@@ -137,14 +149,14 @@ class RunSet:
                 yield writer.finish
                 # The name of a run is durable before `index` lists it.
                 yield partial(self._fs.sync_folder, self._path)
-                runs.append(IdRun(self._fs, path, number, writer.count))
+                runs.append(KeyRun(self._fs, path, number, writer.count))
         except DiskFullError:
             self._fs.unlink(path)
             raise
         finally:
             writer.close()
 
-    def _keep(self, runs: list[IdRun], position: int) -> Jobs:
+    def _keep(self, runs: list[KeyRun], position: int) -> Jobs:
         """Make `runs` the runs of the folder, durably, and remove all others."""
 
         def write() -> None:
@@ -159,6 +171,44 @@ class RunSet:
                 run.close()
         self._runs, self.position = runs, position
         yield self._remove_others
+
+    def _store(self, keys: KeyArray, refs: Int64Array, runs: list[KeyRun]) -> Jobs:
+        """Write entries, given in the order of their keys, as the newest of `runs`."""
+
+        def add(part: slice, writer: RunWriter) -> None:
+            writer.add(keys[part], refs[part])
+
+        parts = [slice(at, at + SLICE_ENTRIES) for at in range(0, len(keys), SLICE_ENTRIES)]
+        yield from self._write(len(keys), [partial(add, part) for part in parts], runs)
+
+    def _merge(
+        self,
+        kept: Callable[[int], Kept],
+        made: Callable[[Sequence[KeyRun]], Jobs] | None = None,
+    ) -> Jobs:
+        """Merge runs of similar sizes until few are left.
+
+        `kept` is called with the number of older runs that are not in the merge, and `made` with
+        the new runs before they count.
+        """
+        while (start := self._crowded()) is not None:
+            old, keep = self._runs[start:], kept(start)
+            room = sum(run.count for run in old)
+            # Keys are hashes, so ranges of one width have about as many.
+            pieces = room // SLICE_ENTRIES + 1
+            bounds = [(piece << 64) // pieces for piece in range(pieces + 1)]
+            runs = self._runs[:start]
+            ranges = [(first, stop - 1) for first, stop in pairwise(bounds)]
+            jobs = [partial(_merge_range, old, keep, *each) for each in ranges]
+            yield from self._write(room, jobs, runs)
+            if made is not None:
+                yield from made(runs)
+            yield from self._keep(runs, self.position)
+
+    def _clear(self) -> None:
+        """Remove all runs before a rebuild."""
+        for job in self._keep([], 0):
+            job()
 
     @property
     def crowded(self) -> bool:
@@ -186,3 +236,10 @@ class RunSet:
         for run in self._runs:
             run.close()
         self._runs = []
+
+
+def _merge_range(
+    runs: Sequence[KeyRun], keep: Kept, first: int, last: int, writer: RunWriter
+) -> None:
+    """Merge the entries with keys from `first` to `last`, both included."""
+    writer.add(*keep(*entries_between(runs, first, last)))

@@ -1,4 +1,4 @@
-"""Merging of ids: tables in memory become one run, and several runs become one."""
+"""Keys of ids, and which of several entries of a key counts: the newest one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from delaylog.storage.ids.id_run import IdRun, RunWriter
-from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX, KeyArray, RecentIds
+from delaylog.storage.ids.recent_ids import FEW_KEYS_MAX, RecentIds
 from delaylog.storage.layout import Int64Array
+from delaylog.storage.runs.key_run import KeyArray
 
 TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 _ALL: Final = (1 << 64) - 1
@@ -46,6 +46,7 @@ def newest(tables: Sequence[RecentIds]) -> tuple[KeyArray, Int64Array]:
 
 
 def in_key_order(keys: KeyArray, refs: Int64Array) -> tuple[KeyArray, Int64Array]:
+    """Ids sorted by key."""
     order = np.argsort(keys)
     return keys[order], refs[order]
 
@@ -57,37 +58,16 @@ def lasts(keys: KeyArray) -> npt.NDArray[np.bool_]:
     return lasts
 
 
-def add_all(keys: KeyArray, refs: Int64Array, writer: RunWriter) -> None:
-    """Append ids to a run; the writer is last, so that a job can bind the ids beforehand."""
-    writer.add(keys, refs)
+def newest_of_each(
+    keys: KeyArray, refs: Int64Array, *, keep_forgotten: bool
+) -> tuple[KeyArray, Int64Array]:
+    """The newest entry of each key, of those of neighbouring runs, oldest first.
 
-
-def entries_between(runs: Sequence[IdRun], first: int, last: int) -> tuple[KeyArray, Int64Array]:
-    """The keys from `first` to `last`, both included, and their refs, run by run."""
-    parts = []
-    for run in runs:
-        start = int(np.searchsorted(run.keys, np.uint64(first)))
-        stop = int(np.searchsorted(run.keys, np.uint64(last), side="right"))
-        parts.append((run.keys[start:stop], run.refs[start:stop]))
-    keys = np.concatenate([part[0] for part in parts])
-    refs = np.concatenate([part[1] for part in parts])
-    for run in runs:
-        run.rest()
-    return keys, refs
-
-
-def merge_runs(
-    runs: Sequence[IdRun], first: int, last: int, writer: RunWriter, *, keep_forgotten: bool
-) -> None:
-    """Merge the keys from `first` to `last`, both included, of neighbouring runs, oldest first.
-
-    If several runs have a key, the newest one counts. Without `keep_forgotten`, forgotten ids
-    (ref 0) are dropped. Keys are hashes, so key ranges of one width have about as many keys.
+    Without `keep_forgotten`, forgotten ids (ref 0) are dropped.
     """
-    keys, refs = entries_between(runs, first, last)
     order = np.argsort(keys, kind="stable")
     keys, refs = keys[order], refs[order]
     kept = lasts(keys)
     if not keep_forgotten:
         kept &= refs != 0
-    writer.add(keys[kept], refs[kept])
+    return keys[kept], refs[kept]

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from delaylog.broker.engine.find.indexing import index_stored
+from delaylog.broker.engine.lookup.text_entries import index_stored
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.views.scanning import walk
 from delaylog.storage.columns.questions import distinct

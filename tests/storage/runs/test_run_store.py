@@ -5,7 +5,6 @@ The indexes of ids and of texts test what their entries mean; here entries are o
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,23 +14,21 @@ from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
-from delaylog.storage.ids import run_set
-from delaylog.storage.ids.id_merge import add_all
-from delaylog.storage.ids.id_run import IdRun, RunWriter
-from delaylog.storage.ids.run_set import MERGED_RUNS, Jobs, RunSet, open_runs, read_stored
+from delaylog.storage.runs import run_store
+from delaylog.storage.runs.key_run import KeyRun, RunWriter
+from delaylog.storage.runs.run_store import MERGED_RUNS, Jobs, RunStore, open_runs, read_stored
 
 FS = OsFileSystem()
 
 
-class Runs(RunSet):
+class Runs(RunStore):
     """Runs that a test writes."""
 
     def write(self, count: int, position: int) -> None:
         """Append a run with some entries."""
         column = np.arange(1, count + 1)
-        job = partial(add_all, column.astype(np.uint64), column.astype(np.int64))
         runs = list(self._runs)
-        drive(self._write(count, [job], runs))
+        drive(self._store(column.astype(np.uint64), column.astype(np.int64), runs))
         drive(self._keep(runs, position))
 
     @property
@@ -115,7 +112,7 @@ def test_no_run_stays_open_when_another_is_damaged(
     else:
         (tmp_path / "3.ids").write_bytes(b"x" * 100)
     closed = []
-    monkeypatch.setattr(IdRun, "close", lambda run: closed.append(run.number))
+    monkeypatch.setattr(KeyRun, "close", lambda run: closed.append(run.number))
     with pytest.raises(CorruptionError):
         open_runs(FS, str(tmp_path), read_stored(FS, str(tmp_path)))
     assert closed == [1, 2]
@@ -145,7 +142,7 @@ def test_merges_keep_runs_few_and_rewrite_little(tmp_path_factory: Any, counts: 
     """Merged whenever they are crowded, there are a few runs of each size, and an entry is written
     again about once each time that the index grows fourfold."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_set, "SIZE_MIN", 4)
+        patch.setattr(run_store, "SIZE_MIN", 4)
         runs = Runs(FS, str(tmp_path_factory.mktemp("runs")))
         there: list[int] = []
         written = 0

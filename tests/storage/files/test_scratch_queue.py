@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError
-from delaylog.storage.files.run_file import BLOCK_VALUES, RunFile
+from delaylog.storage.files.scratch_queue import BLOCK_VALUES, ScratchQueue
 from tests.effort import tries
 from tests.storage.fake_disk import FakeDisk
 
@@ -17,7 +17,7 @@ from tests.storage.fake_disk import FakeDisk
 @settings(max_examples=tries(60), deadline=None)
 def test_first_in_first_out(steps: list[tuple[bool, int]]) -> None:
     disk = FakeDisk()
-    run = RunFile(disk, "run")
+    run = ScratchQueue(disk, "run")
     model: list[int] = []
     value = -(2**40)
     for push, count in steps:
@@ -38,7 +38,7 @@ def test_first_in_first_out(steps: list[tuple[bool, int]]) -> None:
 
 def test_a_run_without_a_push_has_no_file() -> None:
     disk = FakeDisk()
-    run = RunFile(disk, "run")
+    run = ScratchQueue(disk, "run")
     assert run.pop(5).tolist() == []
     run.close()
     assert disk.listdir("") == []
@@ -48,7 +48,7 @@ def test_a_flipped_bit_is_an_error_before_anything_is_popped() -> None:
     """In a block that was popped in part already, too."""
     for at in (0, BLOCK_VALUES - 1, BLOCK_VALUES, 2 * BLOCK_VALUES + 5):
         disk = FakeDisk()
-        run = RunFile(disk, "run")
+        run = ScratchQueue(disk, "run")
         for size in (5, 3 * BLOCK_VALUES - 100):
             run.push(np.arange(size))
         disk.flip("run", at * 64 + 7)
@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_an_error_before_anything_is_popped() -> None:
 def test_a_disk_too_full_to_shorten_the_file_loses_nothing() -> None:
     """Some file systems need space to give space back."""
     disk = FakeDisk()
-    run = RunFile(disk, "run")
+    run = ScratchQueue(disk, "run")
     run.push(np.arange(100))
     disk.full_at = range(1, 1_000)
     assert run.pop(100).tolist() == list(range(100))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from delaylog.storage.files.file_system import FileSystem
 
 
-class RunFiles:
+class RunNumbers:
     """The files of the far tier's folder, by number."""
 
     def __init__(self, fs: FileSystem, folder: str) -> None:

@@ -1,51 +1,52 @@
-"""Sorted runs of the id index: immutable files of keys and refs.
+"""Sorted runs: immutable files of keys and refs.
 
 A run is written once, in the order of its keys, and never changed; a merge writes a new one. The
-number of ids need not be known in advance: the refs begin behind the room for the most keys that
-there may be, and the unused part of this room is a hole in the file.
+number of entries need not be known in advance: the refs begin behind the room for the most keys
+that there may be, and the unused part of this room is a hole in the file.
 
     0       _HEADER (64): magic u32, version u16, 2 zeros, count u64, room u64, crc32c u32 of the
             keys, of the refs, and of this header with zeros in place of the last one; 28 zeros
-    64      keys u64, ascending, each key once
-    64+8r   refs i64 in the same order, where r is the room; 0 = the id was forgotten
+    64      keys u64, ascending
+    64+8r   refs i64 in the same order, where r is the room; 0 = the id with this key was forgotten
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
-from delaylog.storage.ids.recent_ids import KeyArray
 from delaylog.storage.layout import Int64Array
 
+KeyArray = npt.NDArray[np.uint64]
 _HEADER: Final = struct.Struct("<IH2xQQIII28x")
 assert _HEADER.size == 64
 _MAGIC: Final = 0x52494C44  # "DLIR"
 _VERSION: Final = 1
 _WIDTH: Final = 8
-SLICE_IDS: Final = 32_768
-"""Ids that one job reads, sorts or writes: at most 10 ms of work."""
+SLICE_ENTRIES: Final = 32_768
+"""Entries that one job reads, sorts or writes: at most 10 ms of work."""
 
 
 class RunWriter:
     """Writes a run; on any thread, one call at a time."""
 
     def __init__(self, fs: FileSystem, path: str, room: int) -> None:
-        """`room` = most ids of the run. A file that an earlier attempt left is overwritten."""
+        """`room` = most entries of the run. A file that an earlier attempt left is overwritten."""
         self._file = fs.open(path, create=True)
         self._room = room
         self._crcs = [0, 0]
         self.count = 0
 
     def add(self, keys: KeyArray, refs: Int64Array) -> None:
-        """Append the next ids, in the order of their keys."""
+        """Append the next entries, in the order of their keys."""
         starts = (_HEADER.size, _HEADER.size + self._room * _WIDTH)
         for which, column in enumerate((keys.astype("<u8"), refs.astype("<i8"))):
             raw = column.tobytes()
@@ -55,7 +56,7 @@ class RunWriter:
                 self._file.begin_writing(at, len(raw))
                 self._crcs[which] = crc32c(raw, self._crcs[which])
         self.count += len(keys)
-        assert self.count <= self._room, "a run has at most as many ids as it has room for"
+        assert self.count <= self._room, "a run has at most as many entries as it has room for"
 
     def finish(self) -> None:
         """Make the run's bytes durable; its name becomes durable when the folder is synced."""
@@ -69,13 +70,13 @@ class RunWriter:
         self._file.close()
 
 
-class IdRun:
+class KeyRun:
     """A run, mapped into memory; `rest` releases its resident pages."""
 
     def __init__(
         self, fs: FileSystem, path: str, number: int = 0, count: int | None = None
     ) -> None:
-        """`count` = the ids that the run must have, if known. Only the header is verified.
+        """`count` = the entries that the run must have, if known. Only the header is verified.
 
         Raises CorruptionError if the header is damaged; `check` verifies the rest.
         """
@@ -100,8 +101,8 @@ class IdRun:
 
     def slices(self) -> Iterator[tuple[KeyArray, Int64Array]]:
         """Keys and refs, part by part, as views; the pages of a part are released after it."""
-        for first in range(0, self.count, SLICE_IDS):
-            part = slice(first, first + SLICE_IDS)
+        for first in range(0, self.count, SLICE_ENTRIES):
+            part = slice(first, first + SLICE_ENTRIES)
             yield self.keys[part], self.refs[part]
             self.rest()
 
@@ -116,8 +117,8 @@ class IdRun:
                 (self._refs_start, self._refs_crc),
             ):
                 crc = 0
-                for first in range(0, self.count, SLICE_IDS):
-                    size = min(SLICE_IDS, self.count - first) * _WIDTH
+                for first in range(0, self.count, SLICE_ENTRIES):
+                    size = min(SLICE_ENTRIES, self.count - first) * _WIDTH
                     raw = file.pread(size, start + first * _WIDTH)
                     crc = crc32c(raw, crc)
                     if start == _HEADER.size:
@@ -140,3 +141,17 @@ class IdRun:
         """Unmap."""
         self.keys, self.refs = self.keys[:0].copy(), self.refs[:0].copy()
         self._map.close()
+
+
+def entries_between(runs: Sequence[KeyRun], first: int, last: int) -> tuple[KeyArray, Int64Array]:
+    """The keys from `first` to `last`, both included, and their refs, run by run."""
+    parts = []
+    for run in runs:
+        start = int(np.searchsorted(run.keys, np.uint64(first)))
+        stop = int(np.searchsorted(run.keys, np.uint64(last), side="right"))
+        parts.append((run.keys[start:stop], run.refs[start:stop]))
+    keys = np.concatenate([part[0] for part in parts])
+    refs = np.concatenate([part[1] for part in parts])
+    for run in runs:
+        run.rest()
+    return keys, refs

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.files.run_file import RunFile
+from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array
 
 RankedRefs: TypeAlias = Int64Array
@@ -100,13 +100,13 @@ def count_below(entries: RankedRefs, key: Rank, *, equal: bool) -> int:
     return low + int(second[low:high].searchsorted(key[1], "right" if equal else "left"))
 
 
-class SortedRun:
+class RankedRun:
     """Entries in order: a head in memory, then a file, then sources still to be merged into it."""
 
-    def __init__(self, entries: RankedRefs, sources: Sequence[SortedRun] = ()) -> None:
+    def __init__(self, entries: RankedRefs, sources: Sequence[RankedRun] = ()) -> None:
         """`sources` are neighbours, oldest first, and rank above `entries`."""
         self._head = entries
-        self._file: RunFile | None = None
+        self._file: ScratchQueue | None = None
         self._behind = NO_RANKED
         """Entries behind the file that a full disk has not taken yet."""
         self._sources = list(sources)
@@ -149,7 +149,7 @@ class SortedRun:
         """Open files."""
         return (self._file is not None) + sum(source.files for source in self._sources)
 
-    def write(self, make_run: Callable[[], RunFile]) -> None:
+    def write(self, make_run: Callable[[], ScratchQueue]) -> None:
         """Move a run from memory to a file. Raises DiskFullError; then nothing has changed."""
         assert self.in_memory, "a run is written once"
         file = make_run()
@@ -193,7 +193,9 @@ class SortedRun:
         if self._count == 0:
             self._close()
 
-    def merge_some(self, count: int, reading: Reading, make_run: Callable[[], RunFile]) -> None:
+    def merge_some(
+        self, count: int, reading: Reading, make_run: Callable[[], ScratchQueue]
+    ) -> None:
         """Merge about `count` entries of the sources into the file, unless the disk is full."""
         if self._behind.shape[1] == 0 and self._sources:
             self._behind = self._merge(count, reading)
@@ -222,7 +224,7 @@ def _interleaved(entries: RankedRefs) -> Int64Array:
     return np.ascontiguousarray(entries.T).reshape(-1)
 
 
-def take_lowest(runs: Sequence[SortedRun], count: int, reading: Reading) -> RankedRefs:
+def take_lowest(runs: Sequence[RankedRun], count: int, reading: Reading) -> RankedRefs:
     """Remove and return the lowest entries in order: about `count`, at most twice as many.
 
     A block of each run is examined. The block with the lowest end is doubled until about `count`

@@ -21,7 +21,7 @@ BLOCK_VALUES: Final = 8_192
 _BLOCK_BYTES: Final = BLOCK_VALUES * 8
 
 
-class RunFile:
+class ScratchQueue:
     """A queue of int64 values in one file, which is truncated whenever the queue is empty."""
 
     def __init__(
@@ -105,7 +105,7 @@ class RunFile:
             self._later(remove)
 
 
-class ScratchRuns:
+class ScratchQueues:
     """Makes runs in one folder, whose files are removed later."""
 
     def __init__(
@@ -117,7 +117,7 @@ class ScratchRuns:
         self._later = later
         self._made = 0
 
-    def __call__(self, topic: int) -> RunFile:
+    def __call__(self, topic: int) -> ScratchQueue:
         """A new run for messages of this topic; 0 = of all topics."""
         self._made += 1
-        return RunFile(self._fs, f"{self._folder}/{topic}-{self._made}.run", self._later)
+        return ScratchQueue(self._fs, f"{self._folder}/{topic}-{self._made}.run", self._later)

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delaylog.broker.engine.find import upkeep
-from delaylog.broker.engine.find.candidates import candidates
+from delaylog.broker.engine.lookup import text_upkeep
 from delaylog.broker.engine.lookup.message_filter import MessageFilter
+from delaylog.broker.engine.lookup.text_entries import candidates
 from delaylog.broker.engine.views import list_found
 from delaylog.broker.engine.views.list_filter import ListQuery
 from delaylog.broker.engine.views.list_page import Effort
 from delaylog.broker.engine.views.listing import Listing
 from delaylog.storage.errors import DiskFullError
-from delaylog.storage.ids import run_set
-from delaylog.storage.ids.id_run import RunWriter
 from delaylog.storage.layout import HOUR_MS, MessageState
+from delaylog.storage.runs import run_store
+from delaylog.storage.runs.key_run import RunWriter
 from delaylog.storage.texts import text_index
 from tests.broker.engine.host import Host
 from tests.broker.engine.views.test_listing import (
@@ -75,7 +75,7 @@ def both(host: Host, query: ListQuery, limit: int = 3) -> tuple[list[str], list[
 @given(seed=st.integers(0, 10**9))
 def test_the_index_lists_what_a_scan_lists(tmp_path_factory: Any, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_set, "SIZE_MIN", 8)
+        patch.setattr(run_store, "SIZE_MIN", 8)
         random = Random(seed)
         patch.setattr(text_index, "COMMON", random.choice([5, 10_000]))
         host = Host(tmp_path_factory.mktemp("find"))
@@ -241,7 +241,7 @@ def test_a_full_disk_loses_no_entry(host: Any, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: Any) -> Any:
         raise DiskFullError("no space left")
 
-    monkeypatch.setattr(upkeep, "RECENT_MAX", 2)
+    monkeypatch.setattr(text_upkeep, "RECENT_MAX", 2)
     host.send(5, keys=["k"] * 5, delay=HOUR_MS)
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "add", full)
@@ -270,7 +270,7 @@ def test_a_rebuild_on_a_full_disk_keeps_little_in_memory(
     host.checkpoint()
     host.engine.state.texts.clear()
     host.restart()
-    monkeypatch.setattr(upkeep, "RECENT_MAX", 50)
+    monkeypatch.setattr(text_upkeep, "RECENT_MAX", 50)
     texts = host.engine.state.texts
     with monkeypatch.context() as patch:
         patch.setattr(RunWriter, "add", full)
