@@ -134,20 +134,6 @@ def test_a_lost_candidate_does_not_hold_up_another() -> None:
         assert world.until_serving(word=second) < 500
 
 
-def test_a_planned_handover_is_short_and_repeats_nothing() -> None:
-    for seed in range(tries(60)):
-        world, old = started(seed)
-        assert old.replication.hand_over(1, old.now)
-        old.settle()
-        assert world.until_serving(old) < 150
-        heir = world.serving()
-        assert heir is not None
-        assert heir.number == 1
-        world.load(200)
-        assert world.judge.stats["heirs"] == 1
-        assert world.judge.stats["repeats"] == 0
-
-
 def test_the_old_leader_of_a_handover_does_not_fight_for_it() -> None:
     """Its oracle goes on for a while to say that it should lead."""
     for seed in range(tries(30)):
@@ -215,32 +201,3 @@ def test_a_stopped_leader_does_nothing_before_it_has_heard_of_its_successor() ->
         assert old.replication.role == Role.FOLLOWER
         assert old.replication.promised > epoch
         assert 1_000_000 not in world.judge.places
-
-
-def test_a_leader_that_is_cut_off_stops_by_itself() -> None:
-    world, old = started(3)
-    world.cut_off = old.number
-    world.stopped = None
-    world.net.clear()
-    for _ in range(60):
-        world.net.clear()
-        world.tick()
-    assert old.replication.role == Role.SERVING
-    assert not old.replication.leadership.may_dispatch(old.now)
-
-
-def test_who_cannot_come_to_serve_resigns_and_stays_out() -> None:
-    world, old = started(4)
-    for node in world.nodes[1:]:
-        world.crash(node)
-    old.replication.renew(old.now)
-    old.settle()
-    for _ in range(1_100):
-        world.tick()
-    assert old.replication.role == Role.FOLLOWER
-    world.suggest(old)
-    assert old.replication.role == Role.FOLLOWER
-    for _ in range(1_000):
-        world.tick()
-    world.suggest(old)
-    assert old.replication.role == Role.PREPARING

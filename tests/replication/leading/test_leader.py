@@ -54,14 +54,6 @@ def made() -> Made:
     return Made()
 
 
-def test_older_frames_are_committed_with_epoch_begin_only(made: Made) -> None:
-    made.ack(1, BEGIN + FRAME)
-    made.ack(2, BEGIN + FRAME)
-    assert (made.leader.commit, made.leader.serving) == (0, False)
-    made.serve()
-    assert made.leader.commit == made.log.end
-
-
 def test_no_tick_before_it_serves(made: Made) -> None:
     made.leader.send_round(0)
     assert {message.tick.epoch for _, message in made.out.take()} == {0}
@@ -205,16 +197,6 @@ def test_a_learner_replicates_and_does_not_count(cluster: Cluster) -> None:
     cluster.pass_ms(60)
     assert cluster.nodes[0].commit == commit
     assert not cluster.nodes[0].leadership.may_dispatch(cluster.now)
-
-
-def test_a_learner_promises_nothing(cluster: Cluster) -> None:
-    cluster.wipe(2)
-    cluster.down.add(1)
-    cluster.nodes[0].suggest_leader(cluster.now)
-    cluster.settle()
-    assert not cluster.nodes[0].leadership.serving
-    cluster.nodes[2].suggest_leader(cluster.now)
-    assert cluster.nodes[2].take_messages() == []
 
 
 def test_a_learner_is_let_in_when_it_holds_all_and_counts_from_the_next_epoch(

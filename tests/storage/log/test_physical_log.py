@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from delaylog.storage.errors import CorruptionError, DiskFailedError, DiskFullError
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
-from delaylog.storage.log.frames import Frame, Tick
+from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.log_reader import segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from tests.effort import tries
@@ -159,17 +159,6 @@ def test_replayed_frames_are_durable() -> None:
     assert [bytes(f.payload) for f in found] == [bytes(frame.payload)]
 
 
-def test_a_new_log_survives() -> None:
-    """The first durable frame of a new folder is there after a power cut: so is its folder."""
-    disk = FakeDisk()
-    log, _ = open_log(disk)
-    append(log, b"first")
-    log.write_pending()
-    end = log.sync()
-    _, found = open_log(disk.restart("nothing"), 0, end)
-    assert [bytes(f.payload) for f in found] == [b"first"]
-
-
 def test_full_disk_keeps_frames_in_order() -> None:
     """ENOSPC leaves the frames queued; a later try writes them, in order, over the torn part."""
     for fault in range(1, 12):
@@ -275,24 +264,6 @@ def test_sync_while_the_disk_is_full() -> None:
     assert durable == FRAME_HEADER_SIZE + 3 < log.end_position
 
 
-def test_failed_sync_raises_and_promises_nothing() -> None:
-    """After an EIO of fdatasync the durable position stands, whatever later syncs say."""
-    disk = FakeDisk()
-    log, _ = open_log(disk)
-    disk.sync_all()
-    append(log, b"kept")
-    log.write_pending()
-    before = log.sync()
-    append(log, b"lost")
-    log.write_pending()
-    disk.fail_at = frozenset([disk.count + 1])
-    with pytest.raises(DiskFailedError):
-        log.sync()
-    assert log.durable_position == before
-    _, found = open_log(disk.restart("nothing"), 0, before)
-    assert [bytes(f.payload) for f in found] == [b"kept"]
-
-
 def test_failed_sync_of_a_sealed_segment_is_not_forgotten() -> None:
     """The sealed segment behind a roll is synced before anything in the new one is durable."""
     disk = FakeDisk()
@@ -391,17 +362,6 @@ def test_hops_pass_over_segments_that_are_dropped() -> None:
     late = log.hops(0)
     assert late.position == log.first_position
     late.close()
-
-
-def test_frames_know_their_end() -> None:
-    disk = FakeDisk()
-    log, _ = open_log(disk)
-    append(log, b"12345")
-    log.write_pending()
-    log.sync()
-    _, found = open_log(disk)
-    frame: Frame = found[0]
-    assert frame.end == FRAME_HEADER_SIZE + 5
 
 
 def test_nothing_is_written_twice_at_once() -> None:
