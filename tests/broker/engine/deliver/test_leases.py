@@ -9,7 +9,6 @@ from delaylog.broker.engine.deliver import settling
 from delaylog.broker.engine.errors import BadRequestError
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.topics.settings import Backoff
-from delaylog.storage.layout import MessageState
 
 BUCKET = 50
 
@@ -105,18 +104,6 @@ def test_a_receipt_settles_nothing_in_another_topic(host, n: int) -> None:
     host.check_counts()
 
 
-def test_many_leases_expire_in_slices(host) -> None:
-    """Ten thousand rows of a hundred leases, each settled once."""
-    host.send(10_000)
-    for _ in range(100):
-        host.receive(100, lease=1_000)
-    host.advance(1_000 + BUCKET)
-    assert host.topic.default.counts.leased == 0
-    host.advance(2_000)
-    assert len(host.receive(10_000)) == 10_000
-    host.check_counts()
-
-
 def test_leased_max_bounds_what_is_out(open_host) -> None:
     """`leased_max` messages per group; settled ones make room."""
     host = open_host(limits=Limits(leased_max=5))
@@ -149,15 +136,6 @@ def test_an_answer_has_a_message_once(host) -> None:
     assert host.bodies() == [b"0"]
     assert host.bodies() == []
     host.check_counts()
-
-
-def test_a_call_is_filled_behind_ended_messages(host) -> None:
-    """Cancelled ones do not make a receive shorter."""
-    ids = host.ids_of(host.send(10))
-    host.cancel([ids[0], ids[2], ids[3]])
-    assert host.bodies(4) == [b"1", b"4", b"5", b"6"]
-    assert host.bodies(9) == [b"7", b"8", b"9"]
-    assert host.state_of(ids[0]) is MessageState.CANCELLED
 
 
 @pytest.mark.parametrize("how", ["alive", "replayed", "saved"])

@@ -51,31 +51,6 @@ def test_order_holds_through_retries(host: Any) -> None:
     assert host.bodies() == [b"a2"]
 
 
-@pytest.mark.parametrize("end", ["cancel", "reschedule", "purge"])
-def test_a_key_is_free_when_its_holder_is_out_of_the_way(host: Any, end: str) -> None:
-    sent = send(host, ("a", "a1"), ("a", "a2"))
-    (id_,) = host.ids_of(sent)[:1]
-    host.nack(host.receive(1), 60_000)
-    assert host.receive() == []
-    if end == "cancel":
-        assert host.cancel([id_]) == [0]
-    elif end == "reschedule":
-        assert host.reschedule([id_], host.now_ms + 3_600_000) == [0]
-    else:
-        host.purge("default", force=False)
-        send(host, ("a", "a2"))
-    assert host.bodies() == [b"a2"]
-
-
-def test_a_parked_message_that_is_cancelled_lets_the_next_one_through(host: Any) -> None:
-    sent = send(host, ("a", "a1"), ("a", "a2"), ("a", "a3"))
-    first = host.receive()
-    assert host.receive() == []
-    host.cancel(host.ids_of(sent)[1:2])
-    host.ack(first)
-    assert host.bodies() == [b"a3"]
-
-
 def test_who_chooses_changes_nothing_about_the_order(host: Any) -> None:
     """A message that is chosen while its key is held stays in its place, however often."""
     ids = host.ids_of(send(host, ("a", "a1"), ("a", "a2"), ("a", "a3")))
@@ -99,41 +74,6 @@ def test_of_one_key_one_is_chosen(host: Any) -> None:
     assert [m.body for m in got] == [b"a1", b"b1", b"x"]
     host.ack(got)
     assert host.bodies(1, chosen=ids) == [b"a2"]
-
-
-def test_a_restart_keeps_who_holds_a_key(host: Any) -> None:
-    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
-    held = host.receive()
-    host.nack(held[1:], 5_000)
-    host.checkpoint()
-    for _ in range(2):
-        host.restart()
-        assert host.bodies() == []
-    host.ack(held[:1])
-    assert host.bodies(lease=60_000) == [b"a2"]
-    host.restart()
-    host.advance(5_000)
-    assert host.bodies() == [b"b1"]
-
-
-def test_groups_hold_keys_for_themselves(host: Any) -> None:
-    host.put_group("g")
-    send(host, ("a", "a1"), ("a", "a2"))
-    host.ack(host.receive(group="g"))
-    assert host.bodies() == [b"a1"]
-    assert host.bodies(group="g") == [b"a2"]
-
-
-def test_an_answer_cut_short_keeps_order(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
-    host = open_host()
-    send(host, *[("ab"[k % 2], f"{k:040}") for k in range(8)])
-    got = []
-    while messages := host.receive():
-        got += [int(m.body) for m in messages]
-        host.ack(messages)
-    assert [k for k in got if k % 2 == 0] == [0, 2, 4, 6]
-    assert [k for k in got if k % 2] == [1, 3, 5, 7]
 
 
 def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
