@@ -166,7 +166,7 @@ def test_from_one_to_three_and_back() -> None:
     assert cluster.nodes[1].commit == cluster.disks[1].log.end
 
 
-def test_what_cannot_be_changed_now_is_refused() -> None:
+def test_a_change_that_is_not_possible_now_is_refused() -> None:
     cluster = led()
     leadership = cluster.nodes[0].leadership
     cases = (
@@ -211,7 +211,7 @@ def test_a_node_that_leaves_votes_and_may_not_lead() -> None:
     assert cluster.nodes[3].may_lead
 
 
-def test_who_does_not_decide_does_not_stand() -> None:
+def test_a_node_without_a_vote_is_no_candidate() -> None:
     cluster = with_learners(3)
     for node in (3, 4):
         promised = cluster.nodes[node].promised

@@ -1,4 +1,4 @@
-"""How long nobody serves, and what a stopped leader may still do (I12, I13).
+"""How long there is no serving leader, and what a stopped leader may still do (I12, I13).
 
 Method: one cluster in virtual time with the product's own timing: half a millisecond of network,
 fsyncs of 4 to 16 ms, an oracle that names a new leader 220 to 500 ms after a kill, as measured. A
@@ -96,7 +96,7 @@ def started(seed: int, size: int = 3) -> tuple[CalmWorld, SimNode]:
     return world, leader
 
 
-def test_somebody_serves_within_a_second_of_a_kill() -> None:
+def test_another_node_serves_within_a_second_of_a_kill() -> None:
     tail = []
     for seed in range(tries(100)):
         world, old = started(seed, size=3 if seed % 2 else 5)
@@ -112,7 +112,7 @@ def test_somebody_serves_within_a_second_of_a_kill() -> None:
     assert max(tail) < 1_000
 
 
-def test_two_who_are_both_told_to_lead_do_not_duel_for_ever() -> None:
+def test_two_suggested_leaders_do_not_duel_for_ever() -> None:
     for seed in range(tries(60)):
         world, old = started(seed)
         world.crash(old)
@@ -149,8 +149,8 @@ def test_the_old_leader_of_a_handover_does_not_fight_for_it() -> None:
         assert world.judge.stats["leaders"] == 2
 
 
-def test_a_candidate_is_given_time_by_those_who_promised() -> None:
-    """Every node's oracle says all the time that it should lead: somebody does, and soon."""
+def test_nodes_that_promised_give_their_candidate_time() -> None:
+    """Every node's oracle suggests itself all the time: one of them leads soon."""
     for seed in range(tries(30)):
         world, old = started(seed)
         world.crash(old)

@@ -1,6 +1,6 @@
 """One node among others: promises, tries to lead, refusals, and hand-overs that fail.
 
-Method: real nodes whose messages are delivered by hand, so that each case is told step by step.
+Method: real nodes whose messages are delivered by hand, one step after the other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def said(cluster: Cluster, node: int, kind: type[Message]) -> list[Any]:
 # --------------------------------------------------------------------------- promises
 
 
-def test_what_its_log_holds_is_promised_too(cluster: Cluster) -> None:
+def test_epochs_of_its_log_are_promised_too(cluster: Cluster) -> None:
     """A folder that was served alone has epochs and a new meta file."""
     extend(cluster.disks[0].log, [(7 << 16, 1)])
     node = cluster.nodes[0]
@@ -98,7 +98,7 @@ def test_alone_it_leads_once_its_disk_has_epoch_begin() -> None:
     assert node.leadership.may_dispatch(at(10**9))
 
 
-def test_a_refused_candidate_tries_beyond_what_refused_it(cluster: Cluster) -> None:
+def test_a_refused_candidate_tries_a_higher_epoch(cluster: Cluster) -> None:
     for node in (1, 2):
         cluster.nodes[node].receive(0, Prepare(9 << 16), cluster.now)
         cluster.nodes[node].take_messages()
@@ -141,7 +141,7 @@ def test_a_best_log_that_does_not_answer_is_done_without(cluster: Cluster) -> No
     assert cluster.nodes[0].role == Role.SERVING
 
 
-def test_a_best_log_that_lost_what_it_promised_is_refused(cluster: Cluster) -> None:
+def test_a_best_log_that_differs_from_its_promise_is_refused(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 0)])
     extend(cluster.disks[1].log, [(1 << 16, 3)])
     node = cluster.nodes[0]
@@ -193,7 +193,7 @@ def test_a_log_that_is_only_too_long_needs_no_fetch(cluster: Cluster) -> None:
     assert cluster.nodes[0].role == Role.SERVING
 
 
-def test_who_does_not_come_to_serve_stays_out(cluster: Cluster) -> None:
+def test_a_candidate_that_misses_its_deadline_stays_out(cluster: Cluster) -> None:
     cluster.down |= {1, 2}
     node = cluster.nodes[0]
     node.suggest_leader(cluster.now)
@@ -242,7 +242,7 @@ def test_a_nack_of_another_epoch_means_nothing(cluster: Cluster) -> None:
 # --------------------------------------------------------------------------- handing over
 
 
-def test_a_handover_that_finds_nobody_is_given_up_in_the_same_epoch(cluster: Cluster) -> None:
+def test_a_handover_without_an_answer_is_given_up_in_the_same_epoch(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.send(0)
     node = cluster.nodes[0]
@@ -302,7 +302,7 @@ def test_only_members_and_only_from_a_serving_leader(cluster: Cluster) -> None:
         (1, Hello(CLUSTER_ID, 1, True, 0, 0)),
     ],
 )
-def test_what_no_sound_peer_sends_is_refused(
+def test_messages_that_no_sound_peer_sends_are_refused(
     cluster: Cluster, source: int, message: Message
 ) -> None:
     with pytest.raises(PeerError):
@@ -311,7 +311,7 @@ def test_what_no_sound_peer_sends_is_refused(
     assert cluster.nodes[0].take_messages() == []
 
 
-def test_answers_to_somebody_else_are_dropped(cluster: Cluster) -> None:
+def test_answers_to_another_node_are_dropped(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     for message in (Ack(E5, 0, 0, True), Promise(E5, 0, NO_TICK, ()), Fetched(E5, 0, 0, b"")):
         node.receive(1, message, cluster.now)
@@ -332,7 +332,7 @@ def test_a_tick_may_come_by_another_way(cluster: Cluster) -> None:
     assert cluster.disks[1].ticks.tick.second == 0
 
 
-def test_a_node_stops_before_it_cuts_what_is_committed(cluster: Cluster) -> None:
+def test_a_node_stops_before_it_cuts_committed_frames(cluster: Cluster) -> None:
     cluster.lead(1)
     cluster.send(1, 2)
     cluster.pass_ms(60)
@@ -344,7 +344,7 @@ def test_a_node_stops_before_it_cuts_what_is_committed(cluster: Cluster) -> None
         cluster.nodes[0].receive(2, Append(7 << 16 | 2, 0, 0, 0, 1, NO_TICK, data), cluster.now)
 
 
-def test_timers_are_told_in_advance(cluster: Cluster) -> None:
+def test_timers_are_known_in_advance(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     assert node.next_timer_ms() is None
     node.suggest_leader(cluster.now)

@@ -71,7 +71,7 @@ def test_a_cut_takes_the_durable_end_with_it() -> None:
         assert folder.log.end == 64
 
 
-def test_what_was_read_before_a_cut_is_forgotten() -> None:
+def test_reads_from_before_a_cut_are_forgotten() -> None:
     """Other frames may stand in the same place afterwards."""
     folder = Folder(FakeDisk())
     begin(folder, 1)
@@ -101,7 +101,7 @@ def test_dropped_segments_take_their_epochs_along() -> None:
     assert folder.log.epochs.before(first) == (first // 64) << 16
 
 
-def test_ticks_stand_in_the_slots() -> None:
+def test_ticks_are_stored_in_the_slots() -> None:
     folder = Folder(FakeDisk())
     assert folder.ticks.tick == NO_TICK
     tick = EpochTick(3 << 16 | 1, 10, 20, 30, 40)
@@ -111,7 +111,7 @@ def test_ticks_stand_in_the_slots() -> None:
 
 
 def test_rot_is_not_shipped() -> None:
-    """A frame of an earlier life that changed on the disk: the reader of this node is told."""
+    """A frame of an earlier life that changed on the disk: the read raises an error."""
     folder = Folder(FakeDisk())
     folder.log.append_begin(EpochTick(epoch=1 << 16), 5)
     for at in range(3):

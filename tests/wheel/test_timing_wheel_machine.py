@@ -1,6 +1,6 @@
 """The timing wheel against a plain set of entries, under any order of events.
 
-The test plays the host and the storage: every entry it adds stands in a log per second, hours are
+The test plays the host and the storage: every entry it adds is in a list of its second, hours are
 opened and seconds loaded after random delays, and a load gives the whole chain of that moment,
 entries that the wheel took live included. Time steps forward by milliseconds to hours, sometimes
 backward. Nothing may be early, lost or released twice, and nothing late while the host keeps up.
@@ -66,7 +66,7 @@ class WheelMachine(RuleBasedStateMachine):
         few=st.booleans(),
     )
     def add(self, frame: list[int], together: bool, told: bool, few: bool) -> None:
-        """A committed frame: any seconds, or all in one; its span is told, or found; as columns or
+        """A committed frame: any seconds, or all in one; its span is given or found; as columns or
         as tuples.
         """
         if together:
@@ -158,13 +158,13 @@ class WheelMachine(RuleBasedStateMachine):
         self.wheel.second_loaded(second, sort_entries(entries))
 
     def gives(self, ref: int) -> bool:
-        """Ready messages that nobody took are still living rows: they come again."""
+        """Ready messages that were not received are still living rows: they come again."""
         return ref in self.waiting or ref in self.released
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        """Nobody tells the wheel; the entry may still be released, and is dropped then."""
+        """The wheel does not know; the entry may still be released, and is dropped then."""
         ref = data.draw(st.sampled_from(sorted(self.waiting)))
         del self.waiting[ref]
         self.cancelled.add(ref)

@@ -166,7 +166,7 @@ class Scene(QueueMachine):
         self.peek(0, 1, only(tags))
 
     def do_idle(self) -> None:
-        """Filters that nobody asked with for long are closed."""
+        """Close the filters of which no receive has come for long."""
         self.host.advance(60_001)
         self.look_after()
 
@@ -386,7 +386,7 @@ SCENES: dict[str, list[Step]] = {
         *[("receive", 2, None, "a"), ("group", "a"), ("house", "restart"), ("group", "a")],
         ("receive", 100, None, "a"),
     ],
-    "a retry of a dropped group comes to nobody": [
+    "a retry of a dropped group is not delivered": [
         *[("group", "a"), ("send", row()), ("receive", 100, None, "a"), ("nack_of", "a", 500, 0)],
         *[("group", "a"), ("receive",), ("ack", 0), ("house", "restart"), ("advance", 500)],
         ("receive",),

@@ -233,7 +233,7 @@ class QueueMachine(Deliveries):
 
     @rule()
     def look_after(self) -> None:
-        """Filters that nobody asks with are closed."""
+        """Filters without receives are closed."""
         look_after_groups(self.state, self.now)
         self.host.turn()
 

@@ -77,7 +77,7 @@ async def test_transfer(cluster: Cluster) -> None:
         cluster.oracles[0].transfer(7, cluster.now_ms)
 
 
-async def test_the_only_two_left_wait_for_who_is_out(cluster: Cluster) -> None:
+async def test_two_nodes_that_resigned_wait_until_their_time_is_over(cluster: Cluster) -> None:
     await cluster.start(0, 1)
     until_ms = cluster.now_ms + 700
     for node in (0, 1):
@@ -89,7 +89,7 @@ async def test_the_only_two_left_wait_for_who_is_out(cluster: Cluster) -> None:
 
 
 async def test_a_stopped_process_does_not_lead_on_old_answers(cluster: Cluster) -> None:
-    """The loop stands still for longer than a leader may go unheard, its mail box full."""
+    """The loop is blocked for longer than a leader may be silent, with messages waiting."""
     await cluster.start()
     leader = await cluster.elected()
     loop = asyncio.get_running_loop()

@@ -102,7 +102,7 @@ def check_survivors(disk: FakeDisk, run: Run) -> None:
     got = [(f.header.position, bytes(f.payload)) for f in found]
     assert got == run.frames[: len(got)], "nothing is invented and nothing changed"
     assert log.durable_position == (found[-1].end if found else 0) >= run.durable
-    # The log goes on: what is appended now stands behind the survivors after another crash.
+    # The log goes on: frames that are appended now follow the survivors after another crash.
     more = append(log, b"more")
     assert more == log.durable_position
     log.write_pending()
@@ -282,7 +282,7 @@ def test_failed_sync_of_a_sealed_segment_is_not_forgotten() -> None:
 
 
 def test_segments_roll_and_drop() -> None:
-    """Segments are named by their base, hold whole frames, and go once nobody needs them."""
+    """Segments are named by their base, hold whole frames, and are removed once they are unused."""
     disk, positions, end = filled()
     bases = [int(name[:-4]) for name in disk.listdir(FOLDER)]
     assert len(bases) >= 4
@@ -312,7 +312,7 @@ def test_large_frames_cross_the_read_window() -> None:
     assert [len(f.payload) for f in found] == sizes
 
 
-def test_hops_find_what_is_wanted_beside_the_writer() -> None:
+def test_hops_find_frames_beside_the_writer() -> None:
     """Frames of one kind, few at a time, over segments that roll meanwhile; only written ones."""
     log, _ = open_log(FakeDisk())
     kinds = [FrameKind.SEND, FrameKind.LEASE, FrameKind.SETTLE]
@@ -339,7 +339,7 @@ def test_hops_find_what_is_wanted_beside_the_writer() -> None:
 
 
 def test_hops_pass_over_segments_that_are_dropped() -> None:
-    """The log goes on being cut in front while somebody looks into it."""
+    """Old segments are dropped while hops read the log."""
     log, _ = open_log(FakeDisk())
     positions = []
     for number in range(60):
@@ -450,7 +450,7 @@ def test_a_crash_right_after_a_roll() -> None:
 
 @pytest.mark.parametrize("seed", range(tries(6)))
 @pytest.mark.parametrize("how", ["roll", "full segment"])
-def test_what_a_full_disk_left_behind_a_segment_that_ends(how: str, seed: int) -> None:
+def test_a_partial_write_at_the_end_of_a_segment_is_no_damage(how: str, seed: int) -> None:
     """A part of the frames was written, and all of them go into the next segment: no rot."""
     disk = FakeDisk(seed)
     log, _ = open_log(disk)

@@ -16,7 +16,7 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 
 
-def test_a_restart_behind_the_time_it_told_holds_that_time(open_host: Callable[..., Any]) -> None:
+def test_a_restart_does_not_run_behind_the_published_time(open_host: Callable[..., Any]) -> None:
     host = open_host()
     host.send(1, delay=0)
     host.advance(DAY)
@@ -220,7 +220,7 @@ def test_a_producer_is_remembered_over_a_forward_step(host: Any, crash: bool) ->
     assert len(host.engine.state.producers) == 0
 
 
-def test_what_is_in_use_is_not_idle_after_a_forward_step(host: Any) -> None:
+def test_a_used_group_is_not_idle_after_a_forward_step(host: Any) -> None:
     host.put_group("brief", ephemeral=True)
     host.receive(group="brief")
     host.jump_ahead(DAY)
@@ -232,7 +232,7 @@ def test_what_is_in_use_is_not_idle_after_a_forward_step(host: Any) -> None:
     assert host.topic.group("brief") is None
 
 
-def test_who_waits_for_a_pace_is_told_after_a_step_back(host: Any) -> None:
+def test_waiters_for_a_rate_limit_are_woken_after_a_step_back(host: Any) -> None:
     host.configure(rate_limit={"per_second": 1, "burst": 1})
     host.send(3)
     assert len(host.receive()) == 1

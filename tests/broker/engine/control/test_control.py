@@ -12,7 +12,7 @@ HOUR = 3_600_000
 
 
 def test_unknown_ids(host) -> None:
-    """Names nobody used, refs of nobody, and ids of another topic."""
+    """Unused names, refs without a message, and ids of another topic."""
     host.send([b"x"], delay=HOUR, ids=["m"])
     made = host.ids_of(host.send([b"y"], delay=HOUR))[0]
     host.topic_name = "other"

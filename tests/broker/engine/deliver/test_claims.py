@@ -79,7 +79,7 @@ def test_two_make_it_at_the_same_time(host: Any) -> None:
 
 
 def test_half_made_and_forgotten(host: Any) -> None:
-    """Nobody was told of it, so it leaves no trace: its messages come back, its name is free."""
+    """No caller has seen it, so it leaves no trace: its messages come back, its name is free."""
     host.send(5)
     claim = begin(host, lease=1_000)
     next(make_work(host.engine.state, claim, lambda: host.now_ms))
@@ -91,7 +91,7 @@ def test_half_made_and_forgotten(host: Any) -> None:
 
 
 def test_forgotten_while_it_was_made(host: Any) -> None:
-    """Whoever still makes it stops there: he takes nothing that belongs to no claim."""
+    """The work that makes it stops there: it takes no message without a claim."""
     host.send(20)
     claim = begin(host, lease=1_000)
     work = make_work(host.engine.state, claim, lambda: host.now_ms)

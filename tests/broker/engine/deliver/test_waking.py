@@ -32,7 +32,7 @@ def ask_with_many_others(host: Any) -> None:
 
 
 def is_woken(host: Any) -> bool:
-    """Whether the edge would wake somebody, as of the last time that this was asked."""
+    """Whether the host would wake a consumer, since the last call of this."""
     topic, state = host.topic, host.engine.state
     woken = (
         topic.number,

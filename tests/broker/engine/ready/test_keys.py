@@ -1,4 +1,4 @@
-"""Keys: one message at a time, in order, and nobody else waits for it."""
+"""Keys: one message of a key at a time, in order; messages of other keys do not wait."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_order_holds_through_retries(host: Any) -> None:
     assert host.bodies() == [b"a2"]
 
 
-def test_who_chooses_changes_nothing_about_the_order(host: Any) -> None:
+def test_a_receive_by_id_leaves_the_order_as_it_is(host: Any) -> None:
     """A message that is chosen while its key is held stays in its place, however often."""
     ids = host.ids_of(send(host, ("a", "a1"), ("a", "a2"), ("a", "a3")))
     first = host.receive(1)
@@ -76,8 +76,8 @@ def test_of_one_key_one_is_chosen(host: Any) -> None:
     assert host.bodies(1, chosen=ids) == [b"a2"]
 
 
-def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
-    """Of messages that nobody else has come to yet: their key, or their id, comes free."""
+def test_a_receive_by_id_that_has_to_wait_is_woken(host: Any) -> None:
+    """Its key, or its id, comes free before any other receive has met the message."""
     ids = host.ids_of(send(host, ("a", "a0"), ("a", "a1"), ids=["", "x"]))
     state, topic = host.engine.state, host.topic
     place = (topic.number, topic.default.number)
@@ -101,7 +101,7 @@ def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(tries(10)))
-def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
+def test_spilled_messages_come_back_in_order(seed: int, tmp_path: Any) -> None:
     rng = random.Random(seed)
     made = iter(range(10_000))
     fs = OsFileSystem()
@@ -159,7 +159,7 @@ def test_many_that_others_wait_for_end_in_one_call(tmp_path: Path) -> None:
         assert process_time() - begun < 2
 
 
-def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -> None:
+def test_keyed_retries_and_watched_keys_leave_nothing_behind(tmp_path: Path) -> None:
     """20,000 keys wait for retries at once, are named, and come free in one of three ways."""
     count = 20_000
     keys = np.arange(1, count + 1, dtype=np.uint64)

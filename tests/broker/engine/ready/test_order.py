@@ -77,7 +77,7 @@ def test_many_against_a_sort(host: Any, order: str) -> None:
 # --------------------------------------------------------------------------- pace
 
 
-def test_a_rate_limit_paces_what_is_handed_out(host: Any) -> None:
+def test_a_rate_limit_paces_deliveries(host: Any) -> None:
     host.configure(rate_limit={"per_second": 10, "burst": 3})
     host.send(20)
     assert len(host.receive()) == 3
@@ -87,7 +87,7 @@ def test_a_rate_limit_paces_what_is_handed_out(host: Any) -> None:
     host.advance(1)
     assert len(host.receive()) == 1
     assert host.engine.state.marks.newly_ready, (
-        "whoever waits is told when there is something again"
+        "waiting consumers are woken when there are tokens again"
     )
     host.advance(10_000)
     assert len(host.receive()) == 3
@@ -143,7 +143,7 @@ def full(host: Any, quota: str, *, far: int = 0) -> None:
 
 @pytest.mark.parametrize("quota", ["rate", "pending", "bytes", "horizon_ms"])
 @pytest.mark.parametrize(("merge", "code"), [("keep", 1), ("reject", 3)])
-def test_who_repeats_a_living_id_needs_no_quota(
+def test_a_repeat_of_a_living_id_needs_no_quota(
     host: Any, quota: str, merge: str, code: int
 ) -> None:
     full(host, quota, far=5_000)
@@ -157,7 +157,7 @@ def test_who_repeats_a_living_id_needs_no_quota(
 
 
 @pytest.mark.parametrize("quota", ["rate", "pending", "bytes"])
-def test_who_takes_the_place_of_another_needs_no_quota(host: Any, quota: str) -> None:
+def test_a_replacement_needs_no_quota(host: Any, quota: str) -> None:
     full(host, quota)
     for body in (b"1", b"2", b"3"):
         result = host.send([b"x", body], ids=["a", "a"], merge="replace")

@@ -1,7 +1,7 @@
 """What is parked while keys are held, for filters and for those who take any.
 
 Filters take the first that they want of a free key, others the first there is; and each message is
-parked at most once for each queue, whoever asks how often.
+parked at most once for each queue, however many receives meet it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def host(open_host: Any) -> Any:
     return host
 
 
-def test_filters_do_not_multiply_what_is_parked(host: Any) -> None:
-    """Many filters that want all of a long key: what is parked stays, whoever asks."""
+def test_filters_do_not_multiply_parked_messages(host: Any) -> None:
+    """Many filters that match all messages of a long key: parked messages stay parked."""
     count = 300
     send(host, *[("a", str(k)) for k in range(count)], tags=["x,y,z"] * count)
     filters = [TagFilter.parse([tag]) for tag in "xyz"]
