@@ -8,10 +8,10 @@ import pytest
 
 from delaylog.replication.errors import DivergedError, PeerError
 from delaylog.replication.follower import Follower
-from delaylog.replication.messages import Ack, Append, Reject, Takeover
+from delaylog.replication.messages import Append, Takeover
 from delaylog.replication.watermark import NO_TICK, EpochTick
 from tests.replication.memory_disk import MemoryLog, MemoryTicks
-from tests.replication.parts import BEGIN, FRAME, Outbox, extend, log_of, replica
+from tests.replication.parts import BEGIN, FRAME, Outbox, log_of, replica
 
 E1, E2, E3 = 1 << 16, 2 << 16 | 1, 3 << 16 | 1
 
@@ -39,77 +39,6 @@ class Made:
         )
         self.follower.append(1, message._replace(**changes))
         return self.out.last()
-
-
-def test_frames_are_taken_and_acknowledged_once_durable() -> None:
-    made = Made(MemoryLog(), log_of((E2, 3)))
-    ack = made.append(0, made.leader.end)
-    assert ack == Ack(E2, 0, 0, True)
-    made.log.sync()
-    made.follower.note_durable()
-    assert made.out.last() == Ack(E2, made.leader.end, 0, True)
-    assert made.out.sent[-1][0] == 1
-    assert made.log.data == made.leader.data
-    # Nothing new is durable: nothing to say.
-    made.out.take()
-    made.follower.note_durable()
-    assert made.out.take() == []
-
-
-def test_a_gap_is_rejected_with_what_is_there() -> None:
-    made = Made(log_of((E1, 1)), log_of((E1, 3), (E2, 0)))
-    answer = made.append(BEGIN + 2 * FRAME, made.leader.end)
-    assert answer == Reject(E2, BEGIN + FRAME, True, ((E1, 0),))
-
-
-def test_another_epoch_in_front_is_rejected() -> None:
-    made = Made(log_of((E1, 3)), log_of((E2, 4)))
-    made.leader.data[:BEGIN] = log_of((E2, 0)).data
-    assert isinstance(made.append(BEGIN, made.leader.end), Reject)
-
-
-def test_old_and_double_messages_cut_nothing() -> None:
-    made = Made(MemoryLog(), log_of((E2, 4)))
-    made.append(0, made.leader.end)
-    for start, end in ((0, BEGIN), (BEGIN, BEGIN + FRAME), (BEGIN, BEGIN), (0, made.leader.end)):
-        made.append(start, end)
-    assert made.log.cuts == []
-    assert made.log.data == made.leader.data
-    made.log.sync()
-    assert made.append(0, 0).end == made.leader.end
-
-
-def test_it_cuts_where_another_epoch_stands() -> None:
-    leader = log_of((E1, 1), (E2, 2))
-    made = Made(log_of((E1, 4)), leader)
-    # The shared part is sent along and left alone.
-    made.append(0, leader.end)
-    assert made.log.cuts == [BEGIN + FRAME]
-    assert made.log.data == leader.data
-
-
-def test_it_vouches_only_for_what_is_known_to_be_the_leaders() -> None:
-    """Its log is longer and durable, but behind the shared part it is another one."""
-    leader = log_of((E1, 1), (E2, 2))
-    made = Made(log_of((E1, 4)), leader)
-    shared = BEGIN + FRAME
-    ack = made.append(shared, shared, commit=leader.end, tick=EpochTick(E2, 1, 1, leader.end))
-    assert ack == Ack(E2, shared, 0, True)
-    assert made.follower.commit == shared
-    assert made.ticks.tick == NO_TICK
-
-
-def test_a_new_leader_starts_from_nothing_known() -> None:
-    leader = log_of((E1, 1), (E2, 2))
-    made = Made(MemoryLog(), leader)
-    made.append(0, leader.end, commit=leader.end)
-    made.log.sync()
-    commit = made.follower.commit
-    extend(leader, [(E3, 0)])
-    ack = made.append(0, BEGIN)
-    assert (ack.epoch, ack.end) == (E3, BEGIN)
-    # What is committed stays so.
-    assert made.follower.commit == commit
 
 
 def test_a_tick_counts_once_its_frames_are_here() -> None:

@@ -1,4 +1,4 @@
-"""How long nobody serves, and what a stopped leader may still do (I12, I13).
+"""How long there is no serving leader, and what a stopped leader may still do (I12, I13).
 
 Method: one cluster in virtual time with the product's own timing: half a millisecond of network,
 fsyncs of 4 to 16 ms, an oracle that names a new leader 220 to 500 ms after a kill, as measured. A
@@ -96,7 +96,7 @@ def started(seed: int, size: int = 3) -> tuple[CalmWorld, SimNode]:
     return world, leader
 
 
-def test_somebody_serves_within_a_second_of_a_kill() -> None:
+def test_another_node_serves_within_a_second_of_a_kill() -> None:
     tail = []
     for seed in range(tries(100)):
         world, old = started(seed, size=3 if seed % 2 else 5)
@@ -112,7 +112,7 @@ def test_somebody_serves_within_a_second_of_a_kill() -> None:
     assert max(tail) < 1_000
 
 
-def test_two_who_are_both_told_to_lead_do_not_duel_for_ever() -> None:
+def test_two_suggested_leaders_do_not_duel_for_ever() -> None:
     for seed in range(tries(60)):
         world, old = started(seed)
         world.crash(old)
@@ -134,20 +134,6 @@ def test_a_lost_candidate_does_not_hold_up_another() -> None:
         assert world.until_serving(word=second) < 500
 
 
-def test_a_planned_handover_is_short_and_repeats_nothing() -> None:
-    for seed in range(tries(60)):
-        world, old = started(seed)
-        assert old.replication.hand_over(1, old.now)
-        old.settle()
-        assert world.until_serving(old) < 150
-        heir = world.serving()
-        assert heir is not None
-        assert heir.number == 1
-        world.load(200)
-        assert world.judge.stats["heirs"] == 1
-        assert world.judge.stats["repeats"] == 0
-
-
 def test_the_old_leader_of_a_handover_does_not_fight_for_it() -> None:
     """Its oracle goes on for a while to say that it should lead."""
     for seed in range(tries(30)):
@@ -163,8 +149,8 @@ def test_the_old_leader_of_a_handover_does_not_fight_for_it() -> None:
         assert world.judge.stats["leaders"] == 2
 
 
-def test_a_candidate_is_given_time_by_those_who_promised() -> None:
-    """Every node's oracle says all the time that it should lead: somebody does, and soon."""
+def test_nodes_that_promised_give_their_candidate_time() -> None:
+    """Every node's oracle suggests itself all the time: one of them leads soon."""
     for seed in range(tries(30)):
         world, old = started(seed)
         world.crash(old)
@@ -215,32 +201,3 @@ def test_a_stopped_leader_does_nothing_before_it_has_heard_of_its_successor() ->
         assert old.replication.role == Role.FOLLOWER
         assert old.replication.promised > epoch
         assert 1_000_000 not in world.judge.places
-
-
-def test_a_leader_that_is_cut_off_stops_by_itself() -> None:
-    world, old = started(3)
-    world.cut_off = old.number
-    world.stopped = None
-    world.net.clear()
-    for _ in range(60):
-        world.net.clear()
-        world.tick()
-    assert old.replication.role == Role.SERVING
-    assert not old.replication.leadership.may_dispatch(old.now)
-
-
-def test_who_cannot_come_to_serve_resigns_and_stays_out() -> None:
-    world, old = started(4)
-    for node in world.nodes[1:]:
-        world.crash(node)
-    old.replication.renew(old.now)
-    old.settle()
-    for _ in range(1_100):
-        world.tick()
-    assert old.replication.role == Role.FOLLOWER
-    world.suggest(old)
-    assert old.replication.role == Role.FOLLOWER
-    for _ in range(1_000):
-        world.tick()
-    world.suggest(old)
-    assert old.replication.role == Role.PREPARING

@@ -1,6 +1,6 @@
 """One node among others: promises, tries to lead, refusals, and hand-overs that fail.
 
-Method: real nodes whose messages are delivered by hand, so that each case is told step by step.
+Method: real nodes whose messages are delivered by hand, one step after the other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from delaylog.replication.events import (
     Role,
     Serving,
     SteppedDown,
-    TakeoverAsked,
-    Truncated,
 )
 from delaylog.replication.messages import (
     Ack,
@@ -33,7 +31,6 @@ from delaylog.replication.messages import (
     Promise,
     Takeover,
 )
-from delaylog.replication.timing import Timing
 from delaylog.replication.watermark import NO_TICK, EpochTick
 from tests.replication.memory_disk import CLUSTER_ID
 from tests.replication.parts import BEGIN, FRAME, Cluster, at, extend
@@ -50,55 +47,7 @@ def said(cluster: Cluster, node: int, kind: type[Message]) -> list[Any]:
 # --------------------------------------------------------------------------- promises
 
 
-def test_a_promise_is_on_the_disk_before_it_is_given(cluster: Cluster) -> None:
-    order: list[str] = []
-    disk, node = cluster.disks[0], cluster.nodes[0]
-    save = disk.meta.save
-
-    def saved(meta: Any) -> None:
-        order.append(f"saved {meta.promised_epoch:#x}, {len(node.take_messages())} said")
-        save(meta)
-
-    disk.meta.save = saved  # type: ignore[method-assign]
-    node.receive(1, Prepare(E5), cluster.now)
-    assert order == [f"saved {E5:#x}, 0 said"]
-    assert said(cluster, 0, Promise) == [Promise(E5, 0, NO_TICK, ())]
-
-
-def test_a_promise_waits_until_what_it_tells_of_is_durable(cluster: Cluster) -> None:
-    disk, node = cluster.disks[0], cluster.nodes[0]
-    disk.log.append_begin(EpochTick(1 << 16), 0)
-    node.receive(1, Prepare(E5), cluster.now)
-    assert said(cluster, 0, Promise) == []
-    disk.log.sync()
-    node.note_durable(cluster.now)
-    assert said(cluster, 0, Promise) == [Promise(E5, BEGIN, NO_TICK, ((1 << 16, 0),))]
-    # Once only, but again when it is asked for again.
-    node.note_durable(cluster.now)
-    assert said(cluster, 0, Promise) == []
-    node.receive(1, Prepare(E5), cluster.now)
-    assert len(said(cluster, 0, Promise)) == 1
-
-
-def test_only_a_greater_counter_is_promised(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    node.receive(1, Prepare(E5), cluster.now)
-    node.take_messages()
-    for source, epoch in ((2, 5 << 16 | 2), (2, 4 << 16 | 2)):
-        node.receive(source, Prepare(epoch), cluster.now)
-        assert said(cluster, 0, Nack) == [Nack(epoch, E5)]
-    node.receive(2, Prepare(6 << 16 | 2), cluster.now)
-    assert node.promised == 6 << 16 | 2
-
-
-def test_promises_survive_a_kill(cluster: Cluster) -> None:
-    cluster.nodes[0].receive(1, Prepare(E5), cluster.now)
-    cluster.restart(0)
-    cluster.nodes[0].receive(2, Prepare(4 << 16 | 2), cluster.now)
-    assert said(cluster, 0, Nack) == [Nack(4 << 16 | 2, E5)]
-
-
-def test_what_its_log_holds_is_promised_too(cluster: Cluster) -> None:
+def test_epochs_of_its_log_are_promised_too(cluster: Cluster) -> None:
     """A folder that was served alone has epochs and a new meta file."""
     extend(cluster.disks[0].log, [(7 << 16, 1)])
     node = cluster.nodes[0]
@@ -149,40 +98,7 @@ def test_alone_it_leads_once_its_disk_has_epoch_begin() -> None:
     assert node.leadership.may_dispatch(at(10**9))
 
 
-def test_it_adopts_the_best_log_and_cuts_its_own(cluster: Cluster) -> None:
-    extend(cluster.disks[0].log, [(1 << 16, 3)])
-    extend(cluster.disks[1].log, [(1 << 16, 1), (2 << 16 | 1, 2)])
-    extend(cluster.disks[2].log, [(1 << 16, 1)])
-    cluster.down.add(2)
-    cluster.nodes[0].suggest_leader(cluster.now)
-    # Its first try was in epoch 2, which node 1 has seen.
-    cluster.pass_ms(60)
-    assert cluster.nodes[0].role == Role.SERVING
-    events = cluster.nodes[0].take_events()
-    assert events[0] == Truncated(BEGIN + FRAME)
-    begin = cluster.disks[0].log.epochs.entries()[-1]
-    assert begin == (3 << 16, 2 * BEGIN + 3 * FRAME)
-    assert cluster.disks[0].log.data == cluster.disks[1].log.data
-
-
-def test_it_starts_at_the_newest_tick_of_its_promises(cluster: Cluster) -> None:
-    cluster.disks[1].ticks.write(EpochTick(1 << 16, 50, 0, 0))
-    cluster.disks[2].ticks.write(EpochTick(2 << 16, 40, 3, 0))
-    cluster.lead(0)
-    leader = cluster.nodes[0].leader
-    assert leader is not None
-    assert leader.order.tick[1:4] in ((50, 0, 0), (40, 3, 0))
-    # Words that come while a leader begins may be from before.
-    cluster.nodes[2].suggest_leader(cluster.now)
-    assert cluster.nodes[2].role == Role.FOLLOWER
-    cluster.pass_ms(210)
-    cluster.lead(2)
-    newest = cluster.nodes[2].leader
-    assert newest is not None
-    assert newest.order.tick >= leader.order.tick
-
-
-def test_a_refused_candidate_tries_beyond_what_refused_it(cluster: Cluster) -> None:
+def test_a_refused_candidate_tries_a_higher_epoch(cluster: Cluster) -> None:
     for node in (1, 2):
         cluster.nodes[node].receive(0, Prepare(9 << 16), cluster.now)
         cluster.nodes[node].take_messages()
@@ -225,7 +141,7 @@ def test_a_best_log_that_does_not_answer_is_done_without(cluster: Cluster) -> No
     assert cluster.nodes[0].role == Role.SERVING
 
 
-def test_a_best_log_that_lost_what_it_promised_is_refused(cluster: Cluster) -> None:
+def test_a_best_log_that_differs_from_its_promise_is_refused(cluster: Cluster) -> None:
     extend(cluster.disks[0].log, [(1 << 16, 0)])
     extend(cluster.disks[1].log, [(1 << 16, 3)])
     node = cluster.nodes[0]
@@ -277,31 +193,7 @@ def test_a_log_that_is_only_too_long_needs_no_fetch(cluster: Cluster) -> None:
     assert cluster.nodes[0].role == Role.SERVING
 
 
-def test_a_long_rest_is_fetched_piece_by_piece() -> None:
-    cluster = Cluster(timing=Timing(append_bytes_max=1))
-    extend(cluster.disks[0].log, [(1 << 16, 0)])
-    extend(cluster.disks[1].log, [(1 << 16, 5)])
-    cluster.down.add(2)
-    node = cluster.nodes[0]
-    node.suggest_leader(cluster.now)
-    cluster.turn()
-    cluster.turn()
-    piece = Fetched(
-        node.promised,
-        BEGIN,
-        BEGIN + 5 * FRAME,
-        bytes(cluster.disks[1].log.data[BEGIN : BEGIN + FRAME]),
-    )
-    # The same piece twice, as after a lost answer, is taken once.
-    for _ in range(2):
-        node.receive(1, piece, cluster.now)
-    assert cluster.disks[0].log.end == BEGIN + FRAME
-    cluster.settle()
-    assert node.role == Role.SERVING
-    assert cluster.disks[0].log.data == cluster.disks[1].log.data
-
-
-def test_who_does_not_come_to_serve_stays_out(cluster: Cluster) -> None:
+def test_a_candidate_that_misses_its_deadline_stays_out(cluster: Cluster) -> None:
     cluster.down |= {1, 2}
     node = cluster.nodes[0]
     node.suggest_leader(cluster.now)
@@ -337,15 +229,6 @@ def test_the_oracles_word_against_it_ends_a_leadership(cluster: Cluster) -> None
     assert not cluster.nodes[0].leadership.may_append()
 
 
-def test_frames_of_a_lower_epoch_are_refused(cluster: Cluster) -> None:
-    cluster.lead(1)
-    old = cluster.nodes[1].promised
-    cluster.nodes[0].receive(2, Prepare(9 << 16 | 2), cluster.now)
-    cluster.nodes[0].take_messages()
-    cluster.nodes[0].receive(1, Append(old, 0, 0, 0, 9, NO_TICK, b""), cluster.now)
-    assert said(cluster, 0, Nack) == [Nack(old, 9 << 16 | 2)]
-
-
 def test_a_nack_of_another_epoch_means_nothing(cluster: Cluster) -> None:
     cluster.lead(0)
     node = cluster.nodes[0]
@@ -359,7 +242,7 @@ def test_a_nack_of_another_epoch_means_nothing(cluster: Cluster) -> None:
 # --------------------------------------------------------------------------- handing over
 
 
-def test_a_handover_that_finds_nobody_is_given_up_in_the_same_epoch(cluster: Cluster) -> None:
+def test_a_handover_without_an_answer_is_given_up_in_the_same_epoch(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.send(0)
     node = cluster.nodes[0]
@@ -398,29 +281,6 @@ def test_after_takeover_the_way_back_is_a_new_epoch(cluster: Cluster) -> None:
     assert node.promised > epoch
 
 
-def test_takeover_makes_a_candidate_at_once(cluster: Cluster) -> None:
-    cluster.lead(0)
-    cluster.pass_ms(60)
-    node, leader = cluster.nodes[0], cluster.nodes[0].leader
-    assert leader is not None
-    leader.order.take(leader.commit)
-    leader.order.begin(7, 3)
-    leader.order.finish(1)
-    leader.order.cover(cluster.disks[0].log.end)
-    cluster.pass_ms(60)
-    final = leader.order.tick
-    assert node.hand_over(2, cluster.now)
-    cluster.settle()
-    heir = cluster.nodes[2]
-    assert heir.role == Role.SERVING
-    events = heir.take_events()
-    assert events[0] == TakeoverAsked(final.epoch)
-    serving = events[1]
-    assert isinstance(serving, Serving)
-    assert serving.tick[1:4] == final[1:4]
-    assert node.role == Role.FOLLOWER
-
-
 def test_only_members_and_only_from_a_serving_leader(cluster: Cluster) -> None:
     assert not cluster.nodes[0].hand_over(1, cluster.now)
     cluster.lead(0)
@@ -442,7 +302,7 @@ def test_only_members_and_only_from_a_serving_leader(cluster: Cluster) -> None:
         (1, Hello(CLUSTER_ID, 1, True, 0, 0)),
     ],
 )
-def test_what_no_sound_peer_sends_is_refused(
+def test_messages_that_no_sound_peer_sends_are_refused(
     cluster: Cluster, source: int, message: Message
 ) -> None:
     with pytest.raises(PeerError):
@@ -451,7 +311,7 @@ def test_what_no_sound_peer_sends_is_refused(
     assert cluster.nodes[0].take_messages() == []
 
 
-def test_answers_to_somebody_else_are_dropped(cluster: Cluster) -> None:
+def test_answers_to_another_node_are_dropped(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     for message in (Ack(E5, 0, 0, True), Promise(E5, 0, NO_TICK, ()), Fetched(E5, 0, 0, b"")):
         node.receive(1, message, cluster.now)
@@ -472,7 +332,7 @@ def test_a_tick_may_come_by_another_way(cluster: Cluster) -> None:
     assert cluster.disks[1].ticks.tick.second == 0
 
 
-def test_a_node_stops_before_it_cuts_what_is_committed(cluster: Cluster) -> None:
+def test_a_node_stops_before_it_cuts_committed_frames(cluster: Cluster) -> None:
     cluster.lead(1)
     cluster.send(1, 2)
     cluster.pass_ms(60)
@@ -484,7 +344,7 @@ def test_a_node_stops_before_it_cuts_what_is_committed(cluster: Cluster) -> None
         cluster.nodes[0].receive(2, Append(7 << 16 | 2, 0, 0, 0, 1, NO_TICK, data), cluster.now)
 
 
-def test_timers_are_told_in_advance(cluster: Cluster) -> None:
+def test_timers_are_known_in_advance(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     assert node.next_timer_ms() is None
     node.suggest_leader(cluster.now)

@@ -9,20 +9,17 @@ from random import Random
 
 import pytest
 
-from delaylog.replication.events import Role
 from delaylog.replication.meta import Meta, MetaFile, load_meta
 from delaylog.replication.node import ReplicationNode
 from delaylog.replication.physical_disk import PhysicalReplicaLog, SlotTicks
 from delaylog.replication.raw_frames import split_frames
-from delaylog.replication.timing import Now
 from delaylog.replication.watermark import NO_TICK, EpochTick
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import FrameKind
 from delaylog.storage.log.frames import Tick
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickRecord, TickSlots
-from tests.effort import tries
-from tests.replication.memory_disk import CLUSTER_ID, MemoryLog
+from tests.replication.memory_disk import CLUSTER_ID
 from tests.storage.fake_disk import SURVIVALS, FakeDisk, Survival
 
 MEMBERS = {0: "a", 1: "b", 2: "c"}
@@ -60,46 +57,6 @@ class Folder:
         return Folder(self.disk.restart(survival, seed), self.node.node)
 
 
-@pytest.mark.parametrize("seed", range(tries(20)))
-def test_it_is_what_the_simulator_has(seed: int) -> None:
-    random = Random(seed)
-    folder, memory, source = Folder(FakeDisk()), MemoryLog(), MemoryLog()
-    counter = 0
-    for number in range(60):
-        kind = random.randrange(5)
-        tick = EpochTick(max(folder.log.epochs.last_epoch, 1))
-        if kind == 0 or memory.end == 0:
-            counter += 1
-            tick = EpochTick(counter << 16, number, 1, 2)
-            memory.durable_end = folder.log.durable_end
-            for log in (folder.log, memory):
-                log.append_begin(tick, 7)
-        elif kind == 1:
-            source.data[:] = memory.data
-            at = source.end
-            for _ in range(random.randint(1, 4)):
-                source.append_row(number, number, tick, 7)
-            data = bytes(source.data[at:])
-            for log in (folder.log, memory):
-                log.append_frames(data, split_frames(data, at, tick.epoch))
-        elif kind == 2:
-            position = random.choice([0, *memory.ends])
-            for log in (folder.log, memory):
-                log.cut(position)
-        elif kind == 3:
-            folder.sync()
-        assert folder.log.end == memory.end
-        assert folder.log.epochs.entries() == memory.epochs.entries()
-        if memory.end:
-            start = random.choice([0, *memory.ends[:-1]])
-            data = folder.log.read(start, random.choice((1, 300)))
-            assert data == memory.data[start : start + len(data)]
-    folder.sync()
-    again = folder.power_cut("nothing", seed)
-    assert again.log.epochs.entries() == memory.epochs.entries()
-    assert again.log.end == memory.end
-
-
 def test_a_cut_takes_the_durable_end_with_it() -> None:
     """The slots prove what was synced; what was cut must not pass for lost."""
     folder = Folder(FakeDisk())
@@ -114,7 +71,7 @@ def test_a_cut_takes_the_durable_end_with_it() -> None:
         assert folder.log.end == 64
 
 
-def test_what_was_read_before_a_cut_is_forgotten() -> None:
+def test_reads_from_before_a_cut_are_forgotten() -> None:
     """Other frames may stand in the same place afterwards."""
     folder = Folder(FakeDisk())
     begin(folder, 1)
@@ -144,7 +101,7 @@ def test_dropped_segments_take_their_epochs_along() -> None:
     assert folder.log.epochs.before(first) == (first // 64) << 16
 
 
-def test_ticks_stand_in_the_slots() -> None:
+def test_ticks_are_stored_in_the_slots() -> None:
     folder = Folder(FakeDisk())
     assert folder.ticks.tick == NO_TICK
     tick = EpochTick(3 << 16 | 1, 10, 20, 30, 40)
@@ -153,83 +110,8 @@ def test_ticks_stand_in_the_slots() -> None:
     assert folder.power_cut("nothing", 0).ticks.tick == tick
 
 
-def deliver(folders: list[Folder], now: Now) -> None:
-    """Until nobody has anything to say."""
-    while True:
-        net = [
-            (folder.node.node, target, message)
-            for folder in folders
-            for target, message in folder.node.take_messages()
-        ]
-        if not net:
-            return
-        for source, target, message in net:
-            folders[target].node.receive(source, message, now)
-        for folder in folders:
-            if folder.log.durable_end < folder.log.end:
-                folder.sync()
-                folder.node.note_durable(now)
-
-
-def lead(folders: list[Folder], node: int, now: Now) -> None:
-    folders[node].node.suggest_leader(now)
-    deliver(folders, now)
-    assert folders[node].node.role == Role.SERVING
-
-
-def send(folders: list[Folder], node: int, body: bytes, now: Now) -> None:
-    """The engine of the leader appends, as it does to its log."""
-    folder = folders[node]
-    folder.physical.append(
-        FrameKind.SEND, [body], epoch=folder.node.promised, leader_time_ms=1, tick=Tick()
-    )
-    folder.node.note_appended()
-    deliver(folders, now)
-
-
-@pytest.mark.parametrize("survival", SURVIVALS)
-def test_three_folders_become_one_log(survival: Survival) -> None:
-    folders = [Folder(FakeDisk(node), node) for node in range(3)]
-    now = Now(1_000, 5_000)
-    lead(folders, 0, now)
-    for number in range(10):
-        send(folders, 0, bytes([number]) * 300, now)
-    assert folders[0].node.commit == folders[0].log.end
-    # The leader writes what nobody else gets, and loses its power with one of the others.
-    old = folders[0]
-    old.physical.append(
-        FrameKind.SEND, [b"lost" * 50], epoch=old.node.promised, leader_time_ms=1, tick=Tick()
-    )
-    old.physical.write_pending()
-    committed = old.node.commit
-    folders[0] = old.power_cut(survival, 3)
-    folders[2] = folders[2].power_cut(survival, 4)
-    now = Now(3_000, 7_000)
-    folders[0].node.take_messages()
-    lead([*folders], 1, now)
-    for number in range(5):
-        send(folders, 1, bytes([number]) * 200, now)
-    deliver(folders, now)
-    logs = [folder.log.read(0, 1) for folder in folders]
-    assert logs[0] == logs[1] == logs[2]
-    ends = {folder.log.end for folder in folders}
-    tables = {folder.log.epochs.entries() for folder in folders}
-    assert len(ends) == len(tables) == 1
-    assert min(ends) > committed
-    contents = {b"".join(read_all(folder)) for folder in folders}
-    assert len(contents) == 1
-
-
-def read_all(folder: Folder) -> list[bytes]:
-    out, at = [], 0
-    while at < folder.log.end:
-        out.append(bytes(folder.log.read(at, 500)))
-        at += len(out[-1])
-    return out
-
-
 def test_rot_is_not_shipped() -> None:
-    """A frame of an earlier life that changed on the disk: the reader of this node is told."""
+    """A frame of an earlier life that changed on the disk: the read raises an error."""
     folder = Folder(FakeDisk())
     folder.log.append_begin(EpochTick(epoch=1 << 16), 5)
     for at in range(3):

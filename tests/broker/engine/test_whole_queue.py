@@ -233,7 +233,7 @@ class QueueMachine(Deliveries):
 
     @rule()
     def look_after(self) -> None:
-        """Filters that nobody asks with are closed."""
+        """Filters without receives are closed."""
         look_after_groups(self.state, self.now)
         self.host.turn()
 
@@ -474,13 +474,18 @@ WORLDS = {
 }
 
 
+def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers hold a few bytes, and parked messages are read from disk two at a time."""
+    spill = partial(ParkedSpill, slice_pairs=2, per_key_max=1)
+    monkeypatch.setattr(parking, "ParkedSpill", spill)
+    monkeypatch.setattr(selecting, "RECEIVE_BYTES_MAX", 24)
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_whole_queue_agrees_with_a_model(monkeypatch: pytest.MonkeyPatch, world: str) -> None:
     """Every call there is, in any order, over groups, restarts and steps of the clock."""
     if world == "small":
-        spill = partial(ParkedSpill, slice_pairs=2, per_key_max=1)
-        monkeypatch.setattr(parking, "ParkedSpill", spill)
-        monkeypatch.setattr(selecting, "RECEIVE_BYTES_MAX", 24)
+        small_answers(monkeypatch)
     if world == "compaction":
         monkeypatch.setattr(compaction, "ROWS_MIN", 1)
         monkeypatch.setattr(rewriting, "REWRITE_ROWS", 4)

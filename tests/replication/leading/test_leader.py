@@ -54,14 +54,6 @@ def made() -> Made:
     return Made()
 
 
-def test_older_frames_are_committed_with_epoch_begin_only(made: Made) -> None:
-    made.ack(1, BEGIN + FRAME)
-    made.ack(2, BEGIN + FRAME)
-    assert (made.leader.commit, made.leader.serving) == (0, False)
-    made.serve()
-    assert made.leader.commit == made.log.end
-
-
 def test_no_tick_before_it_serves(made: Made) -> None:
     made.leader.send_round(0)
     assert {message.tick.epoch for _, message in made.out.take()} == {0}
@@ -91,7 +83,7 @@ def test_the_acks_dial(made: Made) -> None:
     assert safe(Acks.ALL) == before
     made.ack(1, end)
     assert (safe(Acks.QUORUM), safe(Acks.ALL)) == (end, before)
-    # A learner is nobody to wait for.
+    # A leader does not wait for learners.
     made.ack(2, 0, voter=False)
     assert safe(Acks.ALL) == end
 
@@ -100,7 +92,7 @@ def test_before_it_serves_nothing_is_safe() -> None:
     assert Made().leader.safe_end(Acks.LEADER) == 0
 
 
-def test_who_has_not_answered_gets_one_message_a_round() -> None:
+def test_a_silent_follower_gets_one_message_a_round() -> None:
     made = Made(append_bytes_max=1)
     made.rows(5)
     made.leader.send_round(0)
@@ -109,7 +101,7 @@ def test_who_has_not_answered_gets_one_message_a_round() -> None:
     assert len(made.out.take()) == 5
 
 
-def test_what_had_to_go_at_once_went_before_a_round_that_opens_the_gate() -> None:
+def test_urgent_frames_go_before_a_round_that_opens_the_gate() -> None:
     """A lease that a full window holds up is not known to who takes the tick."""
     made = Made(append_bytes_max=1, window_bytes_max=3 * FRAME)
     made.serve()
@@ -128,10 +120,10 @@ def test_what_had_to_go_at_once_went_before_a_round_that_opens_the_gate() -> Non
     made.leader.ship_all()
     made.leader.send_round(170)
     made.ack(1, end, made.leader.gate.seq)
-    assert made.leader.gate.is_open(171), "what nobody hurries for may come later"
+    assert made.leader.gate.is_open(171), "frames that are not urgent may come later"
 
 
-def test_the_window_bounds_what_is_under_way() -> None:
+def test_the_window_bounds_frames_in_flight() -> None:
     made = Made(append_bytes_max=1, window_bytes_max=3 * FRAME)
     made.ack(1, made.log.end)
     made.out.take()
@@ -142,7 +134,7 @@ def test_the_window_bounds_what_is_under_way() -> None:
     assert len(made.out.take()) == 1
 
 
-def test_a_reject_goes_back_to_what_both_have() -> None:
+def test_a_reject_goes_back_to_the_common_end() -> None:
     log = log_of((E1, 3), (E2, 1))
     made = Made(log)
     made.leader.take_reject(1, Reject(E2, BEGIN + FRAME, True, ((E1, 0),)))
@@ -152,20 +144,20 @@ def test_a_reject_goes_back_to_what_both_have() -> None:
     assert sent.data == log.data[BEGIN + FRAME :]
 
 
-def test_an_old_reject_does_not_go_behind_what_was_acknowledged(made: Made) -> None:
+def test_an_old_reject_does_not_go_behind_an_acknowledgement(made: Made) -> None:
     made.serve()
     made.leader.take_reject(1, Reject(E2, 0, True, ()))
     assert made.leader.progress[1].next == made.log.end
 
 
-def test_what_was_never_sent_cannot_be_acknowledged(made: Made) -> None:
+def test_an_acknowledgement_of_unsent_frames_is_refused(made: Made) -> None:
     with pytest.raises(PeerError):
         made.ack(1, made.log.end + 1)
     with pytest.raises(PeerError):
         made.ack(1, 0, seq=5)
 
 
-def test_a_new_connection_begins_at_what_was_acknowledged(made: Made) -> None:
+def test_a_new_connection_begins_at_the_acknowledged_end(made: Made) -> None:
     made.serve()
     end = made.log.end
     made.rows(2)
@@ -205,16 +197,6 @@ def test_a_learner_replicates_and_does_not_count(cluster: Cluster) -> None:
     cluster.pass_ms(60)
     assert cluster.nodes[0].commit == commit
     assert not cluster.nodes[0].leadership.may_dispatch(cluster.now)
-
-
-def test_a_learner_promises_nothing(cluster: Cluster) -> None:
-    cluster.wipe(2)
-    cluster.down.add(1)
-    cluster.nodes[0].suggest_leader(cluster.now)
-    cluster.settle()
-    assert not cluster.nodes[0].leadership.serving
-    cluster.nodes[2].suggest_leader(cluster.now)
-    assert cluster.nodes[2].take_messages() == []
 
 
 def test_a_learner_is_let_in_when_it_holds_all_and_counts_from_the_next_epoch(
@@ -265,7 +247,7 @@ def test_a_learner_waits_until_every_other_voter_was_heard() -> None:
     assert leader.readmit(2)
 
 
-def test_a_learner_checks_what_it_holds_itself(cluster: Cluster) -> None:
+def test_a_learner_checks_its_own_log(cluster: Cluster) -> None:
     cluster.lead(0)
     cluster.wipe(2)
     cluster.pass_ms(100)
@@ -311,7 +293,7 @@ def test_a_follower_whose_disk_is_slow_does_not_cut_the_leader_off(made: Made) -
         assert not made.leader.is_cut(now_ms + 499)
 
 
-def test_who_does_not_count_does_not_keep_a_leader_connected() -> None:
+def test_nodes_outside_the_majority_do_not_keep_a_leader_connected() -> None:
     """During a change each side needs its majority, and a learner counts on neither."""
     joint = Configuration((0, 3, 4), outgoing=(0, 1, 2), learners=(5,), version=1)
     made = Made(configuration=joint)

@@ -123,27 +123,6 @@ def test_against_a_model(data: st.DataObject) -> None:
     check_look_ups(store, model, data.draw(st.permutations(model.refs)))
 
 
-@given(st.data())
-@settings(max_examples=tries(40), deadline=None)
-def test_flush_in_pieces_while_frames_come(data: st.DataObject) -> None:
-    """Frames and look-ups between the slices of a running flush change nothing about it."""
-    disk = FakeDisk()
-    store, model = open_store(disk), Model()
-    for _ in range(data.draw(st.integers(1, 4))):
-        model.add(store, *data.draw(frame()))
-    for step in store.flusher.flush(upto=model.position):
-        if data.draw(st.booleans(), label="look"):
-            check_look_ups(store, model, model.refs)
-        if data.draw(st.booleans(), label="add"):
-            model.add(store, *data.draw(frame()))
-        if callable(step):
-            step()
-        check_look_ups(store, model, model.refs)
-    run(store.flusher.flush(upto=model.position))
-    check_chains(store, model)
-    check_look_ups(store, model, model.refs)
-
-
 def files_of(disk: FakeDisk, hours: list[int], store: HourStore) -> dict[str, bytes]:
     out = {}
     for hour in hours:

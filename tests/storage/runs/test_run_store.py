@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from delaylog.storage.errors import CorruptionError, DiskFullError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.runs import run_store
-from delaylog.storage.runs.key_run import KeyRun, RunWriter
+from delaylog.storage.runs.key_run import KeyRun
 from delaylog.storage.runs.run_store import MERGED_RUNS, Jobs, RunStore, open_runs, read_stored
 
 FS = OsFileSystem()
@@ -78,26 +78,6 @@ def test_runs_are_found_again(tmp_path: Any) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("harm", ["missing", "header", "index"])
-def test_a_damaged_folder_is_emptied(tmp_path: Any, harm: str) -> None:
-    """The runs are a cache: a start sets them aside, says why, and can write again."""
-    runs = Runs(FS, str(tmp_path))
-    for number in range(3):
-        runs.write(4, number)
-    runs.close()
-    if harm == "missing":
-        (tmp_path / "3.ids").unlink()
-    else:
-        name = "2.ids" if harm == "header" else "index"
-        (tmp_path / name).write_bytes(b"x" * 100)
-    again = Runs(FS, str(tmp_path))
-    assert (again.counts, again.position) == ([], 0)
-    assert again.set_aside
-    again.write(2, 7)
-    assert (again.counts, again.position) == ([2], 7)
-    again.close()
-
-
 @pytest.mark.parametrize("harm", ["missing", "header"])
 def test_no_run_stays_open_when_another_is_damaged(
     tmp_path: Any, harm: str, monkeypatch: pytest.MonkeyPatch
@@ -116,25 +96,6 @@ def test_no_run_stays_open_when_another_is_damaged(
     with pytest.raises(CorruptionError):
         open_runs(FS, str(tmp_path), read_stored(FS, str(tmp_path)))
     assert closed == [1, 2]
-
-
-def test_a_full_disk_leaves_no_file(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that cannot be written is removed, so that its bytes are free; the others stay."""
-
-    def full(*_: Any) -> None:
-        raise DiskFullError("no space left")
-
-    runs = Runs(FS, str(tmp_path))
-    runs.write(4, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(RunWriter, "finish", full)
-        with pytest.raises(DiskFullError):
-            runs.write(4, 2)
-    assert (runs.counts, runs.position) == ([4], 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.ids", "index"]
-    runs.write(3, 3)
-    assert runs.counts == [4, 3]
-    runs.close()
 
 
 @given(st.lists(st.integers(1, 2_000), max_size=60))

@@ -3,145 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from delaylog.broker.engine.control import changes as control
 from delaylog.broker.engine.lookup.find_messages import find_origins
-from delaylog.storage.layout import MessageState as S
 
 DONE, TOO_LATE, UNKNOWN = 0, 1, 2
 HOUR = 3_600_000
-LATER = 10 * HOUR
-
-
-def waiting_in_tail(host, name: str) -> None:
-    host.send([b"x"], delay=HOUR, ids=[name])
-
-
-def waiting_in_file(host, name: str) -> None:
-    waiting_in_tail(host, name)
-    host.checkpoint()
-
-
-def preloaded(host, name: str) -> None:
-    host.send([b"x"], delay=20_000, ids=[name])
-    host.advance(15_000)
-
-
-def live_in_the_wheel(host, name: str) -> None:
-    host.send([b"x"], delay=5_000, ids=[name])
-
-
-def ready(host, name: str) -> None:
-    host.send([b"x"], ids=[name])
-
-
-def given_back(host, name: str) -> None:
-    ready(host, name)
-    host.nack(host.receive(), 0)
-
-
-def in_backoff(host, name: str) -> None:
-    ready(host, name)
-    host.nack(host.receive(), 60_000)
-
-
-def moved_twice(host, name: str) -> None:
-    waiting_in_tail(host, name)
-    assert host.reschedule([name], host.now_ms + 3 * HOUR) == [DONE]
-    host.checkpoint()
-    assert host.reschedule([name], host.now_ms + 2 * HOUR) == [DONE]
-
-
-def leased(host, name: str) -> None:
-    ready(host, name)
-    assert len(host.receive(lease=12 * HOUR)) == 1
-
-
-def acked(host, name: str) -> None:
-    ready(host, name)
-    host.ack(host.receive())
-
-
-def cancelled(host, name: str) -> None:
-    waiting_in_tail(host, name)
-    host.cancel([name])
-
-
-CHANGEABLE = [
-    waiting_in_tail,
-    waiting_in_file,
-    preloaded,
-    live_in_the_wheel,
-    ready,
-    given_back,
-    in_backoff,
-    moved_twice,
-]
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("make", CHANGEABLE)
-def test_cancelled_is_never_delivered(host, make, restarted: bool) -> None:
-    """`done` means that nobody gets it, wherever it was."""
-    make(host, "m")
-    if restarted:
-        host.restart()
-    assert host.cancel(["m"]) == [DONE]
-    assert host.state_of("m") is S.CANCELLED
-    assert host.cancel(["m"]) == [TOO_LATE]
-    host.advance(LATER)
-    assert host.receive() == []
-    assert host.topic.default.counts.living == 0
-    host.check_counts()
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("make", CHANGEABLE)
-def test_rescheduled_comes_once_at_its_new_time(host, make, restarted: bool) -> None:
-    """Neither at the old time nor before the new one, and once."""
-    make(host, "m")
-    due = host.now_ms + LATER
-    assert host.reschedule(["m"], due) == [DONE]
-    if restarted:
-        host.restart()
-    host.advance(LATER - 1)
-    assert host.receive() == []
-    assert host.state_of("m") is S.WAITING
-    host.advance(1)
-    (got,) = host.receive()
-    assert got.deliver_at_ms == host.now_ms == due
-    assert got.id == "m"
-    host.ack([got])
-    host.advance(LATER)
-    assert host.receive() == []
-    host.check_counts()
-
-
-@pytest.mark.parametrize("make", CHANGEABLE)
-def test_rescheduled_to_now_is_ready_now(host, make) -> None:
-    """A past time means now."""
-    make(host, "m")
-    assert host.reschedule(["m"], 0) == [DONE]
-    assert host.state_of("m") is S.READY
-    (got,) = host.receive()
-    assert got.deliver_at_ms == host.now_ms
-    assert host.receive() == []
-
-
-@pytest.mark.parametrize("make", [leased, acked, cancelled])
-def test_too_late_changes_nothing(host, make) -> None:
-    """What is being processed or has ended stays as it is, and the answer says so."""
-    make(host, "m")
-    before = host.state_of("m")
-    assert host.cancel(["m"]) == [TOO_LATE]
-    assert host.reschedule(["m"], host.now_ms + 1_000) == [TOO_LATE]
-    assert host.state_of("m") is before
-    host.check_counts()
 
 
 def test_unknown_ids(host) -> None:
-    """Names nobody used, refs of nobody, and ids of another topic."""
+    """Unused names, refs without a message, and ids of another topic."""
     host.send([b"x"], delay=HOUR, ids=["m"])
     made = host.ids_of(host.send([b"y"], delay=HOUR))[0]
     host.topic_name = "other"

@@ -73,7 +73,7 @@ def counted(host, wanted: MessageFilter, monkeypatch: pytest.MonkeyPatch) -> tup
     ],
     ids=repr,
 )
-def test_a_count_in_pieces_is_what_a_job_matches(varied, wanted, monkeypatch) -> None:
+def test_a_count_in_pieces_equals_the_matches_of_a_job(varied, wanted, monkeypatch) -> None:
     count, pieces = counted(varied, wanted, monkeypatch)
     # An index finds those with a key or tag, in fewer pieces.
     assert pieces >= (3 * 40 // 7 if wanted.key is wanted.tag is None else 1)
@@ -111,21 +111,6 @@ def test_filters(varied) -> None:
         gone |= expected
         assert names(host, S.CANCELLED) == gone
     assert names(host, S.WAITING) == every - gone
-    host.check_counts()
-
-
-def test_reschedule_meets_each_message_once(varied) -> None:
-    """Though it moves them to where the job has yet to go; one pass, and it ends."""
-    host = varied
-    job = run(host, "reschedule", deliver_at_ms=host.now_ms + 2 * HOUR)
-    assert (job.matched, job.done) == (120, 120)
-    job = run(host, "reschedule", deliver_at_ms=0)
-    assert (job.matched, job.done) == (120, 120)
-    received = 0
-    while messages := host.receive():
-        # One message of a key at a time.
-        received += host.ack(messages)
-    assert received == 120
     host.check_counts()
 
 
@@ -238,7 +223,7 @@ def test_a_job_whose_topic_is_dropped_fails(host) -> None:
     assert job.state == "failed"
 
 
-def test_a_full_disk_holds_what_writes_rows_anew(host, monkeypatch) -> None:
+def test_a_full_disk_defers_jobs_that_write_rows(host, monkeypatch) -> None:
     """Reschedule and replay wait for space; cancel goes on."""
     host.send(10, delay=HOUR)
     move = host.begin_job("reschedule", deliver_at_ms=0)
@@ -301,7 +286,7 @@ def test_leased_ones_are_too_late(host) -> None:
     host.check_counts()
 
 
-def test_what_moves_meanwhile_is_met_once(host) -> None:
+def test_a_message_that_moves_during_a_job_is_met_once(host) -> None:
     """A message that is moved, before or behind the job, is cancelled all the same."""
     random = Random(3)
     ids = [f"m{k}" for k in range(300)]

@@ -16,12 +16,9 @@ from delaylog.broker.engine.deliver.claim_table import ENDED_KEPT, Claim, ClaimT
 from delaylog.broker.engine.deliver.claims import (
     check_open,
     claim_rows,
-    decide,
     extend_claim,
     find_claim,
     make_work,
-    settle_left_over,
-    settle_work,
 )
 from delaylog.broker.engine.errors import (
     BadRequestError,
@@ -82,7 +79,7 @@ def test_two_make_it_at_the_same_time(host: Any) -> None:
 
 
 def test_half_made_and_forgotten(host: Any) -> None:
-    """Nobody was told of it, so it leaves no trace: its messages come back, its name is free."""
+    """No caller has seen it, so it leaves no trace: its messages come back, its name is free."""
     host.send(5)
     claim = begin(host, lease=1_000)
     next(make_work(host.engine.state, claim, lambda: host.now_ms))
@@ -94,7 +91,7 @@ def test_half_made_and_forgotten(host: Any) -> None:
 
 
 def test_forgotten_while_it_was_made(host: Any) -> None:
-    """Whoever still makes it stops there: he takes nothing that belongs to no claim."""
+    """The work that makes it stops there: it takes no message without a claim."""
     host.send(20)
     claim = begin(host, lease=1_000)
     work = make_work(host.engine.state, claim, lambda: host.now_ms)
@@ -105,24 +102,6 @@ def test_forgotten_while_it_was_made(host: Any) -> None:
     assert (host.topic.default.counts.leased, host.topic.default.counts.delivered) == (0, 3)
     assert not claim.living
     assert find_claim(host.engine.state, host.topic, host.topic.default, "c") is None
-
-
-def test_an_empty_one(host: Any) -> None:
-    """Legal, the same for as long as its lease, then forgotten."""
-    claim = make(host)
-    assert (claim.state, claim.count) == ("open", 0)
-    host.send(3)
-    assert make(host).count == 0
-    assert bodies(host, claim) == []
-    host.advance(LEASE + 50)
-    assert make(host).count == 3
-
-
-def test_an_empty_one_is_acked(host: Any) -> None:
-    """As any other."""
-    claim = make(host)
-    assert settle(host, claim, "acking")
-    assert not settle(host, claim, "acking")
 
 
 def test_rules_of_receive(host: Any) -> None:
@@ -278,17 +257,6 @@ def test_purged_and_dropped(host: Any) -> None:
         check_open(read, host.now_ms)
 
 
-def test_the_clock_jumps(host: Any) -> None:
-    """What is left of a claim stays, as of every lease."""
-    host.send(4)
-    claim = make(host)
-    host.jump_ahead(10 * LEASE)
-    assert len(bodies(host, claim)) == 4
-    host.advance(LEASE)
-    with pytest.raises(GoneError):
-        bodies(host, claim)
-
-
 def test_lease_frames_without_a_claim_are_as_before(host: Any) -> None:
     """A receive writes what it wrote."""
     host.send(1)
@@ -322,67 +290,3 @@ def test_columns_are_lent_to_checkpoints(host: Any) -> None:
     make(host, "other")
     assert np.frombuffer(item["refs"][0], np.int64).tolist() == claim.refs[0].tolist()
     assert not any(refs.flags.writeable and refs.base is not None for refs in claim.refs)
-
-
-@pytest.mark.parametrize("how", ["restart", "crash", "checkpoint", "both"])
-def test_it_outlives_the_process(host: Any, how: str) -> None:
-    """From frames, from a checkpoint, and from one with frames behind it."""
-    host.send(10, ids=[f"i{k}" for k in range(10)])
-    claim = make(host, count=5)
-    if how in ("checkpoint", "both"):
-        host.checkpoint()
-    if how == "both":
-        extend_claim(host.engine.state, claim, 2 * LEASE, host.now_ms)
-        make(host, "second", 4)
-    before = bodies(host, claim), claim.deadline_ms, host.now_ms
-    host.restart() if how == "restart" else host.crash()
-    if how == "both":
-        host.sync()
-    found = find(host)
-    if how == "both":
-        # The extension and the second claim were never synced, or were: either is whole.
-        assert bodies(host, found) == before[0]
-        return
-    assert make(host) is found
-    assert (bodies(host, found), found.deadline_ms) == before[:2]
-    assert host.bodies() == numbered(5, 10)
-    assert settle(host, found, "acking")
-    host.check_counts()
-    assert host.topic.default.counts.acked == 5
-
-
-def test_cut_short_while_it_was_made(host: Any) -> None:
-    """A claim that was half made goes on with what it has, and takes no message twice."""
-    host.send(10)
-    claim = begin(host, count=8)
-    work = make_work(host.engine.state, claim, lambda: host.now_ms)
-    next(work)
-    next(work)
-    assert (claim.state, claim.count) == ("making", 6)
-    with pytest.raises(ConflictError):
-        check_open(claim, host.now_ms)
-    host.restart()
-    assert (find(host).state, find(host).count) == ("making", 6)
-    again = make(host, count=3)
-    assert (again.state, again.count) == ("open", 8)
-    assert bodies(host, again) == numbered(0, 8)
-
-
-@pytest.mark.parametrize("how", ["acking", "releasing"])
-def test_cut_short_while_it_was_settled(host: Any, how: str) -> None:
-    """Decided is decided: what is left of it is settled after the restart, late or not."""
-    host.send(10)
-    claim = make(host, lease=1_000)
-    assert decide(host.engine.state, claim, how, host.now_ms)
-    next(settle_work(host.engine.state, claim, lambda: host.now_ms))
-    host.restart(5_000)
-    claim = find(host)
-    assert claim.state == how
-    assert not decide(host.engine.state, claim, how, host.now_ms)
-    assert host.engine.claims_due()
-    host.engine.run_inline(settle_left_over(host.engine.state, lambda: host.now_ms))
-    host.turn()
-    assert not host.engine.claims_due()
-    assert find(host).state == {"acking": "acked", "releasing": "released"}[how]
-    assert host.topic.default.counts.acked == (10 if how == "acking" else 0)
-    assert len(host.bodies()) == (0 if how == "acking" else 10)

@@ -153,7 +153,7 @@ def after_the_clock_was_set_back(host: Any) -> None:
 
 
 def of_two_groups(host: Any) -> None:
-    """One has acked it; nobody receives in the other."""
+    """One group has acked it; the other has no consumer."""
     host.put_group("audit")
     old(host)
     host.ack(host.receive())
@@ -317,7 +317,9 @@ def test_an_expired_message_fills_no_quota(
 
 
 @each_way
-def test_a_start_ends_what_has_expired_meanwhile(host: Any, way: Callable[[Any], None]) -> None:
+def test_a_start_ends_messages_that_expired_meanwhile(
+    host: Any, way: Callable[[Any], None]
+) -> None:
     begin(host, way)
     pass_to(host, END - 1)
     host.restart(60_000)
@@ -352,16 +354,6 @@ def test_an_expired_message_is_a_dead_letter_if_it_was_delivered(
 # --------------------------------------------------------------------------- under lease
 
 
-@pytest.mark.parametrize("merge", ["keep", "reject"])
-def test_a_message_under_lease_lives_on_past_its_ttl(host: Any, merge: str) -> None:
-    old(host)
-    held = host.receive(lease=HOUR)
-    pass_to(host, END + 1)
-    assert states(host) == {S.LEASED}
-    assert host.send([b"new"], ids=["u"], merge=merge).results.tolist() == [CODES[merge]]
-    assert host.ack(held) == 1
-
-
 @pytest.mark.parametrize("back", ["nack", "nack at once", "lease ends", "given back"])
 def test_one_that_returns_past_its_ttl_is_dead(host: Any, back: str) -> None:
     old(host)
@@ -377,23 +369,6 @@ def test_one_that_returns_past_its_ttl_is_dead(host: Any, back: str) -> None:
     assert states(host) == {S.DEAD}
     assert host.send([b"new"], ids=["u"], merge="reject").results == CREATED
     host.recount()
-
-
-def test_a_retry_that_cannot_come_in_time_ends_with_the_ttl(host: Any) -> None:
-    in_backoff_of_days(host)
-    pass_to(host, END - 1)
-    assert states(host) == {S.WAITING}
-    pass_to(host, END)
-    assert states(host) == {S.DEAD}
-
-
-def test_a_new_due_time_gives_the_full_ttl(host: Any) -> None:
-    in_backoff(host)
-    host.reschedule(["u"], START_MS + 10_000)
-    pass_to(host, 10_000 + END - 1)
-    assert states(host) == {S.READY}
-    pass_to(host, 10_000 + END)
-    assert states(host) == {S.DEAD}
 
 
 # --------------------------------------------------------------------------- in bulk
@@ -469,7 +444,7 @@ def expiries_of(host: Any) -> int:
 def test_refs_of_expired_messages_do_not_pile_up(
     host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody receives, so no receive drops them."""
+    """There are no receives, which would drop them."""
     monkeypatch.setattr(ready_queues, "DROP_REFS", 50)
     for _ in range(50):
         host.send(20, ttl_ms=100)
@@ -492,7 +467,7 @@ def test_messages_without_a_ttl_are_not_watched(host: Any) -> None:
 # --------------------------------------------------------------------------- others who ask
 
 
-def test_a_filter_that_nobody_asks_with_hides_nothing(host: Any) -> None:
+def test_an_unused_filter_hides_nothing(host: Any) -> None:
     tagged(host)
     pass_to(host, END)
     counts = host.topic.default.counts
@@ -536,7 +511,7 @@ def test_an_expired_message_is_still_ended_when_the_clock_goes_back(host: Any) -
     assert host.bodies() == [b"new"]
 
 
-def test_a_follower_that_leads_ends_what_expires(host: Any, member: Any) -> None:
+def test_a_follower_that_leads_ends_expired_messages(host: Any, member: Any) -> None:
     ready(host)
     host.sync()
     log = host.engine.state.log

@@ -1,4 +1,4 @@
-"""Few messages are leased, extended and acked one by one, many as columns: nothing else differs.
+"""Few messages are released, leased and settled one by one, many as columns: nothing else differs.
 
 Two brokers get the same calls, one of which has no other way than columns. Each answer, each byte
 of the log, and all state and hints must be the same after every step, and after a restart from the
@@ -22,6 +22,7 @@ from delaylog.broker.calls.forms.deliveries import (
     bulk_fields,
     message_objects,
 )
+from delaylog.broker.engine.apply import send_frames
 from delaylog.broker.engine.deliver import few_leases, receiving, settling
 from delaylog.broker.engine.deliver.selecting import ReceiveRequest
 from delaylog.broker.engine.deliver.settling import Receipts
@@ -40,6 +41,7 @@ from delaylog.storage.layout import (
     StateValues,
 )
 from delaylog.storage.messages.row_values import RowValues
+from delaylog.wheel import second_slot, timing_wheel
 from tests.broker.engine.host import Host
 from tests.effort import tries
 
@@ -47,8 +49,19 @@ HOUR = HOUR_MS
 HEADERS = msgpack.packb({"a": "b"})
 BACKOFF = encode_own_backoff({"first_ms": 30})
 PAUSES = [0, 1, 20, 60, 60, 200, 200, 1_000, 1_000, 30_000, HOUR, 15 * HOUR]
-OTHERS = ["flush", "flush", "flush", "checkpoint", "restart", "jump", "span", "span"]
-RARE = ["priority", "tap", "key", "limit", "limit", "cancel", "purge"]
+OTHERS = ["flush", "flush", "flush", "checkpoint", "restart", "jump", "back", "span", "span"]
+RARE = [
+    "priority",
+    "tap",
+    "key",
+    "limit",
+    "limit",
+    "cancel",
+    "purge",
+    "pause",
+    "pause",
+    "drop group",
+]
 """Only near the end: after most of them, columns are the only way for a while."""
 STEPS_MAX = 160
 
@@ -118,6 +131,8 @@ class Side:
                 patch.setattr(few_leases, "FEW_LEASED_MAX", 0)
                 patch.setattr(few_leases, "FEW_SHARED_MAX", 0)
                 patch.setattr(settling, "FEW_ACKED_MAX", -10_000)
+                for module in (send_frames, second_slot, timing_wheel):
+                    patch.setattr(module, "FEW_ENTRIES_MAX", 0)
             try:
                 answer = getattr(self, step[0])(*step[1:])
             except EngineError as error:
@@ -218,6 +233,13 @@ class Side:
             host.configure(max_retry=2, order="time" if first else "priority")
         elif what == "jump":
             host.jump_ahead(7_000)
+        elif what == "back":
+            host.set_back(500)
+        elif what == "pause":
+            host.pause(paused=not host.topic.paused)
+        elif what == "drop group":
+            if host.topic.group("g") is not None:
+                host.drop_group("g")
         elif what == "span":
             key = "default", host.topic_name, "default"
             now_ms = host.now_ms
@@ -253,9 +275,19 @@ class Side:
         out["consumers"] = dict(state.leases._consumers)
         out["leased"] = dict(state.leases._leased)
         out["buckets"] = {at: list(numbers) for at, numbers in state.leases._buckets.items()}
+        for topic in state.topics.values():
+            # It is created by the first message that counts.
+            state.series.lateness_of(topic)
         out["late"] = [
             (late.handed_out.counts, late.handed_out.sum, late.handed_out.examples)
             for late in (*state.series.lateness.values(), state.series.other_lateness)
+        ]
+        out["ready late"] = [
+            (late.ready.counts, late.ready.sum) for late in state.series.lateness.values()
+        ]
+        out["time"] = [
+            *(state.tick, state.released_upto, state.wheel.unloaded_ms()),
+            self.host.engine.next_wake_ms(),
         ]
         out["settled"] = list(state.timeline._settled.items())
         out["noted"] = list(state.timeline.noted.items())

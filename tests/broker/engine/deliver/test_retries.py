@@ -101,20 +101,6 @@ def test_a_nack_with_a_delay_wins_over_an_own_backoff(host: Any) -> None:
     assert host.bodies() == [b"a"]
 
 
-@pytest.mark.parametrize("delay", [0, 1, 5_000, 2 * HOUR])
-def test_a_nack_may_name_its_delay(host, delay: int) -> None:
-    """It wins over the backoff; 0 means at once and in front."""
-    host.send([b"a", b"b"])
-    host.nack(host.receive(1), delay)
-    if delay:
-        assert host.bodies() == [b"b"]
-        host.advance(delay - 1)
-        assert b"a" not in host.bodies()
-        host.advance(1)
-    assert host.bodies()[0] == b"a"
-    host.check_counts()
-
-
 @pytest.mark.parametrize("max_retry", [0, 1, 3])
 def test_dead_after_its_retries(host, max_retry: int) -> None:
     """`max_retry` deliveries beyond the first, by nack and by expiry, over restarts."""

@@ -40,26 +40,6 @@ __all__ = ["small_log"]
 # --------------------------------------------------------------------------- a broker alone
 
 
-def test_it_comes_back_from_the_log_alone(host: Any) -> None:
-    end = execute(host.engine, host.now_ms, [b"SET", b"a", b"1"], [b"SET", b"b", b"2"])
-    assert end == host.engine.state.log.end_position
-    frames = host.engine.state.keyspace_base.frames
-    assert frames == 1, "a turn is one frame"
-    assert execute(host.engine, host.now_ms, [b"GET", b"a"]) == end, "nothing changed: no frame"
-    host.restart()
-    assert host.engine.state.keyspace.databases[0].values == {b"a": b"1", b"b": b"2"}
-    assert host.engine.state.keyspace_base.frames == frames
-    assert not host.engine.state.keyspace.effects, "a replay leaves no effects"
-
-
-def test_a_turn_that_is_not_durable_is_gone(host: Any) -> None:
-    execute(host.engine, host.now_ms, [b"SET", b"a", b"1"])
-    host.sync()
-    execute(host.engine, host.now_ms, [b"SET", b"a", b"2"])
-    host.crash()
-    assert host.engine.state.keyspace.databases[0].values == {b"a": b"1"}
-
-
 def test_a_checkpoint_needs_the_log_from_the_snapshot_on(open_host: Any) -> None:
     """Frames in front of a checkpoint are applied once, other kinds are passed over."""
     host = open_host(limits=SMALL)
@@ -79,7 +59,7 @@ def test_a_checkpoint_needs_the_log_from_the_snapshot_on(open_host: Any) -> None
 
 
 def test_without_frames_the_log_goes_as_ever(open_host: Any) -> None:
-    """Whoever uses no Redis command keeps nothing for it."""
+    """A broker without Redis commands keeps no log for them."""
     host = open_host(limits=SMALL)
     for _ in range(6):
         host.send([b"x" * 500] * 3)

@@ -1,4 +1,4 @@
-"""Keys: one message at a time, in order, and nobody else waits for it."""
+"""Keys: one message of a key at a time, in order; messages of other keys do not wait."""
 
 from __future__ import annotations
 
@@ -51,32 +51,7 @@ def test_order_holds_through_retries(host: Any) -> None:
     assert host.bodies() == [b"a2"]
 
 
-@pytest.mark.parametrize("end", ["cancel", "reschedule", "purge"])
-def test_a_key_is_free_when_its_holder_is_out_of_the_way(host: Any, end: str) -> None:
-    sent = send(host, ("a", "a1"), ("a", "a2"))
-    (id_,) = host.ids_of(sent)[:1]
-    host.nack(host.receive(1), 60_000)
-    assert host.receive() == []
-    if end == "cancel":
-        assert host.cancel([id_]) == [0]
-    elif end == "reschedule":
-        assert host.reschedule([id_], host.now_ms + 3_600_000) == [0]
-    else:
-        host.purge("default", force=False)
-        send(host, ("a", "a2"))
-    assert host.bodies() == [b"a2"]
-
-
-def test_a_parked_message_that_is_cancelled_lets_the_next_one_through(host: Any) -> None:
-    sent = send(host, ("a", "a1"), ("a", "a2"), ("a", "a3"))
-    first = host.receive()
-    assert host.receive() == []
-    host.cancel(host.ids_of(sent)[1:2])
-    host.ack(first)
-    assert host.bodies() == [b"a3"]
-
-
-def test_who_chooses_changes_nothing_about_the_order(host: Any) -> None:
+def test_a_receive_by_id_leaves_the_order_as_it_is(host: Any) -> None:
     """A message that is chosen while its key is held stays in its place, however often."""
     ids = host.ids_of(send(host, ("a", "a1"), ("a", "a2"), ("a", "a3")))
     first = host.receive(1)
@@ -101,43 +76,8 @@ def test_of_one_key_one_is_chosen(host: Any) -> None:
     assert host.bodies(1, chosen=ids) == [b"a2"]
 
 
-def test_a_restart_keeps_who_holds_a_key(host: Any) -> None:
-    send(host, ("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"))
-    held = host.receive()
-    host.nack(held[1:], 5_000)
-    host.checkpoint()
-    for _ in range(2):
-        host.restart()
-        assert host.bodies() == []
-    host.ack(held[:1])
-    assert host.bodies(lease=60_000) == [b"a2"]
-    host.restart()
-    host.advance(5_000)
-    assert host.bodies() == [b"b1"]
-
-
-def test_groups_hold_keys_for_themselves(host: Any) -> None:
-    host.put_group("g")
-    send(host, ("a", "a1"), ("a", "a2"))
-    host.ack(host.receive(group="g"))
-    assert host.bodies() == [b"a1"]
-    assert host.bodies(group="g") == [b"a2"]
-
-
-def test_an_answer_cut_short_keeps_order(open_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
-    host = open_host()
-    send(host, *[("ab"[k % 2], f"{k:040}") for k in range(8)])
-    got = []
-    while messages := host.receive():
-        got += [int(m.body) for m in messages]
-        host.ack(messages)
-    assert [k for k in got if k % 2 == 0] == [0, 2, 4, 6]
-    assert [k for k in got if k % 2] == [1, 3, 5, 7]
-
-
-def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
-    """Of messages that nobody else has come to yet: their key, or their id, comes free."""
+def test_a_receive_by_id_that_has_to_wait_is_woken(host: Any) -> None:
+    """Its key, or its id, comes free before any other receive has met the message."""
     ids = host.ids_of(send(host, ("a", "a0"), ("a", "a1"), ids=["", "x"]))
     state, topic = host.engine.state, host.topic
     place = (topic.number, topic.default.number)
@@ -161,7 +101,7 @@ def test_who_chose_what_has_to_wait_is_told(host: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(tries(10)))
-def test_what_is_spilled_comes_back_in_order(seed: int, tmp_path: Any) -> None:
+def test_spilled_messages_come_back_in_order(seed: int, tmp_path: Any) -> None:
     rng = random.Random(seed)
     made = iter(range(10_000))
     fs = OsFileSystem()
@@ -219,7 +159,7 @@ def test_many_that_others_wait_for_end_in_one_call(tmp_path: Path) -> None:
         assert process_time() - begun < 2
 
 
-def test_keyed_retries_and_what_was_named_leave_nothing_behind(tmp_path: Path) -> None:
+def test_keyed_retries_and_watched_keys_leave_nothing_behind(tmp_path: Path) -> None:
     """20,000 keys wait for retries at once, are named, and come free in one of three ways."""
     count = 20_000
     keys = np.arange(1, count + 1, dtype=np.uint64)

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delaylog.broker.engine.deliver import receiving
-from delaylog.broker.engine.deliver.selecting import ReceiveRequest
-from delaylog.broker.engine.ready.tag_filter import TagFilter
-from delaylog.broker.engine.send.merging import CREATED, KEPT, REPLACED
+from delaylog.broker.engine.send.merging import KEPT
 from delaylog.broker.engine.send.quotas import QuotaError
 
 
@@ -25,23 +22,6 @@ def send(host: Any, *pairs: tuple[int, str], **how: Any) -> Any:
 
 
 # --------------------------------------------------------------------------- order
-
-
-def test_dyno_priority_breaks_ties_inside_a_millisecond(host: Any) -> None:
-    send(host, (-3, "c"), (-1, "a"), (-2, "b"), delay=1_000)
-    send(host, (9, "later"), delay=1_001)
-    send(host, (-9, "sooner"), delay=999)
-    host.advance(2_000)
-    assert host.bodies() == [b"sooner", b"a", b"b", b"c", b"later"]
-
-
-def test_rmq_highest_priority_first_among_all_that_are_due(host: Any) -> None:
-    host.configure(order="priority")
-    send(host, (17, "low"), (30, "high"), delay=10)
-    send(host, (20, "mid"), (30, "high again"), delay=20)
-    send(host, (99, "not due"), delay=5_000)
-    host.advance(100)
-    assert host.bodies() == [b"high", b"high again", b"mid", b"low"]
 
 
 def test_rmq_failed_ones_come_last_in_priority_order(host: Any) -> None:
@@ -74,63 +54,6 @@ def test_order_can_be_changed_while_messages_wait(host: Any) -> None:
     assert host.bodies() == [b"a", b"b", b"high", b"low"]
 
 
-@pytest.mark.parametrize("only", [None, "blue"])
-def test_what_is_given_back_does_not_overtake_a_higher_priority(host: Any, only: Any) -> None:
-    """A call looks at more than it hands out where it meets what has ended."""
-    host.configure(order="priority")
-    only = only and TagFilter.parse([only])
-    assert host.receive(only=only) == []
-    sent = blue(host, *[(1, str(k)) for k in range(6)])
-    assert host.cancel(host.ids_of(sent)[:1]) == [0]
-    assert host.bodies(1, only=only) == [b"1"]
-    blue(host, (5, "high"), (1, "last"))
-    assert host.bodies(2, only=only) == [b"high", b"2"]
-    blue(host, (3, "mid"))
-    assert host.bodies(only=only) == [b"mid", b"3", b"4", b"5", b"last"]
-
-
-def test_an_answer_cut_short_does_not_overtake_a_higher_priority(
-    open_host: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("delaylog.broker.engine.deliver.selecting.RECEIVE_BYTES_MAX", 100)
-    host = open_host()
-    host.configure(order="priority")
-    send(host, *[(1, f"{k:040}") for k in range(4)])
-    assert [int(body) for body in host.bodies()] == [0, 1]
-    send(host, (5, f"{9:040}"))
-    assert [int(body) for body in host.bodies()] == [9, 2]
-    peeked = receiving.peek(
-        host.engine.state,
-        host.topic,
-        host.topic.default,
-        ReceiveRequest(count_max=9, now_ms=host.now_ms),
-    )
-    assert len(peeked[0]) == 1
-    send(host, (5, "high"))
-    assert [int(body) if body.isdigit() else body for body in host.bodies()] == [b"high", 3]
-
-
-def blue(host: Any, *pairs: tuple[int, str]) -> Any:
-    return send(host, *pairs, tags=["blue"] * len(pairs))
-
-
-BLUE = TagFilter.parse(["blue"])
-
-
-def test_filters_follow_a_change_of_the_order(host: Any) -> None:
-    host.configure(order="priority")
-    blue(host, (0, "a"), (0, "b"))
-    assert host.bodies(1, only=BLUE) == [b"a"]
-    host.configure(order="time")
-    blue(host, (0, "c"))
-    assert host.bodies(only=BLUE) == [b"b", b"c"]
-    host.configure(order="priority")
-    blue(host, (1, "low"), (1, "low too"))
-    assert host.bodies(1, only=BLUE) == [b"low"]
-    blue(host, (9, "high"))
-    assert host.bodies(only=BLUE) == [b"high", b"low too"]
-
-
 @pytest.mark.parametrize("order", ["time", "priority"])
 def test_many_against_a_sort(host: Any, order: str) -> None:
     host.configure(order=order)
@@ -151,37 +74,10 @@ def test_many_against_a_sort(host: Any, order: str) -> None:
     assert got == expected
 
 
-@pytest.mark.parametrize("order", ["time", "priority"])
-def test_filters_keep_the_order(host: Any, order: str) -> None:
-    host.configure(order=order)
-    rng = random.Random(3)
-    tags = [rng.choice(["red", "blue", "red,blue", ""]) for _ in range(500)]
-    priorities = [rng.randrange(4) for _ in range(500)]
-    send(
-        host,
-        *[(p, str(n)) for n, p in enumerate(priorities)],
-        tags=tags,
-        delay=5,
-    )
-    host.advance(5)
-    red = [n for n in range(500) if "red" in tags[n]]
-    first = sorted(red, key=lambda n: (-priorities[n], n))
-    wanted = TagFilter.parse(["red"])
-    got = [int(body) for body in host.bodies(100, only=wanted)]
-    assert got == first[:100]
-    assert host.bodies(only=TagFilter.parse(["green"])) == []
-    both = [int(body) for body in host.bodies(only=TagFilter.parse(["red", "blue"], "all"))]
-    left = [n for n in first[100:] if "blue" in tags[n]]
-    assert both == left
-    rest = {int(body) for body in host.bodies()}
-    assert rest == set(range(500)) - set(got) - set(both)
-    assert host.topic.default.ready_count == 0
-
-
 # --------------------------------------------------------------------------- pace
 
 
-def test_a_rate_limit_paces_what_is_handed_out(host: Any) -> None:
+def test_a_rate_limit_paces_deliveries(host: Any) -> None:
     host.configure(rate_limit={"per_second": 10, "burst": 3})
     host.send(20)
     assert len(host.receive()) == 3
@@ -191,7 +87,7 @@ def test_a_rate_limit_paces_what_is_handed_out(host: Any) -> None:
     host.advance(1)
     assert len(host.receive()) == 1
     assert host.engine.state.marks.newly_ready, (
-        "whoever waits is told when there is something again"
+        "waiting consumers are woken when there are tokens again"
     )
     host.advance(10_000)
     assert len(host.receive()) == 3
@@ -200,90 +96,11 @@ def test_a_rate_limit_paces_what_is_handed_out(host: Any) -> None:
 # --------------------------------------------------------------------------- successors
 
 
-def test_a_replacement_of_a_leased_message_comes_after_it(host: Any) -> None:
-    host.configure(merge="replace", backoff={"first_ms": 0})
-    host.send([b"one"], ids=["x"])
-    held = host.receive()
-    assert host.send([b"two"], ids=["x"]).results == CREATED
-    assert host.send([b"three"], ids=["x"]).results == [REPLACED]
-    assert host.receive() == []
-    host.restart()
-    assert host.receive() == []
-    host.nack(held, 0)
-    again = host.receive()
-    assert [m.body for m in again] == [b"one"]
-    host.checkpoint()
-    host.restart()
-    assert host.receive() == []
-    host.ack(again)
-    assert host.bodies() == [b"three"]
-
-
-@pytest.mark.parametrize("end", ["ack", "cancel"])
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_successor_waits_for_the_end_wherever_the_first_one_goes(
-    host: Any, end: str, restarted: bool
-) -> None:
-    """Two messages have the id once the leased one came back, but only one may be handed out."""
-    host.configure(merge="replace")
-    (first,) = host.ids_of(host.send([b"one"], ids=["x"]))
-    held = host.receive()
-    host.send([b"two"], ids=["x"])
-    host.nack(held, 60_000)
-    assert host.reschedule([first], host.now_ms + 3_600_000) == [0]
-    assert host.reschedule(["x"], host.now_ms) == [0], "the id is the newest one's"
-    if restarted:
-        host.checkpoint()
-        host.restart()
-    host.advance(1_800_000)
-    assert host.receive() == []
-    assert host.send([b"three"], ids=["x"]).results == [REPLACED]
-    assert host.receive() == []
-    if end == "cancel":
-        assert host.cancel([first]) == [0]
-    else:
-        host.advance(1_800_000)
-        again = host.receive()
-        assert [m.body for m in again] == [b"one"]
-        host.ack(again)
-    assert host.bodies() == [b"three"]
-    host.recount()
-
-
-def test_rmq_range_merge(host: Any) -> None:
-    """The first wins while it waits; what comes during the work makes one more message."""
-    host.configure(merge="keep", merge_leased="successor")
-    assert host.send([b"one"], ids=["x"], delay=100).results == CREATED
-    assert host.send([b"two"], ids=["x"]).results == [KEPT]
-    host.advance(100)
-    held = host.receive()
-    assert host.send([b"three"], ids=["x"], delay=100).results == CREATED
-    assert host.send([b"four"], ids=["x"], delay=100).results == [KEPT]
-    host.advance(100)
-    assert host.receive() == []
-    host.ack(held)
-    assert host.bodies() == [b"three"]
-
-
 def test_replace_that_keeps_leased_ones(host: Any) -> None:
     host.configure(merge="replace", merge_leased="keep")
     host.send([b"one"], ids=["x"])
     host.receive()
     assert host.send([b"two"], ids=["x"]).results == [KEPT]
-
-
-def test_replace_over_groups(host: Any) -> None:
-    """Where the old one waits it is replaced; where somebody works on it the new one waits."""
-    host.put_group("g")
-    host.configure(merge="replace")
-    host.send([b"one"], ids=["x"])
-    held = host.receive(group="g")
-    assert host.send([b"two"], ids=["x"]).results == [REPLACED]
-    assert host.bodies() == [b"two"]
-    assert host.receive(group="g") == []
-    host.ack(held)
-    assert host.bodies(group="g") == [b"two"]
-    host.recount()
 
 
 # --------------------------------------------------------------------------- quotas
@@ -326,7 +143,7 @@ def full(host: Any, quota: str, *, far: int = 0) -> None:
 
 @pytest.mark.parametrize("quota", ["rate", "pending", "bytes", "horizon_ms"])
 @pytest.mark.parametrize(("merge", "code"), [("keep", 1), ("reject", 3)])
-def test_who_repeats_a_living_id_needs_no_quota(
+def test_a_repeat_of_a_living_id_needs_no_quota(
     host: Any, quota: str, merge: str, code: int
 ) -> None:
     full(host, quota, far=5_000)
@@ -340,7 +157,7 @@ def test_who_repeats_a_living_id_needs_no_quota(
 
 
 @pytest.mark.parametrize("quota", ["rate", "pending", "bytes"])
-def test_who_takes_the_place_of_another_needs_no_quota(host: Any, quota: str) -> None:
+def test_a_replacement_needs_no_quota(host: Any, quota: str) -> None:
     full(host, quota)
     for body in (b"1", b"2", b"3"):
         result = host.send([b"x", body], ids=["a", "a"], merge="replace")

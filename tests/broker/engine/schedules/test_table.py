@@ -38,16 +38,6 @@ def popped(table: ScheduleTable, now_ms: int) -> list[int]:
         out.append(one.number)
 
 
-def test_due_times_come_in_order() -> None:
-    """Those that are due, and no others; a schedule that ended has none."""
-    rig, (a, b, c, _) = table_of(30, 10, 20, 0)
-    assert rig.table.next_wake_ms() == 10
-    assert popped(rig.table, 20) == [b, c]
-    assert popped(rig.table, 29) == []
-    assert popped(rig.table, 30) == [a]
-    assert rig.table.next_wake_ms() is None
-
-
 def test_those_that_fire_next_are_found() -> None:
     """Among many, in order; the paused and ended ones last, and only of some topics."""
     dues = [Random(1).randrange(1, 10**9) for _ in range(50)]
@@ -146,21 +136,6 @@ def test_a_number_names_one_schedule_only() -> None:
     assert rig.table.get(numbered(9, 9)) is None
 
 
-def test_a_topic_takes_its_schedules_along() -> None:
-    """Those of other topics stay, with equal names."""
-    rig, _ = table_of(10, 20)
-    other = rig.add("s0", 30, topic=2)
-    rig.table.drop_topic(1)
-    rig.table.drop_topic(3)
-    assert list(rig.contents()) == [other]
-    assert not rig.table.has_some(1)
-    assert rig.table.has_some(2)
-    assert rig.table.find(1, "s0") is None
-    found = rig.table.find(2, "s0")
-    assert found is not None
-    assert (found.number, found.topic) == (other, 2)
-
-
 def test_pages_of_a_topic() -> None:
     """In the order of places, from behind a number on, whether that is there or not."""
     rig, (a, _, c) = table_of(1, 2, 3)
@@ -178,7 +153,7 @@ def test_pages_of_a_topic() -> None:
     assert list(rig.table.of_topic(3)) == []
 
 
-def test_names_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_one_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one is refused by the caller of `collides`."""
     rig, _ = table_of(1)
     assert not rig.table.collides(1, "s0")

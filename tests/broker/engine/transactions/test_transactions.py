@@ -68,22 +68,6 @@ def publish(host: Any) -> None:
     host.turn()
 
 
-def test_an_open_one_survives(host: Any) -> None:
-    txn = calls(host)
-    txn.begin("x", host.now_ms)
-    assert txn.stage("x", bodies(0, 7), host.now_ms, part=4, attempt=9, number=2)
-    for keep in (host.restart, host.checkpoint, host.restart):
-        keep()
-        txn = calls(host)
-        assert not txn.stage("x", bodies(0, 7), host.now_ms, part=4, attempt=9, number=2)
-        assert (txn.look("x").rows, txn.table.staged_rows, txn.table.staged_parts) == (7, 7, 1)
-    assert txn.stage("x", bodies(7, 3), host.now_ms, part=4, attempt=9, number=3)
-    assert txn.commit("x", host.now_ms, (4, 9, 10))
-    publish(host)
-    assert sorted(host.bodies(), key=int) == bodies(0, 10)
-    assert (txn.table.staged_rows, txn.table.staged_bytes, txn.table.staged_parts) == (0, 0, 0)
-
-
 def test_a_commit_counts_at_once(host: Any) -> None:
     """Rows on their way wait, in every group, also over a restart; none is counted twice."""
     host.put_group("g")
@@ -132,7 +116,7 @@ def test_after_days_away(host: Any) -> None:
     host.check_counts()
 
 
-def test_ids_meet_what_lives_when_they_are_published(host: Any) -> None:
+def test_ids_are_merged_at_the_publication(host: Any) -> None:
     for merge, counted in (
         ("keep", (18, 2, 0, 0, 0)),
         ("replace", (18, 0, 2, 0, 0)),
@@ -345,7 +329,7 @@ def test_a_full_disk(host: Any) -> None:
     assert txn.table.debt_bytes == 0
 
 
-def test_what_a_commit_compares(host: Any) -> None:
+def test_a_commit_compares_winners_with_parts(host: Any) -> None:
     txn, now = calls(host), host.now_ms
     txn.begin("x", now)
     for number in range(3):
@@ -444,7 +428,7 @@ def test_defaults_are_those_of_the_publication(host: Any) -> None:
         assert found.row["expires_at"] - found.row["deliver_at"] == 5_000
 
 
-def test_a_backup_holds_what_is_staged(host: Any, tmp_path: Path) -> None:
+def test_a_backup_contains_staged_parts(host: Any, tmp_path: Path) -> None:
     """Parts in front of its checkpoint too: a restored folder publishes and commits them."""
     prepared(host)
     txn = calls(host)
@@ -485,7 +469,7 @@ def test_verify_misses_a_part(host: Any) -> None:
     ]
 
 
-def test_a_checkpoint_is_due_for_what_is_published(
+def test_published_rows_make_a_checkpoint_due(
     open_host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PUBLISH frames are short, but a start would bring all their rows in again."""
