@@ -74,7 +74,7 @@ def test_a_dead_message_lives_again(face: Face) -> None:
 def test_dead_letters_say_why_and_are_deleted_by_force(face: Face) -> None:
     kill(face, "a", "b")
     steps = ["sent", "ready", "leased", "dead"]
-    assert face.dead() == [("a", "retries", steps), ("b", "retries", steps)]
+    assert face.dead() == [("a", "retries", None, steps), ("b", "retries", None, steps)]
     assert face.cancel("a") == "dead"
     assert face.cancel("a", force=True) == "done"
     assert [name for name, *_ in face.dead()] == ["b"]

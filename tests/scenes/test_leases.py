@@ -149,7 +149,7 @@ def test_a_rejected_message_is_dead_at_once_and_may_live_again(face: Face) -> No
     assert face.reject(taken) == ["done"]
     assert face.reject(taken) == ["gone"]
     assert face.counts() == {"dead": 1}
-    ((name, cause, steps),) = face.dead()
+    ((name, cause, _, steps),) = face.dead()
     assert (name, cause, steps[-2:]) == ("a", "rejected", ["leased", "dead"])
     seen = face.get("a")
     assert seen is not None
