@@ -272,9 +272,3 @@ async def test_a_worker_says_at_once_that_the_broker_is_away(
     assert time.monotonic() - began_s < 5
     await client.close()
     assert time.monotonic() - began_s < 8
-
-
-async def test_a_plain_client_is_the_same() -> None:
-    async with returning() as url, AsyncPlainClient(url) as client:
-        with pytest.raises(BadRequest):
-            await client.send("t", "x")
