@@ -18,6 +18,7 @@ from delaylog.client import (
     Settled,
     TopicSettings,
 )
+from delaylog.client.wire.bulk import ref_to_id
 from tests.client.scenes import bodies, drained
 
 DONE, GONE, UNKNOWN = Settled.DONE, Settled.GONE, Settled.UNKNOWN
@@ -35,7 +36,7 @@ async def test_a_message_with_all_that_it_may_have(make: Any, two_brokers: Any, 
         assert (one.priority, one.attempts, one.text) == (3, 1, "one")
         assert (two.key, two.tags, two.headers, two.priority) == (None, (), {}, 0)
         assert two.id.startswith("~")
-        assert two.ref == int(answer.refs[1])
+        assert (two.ref, two.id) == (int(answer.refs[1]), ref_to_id(two.ref))
         assert await client.ack([two, one]) == [DONE, DONE]
         assert await client.ack(one) == [GONE]
 

@@ -14,18 +14,13 @@ from typing import Any
 import pytest
 
 from delaylog import __version__
+from tests.broker.cli.conftest import error_of, rows
 from tests.starts.warm import PROGRAM, run_warm
 
 
 def delaylog(*words: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run the command."""
     return run_warm(*words, stdin=stdin)
-
-
-def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
-    """JSON lines of a command that worked."""
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_version() -> None:
@@ -310,17 +305,6 @@ def test_clock(broker: Any) -> None:
     assert re.fullmatch(r"broker \S+Z wall \S+Z held 0s", text[1])
 
 
-def error_of(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    """The error object of a command with --json that failed: the one line of standard error."""
-    assert done.stdout == b""
-    (line,) = done.stderr.splitlines()
-    members: dict[str, Any] = json.loads(line)
-    assert list(members) == ["error"]
-    assert {"code", "message"} <= members["error"].keys()
-    error: dict[str, Any] = members["error"]
-    return error
-
-
 def test_errors_as_json(broker: Any, topic: str, tmp_path: Path) -> None:
     """With --json every verb fails in one form, on standard error; the status is the same."""
     url = ["--url", broker.url]
@@ -338,8 +322,7 @@ def test_errors_as_json(broker: Any, topic: str, tmp_path: Path) -> None:
         (["check", tmp_path / "no"], 2, "unreadable"),
     ):
         done = delaylog(*words, "--json")
-        assert done.returncode == status, (words, done.stderr)
-        error = error_of(done)
+        error = error_of(done, status)
         assert error["code"] == code, (words, error)
     done = delaylog("send", topic, "x", "--delay", "9999999d", "--json", *url)
     assert error_of(done)["status"] == 400

@@ -24,7 +24,6 @@ from delaylog.client import (
     SendFailed,
     Sent,
 )
-from delaylog.client.wire.bulk import ref_to_id
 from tests.starts.warm_child import WarmChildBroker
 
 FAR_MS = 3_600_000
@@ -162,48 +161,6 @@ async def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(
     assert sorted(there) == sorted(set.union(*sent))
 
 
-async def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
-    async with WarmChildBroker(tmp_path / "data") as broker:
-        async with AsyncClient(broker.url) as client:
-            plain = client.send_soon("t", b"plain")
-            sent = await client.send(
-                "t",
-                "body",
-                deliver_at_ms=0,
-                id="a",
-                key="k",
-                tags=["x", "y"],
-                headers={"h": "v"},
-                priority=7,
-                ttl_ms=60_000,
-                max_retry=3,
-            )
-            again = await client.send("t", "other", id="a", merge="replace", delay_ms=FAR_MS)
-            kept = await client.send("t", "third", id="a", merge="keep")
-            results = [each.result for each in (sent, again, kept)]
-            assert results == ["created", "replaced", "kept"]
-            assert (await plain).id.startswith("~")
-            await client.send(
-                "t",
-                "b",
-                id="b",
-                key="k",
-                tags=["x"],
-                headers={"h": "v"},
-                priority=7,
-                max_retry=3,
-            )
-            found = {each.id: each for each in await client.receive("t", max=10, wait_ms=5_000)}
-        assert set(found) == {(await plain).id, "b"}
-        message = found["b"]
-        assert (message.key, message.tags, message.headers, message.priority) == (
-            "k",
-            ("x",),
-            {"h": "v"},
-            7,
-        )
-
-
 async def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
     many = ["a", b"b", NewMessage("c", id="c", deliver_at_ms=10**12)]
     async with WarmChildBroker(tmp_path / "data") as broker:
@@ -310,14 +267,6 @@ async def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits
             assert {(await sending).shard for sending in away} == {second.url}
         there = [*await bodies_there(first.url, "t"), *await bodies_there(second.url, "t")]
         assert len(there) == len(set(there)) == 40
-
-
-async def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
-    async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
-        answer = await client.send_columns("t", [b"x"], delay_ms=FAR_MS)
-        sent = await client.send("t", b"y", delay_ms=FAR_MS)
-        assert sent.id == ref_to_id(int(answer.refs[0]) + 1)
-        assert (await client.get("t", sent.id)).deliver_at_ms == sent.deliver_at_ms
 
 
 async def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Path) -> None:
