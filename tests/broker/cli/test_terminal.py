@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import pty
 import re
 import shlex
 import signal
-import struct
-import termios
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -21,56 +17,10 @@ import pytest
 
 from delaylog.broker.cli.connection import interruptible
 from delaylog.broker.cli.failing import UsageError, fail
+from tests.broker.cli.terminal import Terminal
 from tests.starts.warm import WarmProcess, run_warm
 
 WIDTH = 80
-
-
-class Terminal:
-    """A command on a terminal."""
-
-    def __init__(self, *words: str, typing: bool = False, zone: str = "UTC") -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-        environment = {**os.environ, "TZ": zone}
-        environment.pop("COLUMNS", None)
-        self._nothing = os.open(os.devnull, os.O_RDONLY)
-        self.shown = b""
-        self.process = WarmProcess(
-            *words,
-            stdin=theirs if typing else self._nothing,
-            stdout=theirs,
-            stderr=theirs,
-            environment=environment,
-        )
-        os.close(theirs)
-
-    def until(self, text: bytes) -> None:
-        """Read until it has shown this."""
-        while text not in self.shown:
-            self.shown += os.read(self._ours, 65_536)
-
-    def end(self) -> int:
-        """Its status; what it has shown is read to the end."""
-        try:
-            while part := os.read(self._ours, 65_536):
-                self.shown += part
-        except OSError:
-            pass  # Linux says EIO when the other side is closed.
-        return self.process.wait(30)
-
-    def lines(self) -> list[str]:
-        """All that it has shown, when it has ended."""
-        assert self.end() == 0, self.shown
-        return re.sub(r"\x1b\[[0-9;]*m", "", self.shown.decode()).splitlines()
-
-    def type(self, text: bytes) -> None:
-        os.write(self._ours, text)
-
-    def close(self) -> None:
-        self.process.kill()
-        os.close(self._ours)
-        os.close(self._nothing)
 
 
 @pytest.fixture
