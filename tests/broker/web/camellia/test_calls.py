@@ -282,26 +282,6 @@ def test_a_long_poll_that_finds_nothing_answers_empty_at_its_end(camellia: Any, 
     assert time.monotonic() - began >= 0.4
 
 
-@pytest.mark.parametrize("how", ["send", "due", "nack", "timeout"])
-def test_what_wakes_a_long_poll(camellia: Any, broker: Any, topic: str, how: str) -> None:
-    if how in ("nack", "timeout"):
-        camellia.send(topic, msgId="a")
-        camellia.pull_one(topic, ackTimeoutMillis=600 if how == "timeout" else 60_000)
-    elif how == "due":
-        camellia.send(topic, msgId="a", delay=600)
-    path = f"/camellia/delayQueue/longPollingMsg?topic={topic}&longPollingTimeoutMillis=30000"
-    began = time.monotonic()
-    poll = broker.later("POST", path)
-    broker.await_waiting(1)
-    if how == "send":
-        camellia.send(topic, msgId="a")
-    elif how == "nack":
-        camellia.ack(topic, "a", done=False)
-    (found,) = poll.result(20).json["delayMsgList"]
-    assert found["msgId"] == "a"
-    assert time.monotonic() - began < 15
-
-
 # --------------------------------------------------------------------------- ack
 
 
