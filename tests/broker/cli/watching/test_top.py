@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from tests.broker.cli.terminal import Terminal
+from tests.http_server import Handler, served, url_of
 from tests.starts.warm import as_text, run_warm
 
 
@@ -35,23 +35,15 @@ def test_json_lines(broker: Any, topic: str) -> None:
 
 def test_another_server_has_no_topics() -> None:
     """An empty table would say that a broker has no topics."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as other:
-        Thread(target=other.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{other.server_port}"
-        done = as_text(run_warm("top", "--every", "20ms", "--url", url))
-        other.shutdown()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), _Other)) as other:
+        done = as_text(run_warm("top", "--every", "20ms", "--url", url_of(other)))
     assert (done.returncode, done.stdout) == (1, "")
     assert "it has no metrics of delaylog" in done.stderr
 
 
-class _Other(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"go_goroutines 7\n")
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
+class _Other(Handler):
+    def respond(self) -> None:
+        self.answer(200, b"go_goroutines 7\n")
 
 
 def test_a_person_looks_at_a_topic(start_broker: Any, topic: str) -> None:
