@@ -181,7 +181,7 @@ async def test_a_missing_right_is_named_and_nothing_is_repeated(make: Any, topic
 
 
 async def test_a_stranger_gets_no_request_at_all(plain: Any) -> None:
-    """At another port or by another name of this machine, followed by nobody."""
+    """At another port, or by another name of this machine; no client follows."""
     hostile, stranger = Broker(), Broker()
     async with serving(hostile, stranger):
         for leader in (stranger.url, stranger.url.replace("127.0.0.1", "localhost")):

@@ -122,9 +122,7 @@ async def test_transactions(make: Any, two_brokers: Any, topic: str) -> None:
             pass
 
 
-async def test_what_can_be_judged_here_is_refused_here(
-    make: Any, two_brokers: Any, topic: str
-) -> None:
+async def test_the_client_refuses_wrong_arguments(make: Any, two_brokers: Any, topic: str) -> None:
     async with make(two_brokers[0]) as client:
         with pytest.raises(TypeError, match="tags are a list of texts, not one text"):
             await client.receive(topic, tags="abc")

@@ -74,7 +74,7 @@ def plain(request: pytest.FixtureRequest) -> Any:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_call_sends(call: Call[Any], line: str, members: dict[str, Any] | None) -> None:
+def test_the_request_of_a_call(call: Call[Any], line: str, members: dict[str, Any] | None) -> None:
     method, _, tail = line.partition(" ")
     assert (call.method, call.path) == (method, f"/v1/ns/default/topics/t{tail}")
     sent = None if call.body is None else json.loads(call.body)
@@ -114,14 +114,14 @@ def test_what_a_call_sends(call: Call[Any], line: str, members: dict[str, Any] |
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_columns_that_a_call_sends(call: Call[Any], tail: str, members: dict[str, Any]) -> None:
+def test_the_columns_of_a_call(call: Call[Any], tail: str, members: dict[str, Any]) -> None:
     assert (call.method, call.path) == ("POST", f"/v1/ns/default/topics/t/{tail}")
     assert call.form == BULK_FORM
     assert call.body is not None
     assert members.items() <= msgpack.unpackb(call.body).items()
 
 
-def test_how_answers_read() -> None:
+def test_answers() -> None:
     """Messages with the broker's clock, results, and columns."""
     raw = {**MESSAGE, "body_base64": "/w=="}
     del raw["body"]

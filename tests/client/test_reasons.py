@@ -56,7 +56,7 @@ async def test_a_block_says_which_exception_ended_it(queue: Queue) -> None:
 
 
 @on_a_queue
-async def test_stats_show_who_has_messages(queue: Queue) -> None:
+async def test_stats_show_consumers_with_leased_messages(queue: Queue) -> None:
     await queue.call("send_many", ["a", "b", "c"])
     left = await queue.call("receive", max=2, consumer="left")
     (mine,) = await queue.call("receive")

@@ -128,7 +128,7 @@ async def test_a_cron_expression_in_a_zone(queue: Queue) -> None:
 
 
 @on_a_queue
-async def test_what_every_refuses(queue: Queue) -> None:
+async def test_wrong_arguments_of_every(queue: Queue) -> None:
     def takes(text: str) -> None:
         pass
 

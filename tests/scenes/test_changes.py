@@ -31,7 +31,7 @@ def test_a_cancel_that_is_not_done_says_why(face: Face) -> None:
 
 @needs("cancel", "merge", "list")
 def test_replaced_messages_are_not_cancelled_ones(face: Face) -> None:
-    """A debounced message is sent again and again: nobody cancels it."""
+    """A debounced message is sent again and again, which is no cancel."""
     for body in ("one", "two", "three"):
         face.send(body, id="cart", merge="replace", delay_ms=60_000)
     face.send("other", id="other", delay_ms=60_000)
@@ -81,7 +81,7 @@ def test_dead_letters_say_why_and_are_deleted_by_force(face: Face) -> None:
 
 
 @needs("results")
-def test_a_purge_leaves_what_is_under_lease_but_by_force(face: Face) -> None:
+def test_a_purge_takes_leased_messages_by_force_only(face: Face) -> None:
     for delay_ms in (0, 0, 60_000):
         face.send("x", delay_ms=delay_ms)
     held = face.receive()

@@ -146,7 +146,7 @@ def test_bytes_stay_bytes(broker: Any, topic: str) -> None:
         ("--headers", '{"a": 1}', b"headers must be an object of texts"),
     ],
 )
-def test_what_is_wrong_with_a_field_is_usage(
+def test_a_wrong_field_is_wrong_usage(
     broker: Any, topic: str, option: str, value: str, said: bytes
 ) -> None:
     done = delaylog("send", topic, "x", option, value, "--url", broker.url)
@@ -156,7 +156,7 @@ def test_what_is_wrong_with_a_field_is_usage(
 
 
 def test_refusals(broker: Any, topic: str) -> None:
-    """What the broker refuses, or nobody answers: status 1, one line that says why."""
+    """A refusal of the broker, or no broker: status 1, and one line that says why."""
     url, other = ["--url", broker.url], f"{topic}-2"
     broker.call("PUT", f"/v1/topics/{other}", {})
     for words, reason in (
@@ -174,7 +174,7 @@ def test_refusals(broker: Any, topic: str) -> None:
         assert done.stderr.startswith(b"delaylog: ")
         assert reason in done.stderr
         lines = done.stderr.splitlines()
-        # A call is repeated for 3 s while nobody answers, and says so after a second.
+        # A call is repeated for 3 s while no broker answers, and says so after a second.
         assert lines[:-1] in ([], [b"delaylog: stats: 1 s"])
         assert done.stdout == b""
     assert broker.counts(topic) is None

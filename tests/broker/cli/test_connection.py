@@ -203,7 +203,7 @@ def test_a_token_in_the_arguments_is_refused_unseen(
         (["--ca-file", "/none"], "CA file /none: No such file"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_a_line(
+def test_an_unusable_option_is_one_line(
     words: list[str], said: str, more: list[str], secret: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened = secret.with_name("opened")

@@ -147,7 +147,7 @@ def test_ids_can_be_pasted_into_a_shell(broker: Any, topic: str, start: Any) -> 
     "words",
     [("list", "--bodies"), ("show", "m"), ("peek",), ("peek", "--bodies-only"), ("receive",)],
 )
-def test_what_a_sender_writes_commands_no_terminal(
+def test_text_of_a_sender_does_not_control_the_terminal(
     words: tuple[str, ...], broker: Any, topic: str, start: Any
 ) -> None:
     """It could set the title, hide lines, or answer for the person who looks."""
@@ -161,7 +161,9 @@ def test_what_a_sender_writes_commands_no_terminal(
     assert "\\x1b" in shown
 
 
-def test_an_error_of_a_server_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_a_server_does_not_control_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert fail(UsageError("one\x1b[2J\ntwo"), as_json=False) == 2
     assert capsys.readouterr().err == "delaylog: one\\x1b[2J\ntwo\n"
 
@@ -170,7 +172,7 @@ def test_an_error_of_a_server_commands_no_terminal(capsys: pytest.CaptureFixture
     "words",
     [("list",), ("dead",), ("receive",), ("peek",), ("stats",), ("forecast",)],
 )
-def test_a_topic_that_nobody_has_made(words: tuple[str, ...], topic: str, start: Any) -> None:
+def test_a_topic_that_does_not_exist(words: tuple[str, ...], topic: str, start: Any) -> None:
     terminal = start(*words, topic)
     assert terminal.end() == (3 if words[0] in ("receive", "peek") else 0)
     text = f"topic {topic} does not exist yet; nothing to show"

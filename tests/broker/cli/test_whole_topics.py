@@ -88,7 +88,7 @@ def test_pause_and_resume(broker: Any, topic: str, run: Any) -> None:
     assert run("receive", topic, "--bodies-only").stdout == "x\n"
 
 
-def test_what_a_message_says(broker: Any, topic: str, run: Any) -> None:
+def test_options_of_a_send(broker: Any, topic: str, run: Any) -> None:
     """A send's further words, and a receive that filters by tags."""
     words = (
         "--max-retry",

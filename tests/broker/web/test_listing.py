@@ -223,7 +223,7 @@ def test_a_cursor_belongs_to_its_list(broker: Any, topic: str, assert_problem: A
     assert len(get(broker, path, cursor=cursor, limit=50)["messages"]) == 2
 
 
-def test_a_topic_that_nobody_has_made_is_empty(broker: Any, topic: str) -> None:
+def test_a_topic_that_does_not_exist_is_empty(broker: Any, topic: str) -> None:
     """Each read answers in the shape that it has for an empty topic, and makes none."""
     broker.call("PUT", f"/v1/topics/{topic}-made")
     for call in ("messages", "dead", "forecast", "stats", "stats?delay_buckets=false"):

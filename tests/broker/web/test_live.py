@@ -61,7 +61,7 @@ async def test_an_event_has_the_answers_that_differ(broker: Any, topic: str) -> 
         assert await events.told() == {}
 
 
-async def test_what_is_created_again_is_told(broker: Any, topic: str) -> None:
+async def test_a_topic_that_is_created_again_is_an_event(broker: Any, topic: str) -> None:
     """A topic may be deleted and created while its page is open. What is missing counts as no
     problem, however often it is looked for.
     """

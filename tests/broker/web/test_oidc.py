@@ -217,7 +217,9 @@ def test_new_keys_are_fetched(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
 
-def test_without_keys_nobody_comes_in(start_broker: Callable[..., Broker], tmp_path: Path) -> None:
+def test_without_keys_every_token_is_refused(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
     config = tmp_path / "delaylog.toml"
     config.write_text(TABLE.replace("KEYS", "http://127.0.0.1:9/certs"))
     broker = start_broker("--config", str(config))

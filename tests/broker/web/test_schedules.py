@@ -37,7 +37,7 @@ def url_of(topic: str, schedule: str = "daily", verb: str = "") -> str:
         ({"cron": "* * * * *", "end_ms": 10**12, "body": "x"}, "cron", "never fires"),
     ],
 )
-def test_what_is_refused(
+def test_refused_members(
     broker: Any, topic: str, assert_problem: Any, members: Any, field: str, why: str
 ) -> None:
     problem = assert_problem(broker.call("PUT", url_of(topic), members), 400, "bad_request", field)
@@ -46,7 +46,7 @@ def test_what_is_refused(
     assert broker.call("GET", f"/v1/topics/{topic}").status == 404
 
 
-def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_problem: Any) -> None:
+def test_refused_names_and_unknown_schedules(broker: Any, topic: str, assert_problem: Any) -> None:
     wrong = {"~own": "begin with ~", "a\x01": "begin with ~", "x" * 201: "200 bytes"}
     # Browsers and curl would take …/schedules/../pause for a pause of the topic.
     for name, why in (wrong | {".": "not be . or ..", "..": "not be . or .."}).items():
@@ -121,7 +121,7 @@ def test_statuses_and_refusals_of_the_other_calls(
         assert broker.call("POST", url_of(topic, verb="/preview?n=2"), members).status == 200
 
 
-def test_who_may_not_read_bodies_sees_none(secured: Any) -> None:
+def test_bodies_are_hidden_from_callers_without_the_right(secured: Any) -> None:
     path = "/v1/topics/hidden/schedules/s"
     secret = {"cron": "0 0 29 2 *", "body": "secret-body", "headers": {"h": "secret-header"}}
     assert secured.call("PUT", path, secret).status == 201

@@ -18,7 +18,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_what_a_client_without_the_right_is_told(secured: Secured, topic: str) -> None:
+def test_errors_of_a_client_without_the_right(secured: Secured, topic: str) -> None:
     """No token, a wrong one, and one for receiving only; the text names the missing right."""
     with Client(secured.broker.url) as client, pytest.raises(Unauthorized):
         client.send(topic, "x")

@@ -82,7 +82,7 @@ def url_of(topic: str, group: str = "default") -> str:
         ({"url": "https://example.com/", "method": "GET"}, "method", "unknown member"),
     ],
 )
-def test_what_is_refused(
+def test_refused_members(
     broker: Any, topic: str, assert_problem: Any, members: Any, field: str, why: str
 ) -> None:
     problem = assert_problem(broker.call("PUT", url_of(topic), members), 400, "bad_request", field)

@@ -281,7 +281,7 @@ def test_many_threads_share_a_transport() -> None:
 
 
 def test_so_many_connections_are_kept() -> None:
-    """Beyond that they are closed when nobody needs them."""
+    """Beyond that number, idle connections are closed."""
     gate = threading.Barrier(4)
 
     def script(wire: Wire) -> None:

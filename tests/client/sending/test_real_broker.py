@@ -188,7 +188,7 @@ async def test_one_that_is_too_large_for_the_broker_fails_alone(tmp_path: Path) 
             await client.send("no/topic", b"x")
 
 
-async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent(
+async def test_a_client_that_is_closed_while_the_broker_is_down_counts_unsent_messages(
     tmp_path: Path,
 ) -> None:
     async with WarmChildBroker(tmp_path / "data") as broker:
@@ -213,7 +213,7 @@ async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_no
 
 
 async def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: Path) -> None:
-    """Who sends on while a client is closed hears that it is closed; what was taken is there."""
+    """A send during the close raises that the client is closed; accepted messages are sent."""
     async with WarmChildBroker(tmp_path / "data") as broker:
         said: list[str] = []
         done: list[str] = []
@@ -248,7 +248,7 @@ async def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: P
             assert (await asking.stats("t")).counts.waiting == len(set(done)) == len(done)
 
 
-async def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_its_own(
+async def test_keyless_messages_go_to_a_reachable_shard_and_others_wait_for_their_own(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -282,8 +282,8 @@ async def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_pat
             client.send_soon("t", b"y")
 
 
-async def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
-    """One send raises, of many it is a result, and what nobody looked at is told by flush."""
+async def test_an_id_in_use_is_refused_with_merge_reject(tmp_path: Path) -> None:
+    """One send raises, `send_many` returns it as a result, and `flush` raises unread failures."""
 
     def threads(url: str) -> None:
         with Client(url) as client:
@@ -310,7 +310,7 @@ async def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> 
         await asyncio.to_thread(threads, broker.url)
 
 
-def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(
+def test_an_interruption_does_not_wait_for_a_broker_that_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ctrl-C, or a cancelled task: what is queued gets two seconds of the minute, and is told."""

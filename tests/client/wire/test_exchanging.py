@@ -111,7 +111,7 @@ def test_a_redirect_without_a_body_says_where_to() -> None:
     assert "of another server: <html>" in refusal(Answer(502, b"<html>")).detail
 
 
-async def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> None:
+async def test_an_idempotent_call_outlasts_nodes_that_name_each_other() -> None:
     """As after a fall: each still thinks that the other one leads."""
     async with two_nodes() as (one, two):
         one.script, two.script = [moved(two, PATH)], [moved(one, PATH)] * 7 + [(200, SENT, {})]
@@ -124,7 +124,7 @@ async def test_what_may_be_repeated_outlasts_nodes_that_name_each_other() -> Non
             assert caught.value.status == 307
 
 
-async def test_what_may_be_repeated_waits_for_a_leader() -> None:
+async def test_an_idempotent_call_waits_for_a_leader() -> None:
     """Reads, and sends with a key or a sequence; a plain send shows the refusal at once."""
     async with two_nodes() as (one, two):
         two.script = [(503, NOT_READY, {})]
@@ -145,7 +145,7 @@ async def test_what_may_be_repeated_waits_for_a_leader() -> None:
 
 
 async def test_a_node_that_is_gone() -> None:
-    """Nothing was done, so any call goes to another node; alone there is nobody to go to."""
+    """Nothing was done, so any call goes to another node, if there is one."""
     async with two_nodes() as (one, two):
         two.script = [(200, SENT, {})]
         await one.stop()
@@ -176,8 +176,8 @@ async def test_an_answer_that_was_lost() -> None:
                 await client.send("t", "x")
 
 
-async def test_what_was_lost_once_stays_in_doubt() -> None:
-    """Nobody is reached any more, but the first try may have been carried out."""
+async def test_a_call_whose_answer_was_lost_stays_in_doubt() -> None:
+    """No node is reached any more, but the first try may have been carried out."""
     async with two_nodes() as (one, two):
 
         async def lose_and_go(request: web.Request) -> web.Response:

@@ -205,7 +205,7 @@ class Face(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether somebody has made the topic."""
+        """Whether the topic exists."""
 
     @abstractmethod
     def update(self, **settings: Any) -> dict[str, Any]:

@@ -58,7 +58,7 @@ MESSAGE = {
         ("getTopicInfo", "GET", {}, "topic"),
     ],
 )
-def test_what_the_framework_refuses_is_http_400(
+def test_a_malformed_call_is_http_400(
     camellia: Any, name: str, method: str, params: dict[str, Any], field: str
 ) -> None:
     answer = camellia.raw(name, method, **params)
@@ -143,7 +143,7 @@ def test_topics_and_texts_that_only_camellia_allows(camellia: Any, topic: str, t
         {"topic": "a\nb"},
     ],
 )
-def test_what_cannot_be_kept_is_code_400_with_the_reason(
+def test_a_message_beyond_a_limit_is_code_400_with_the_reason(
     camellia: Any, topic: str, params: dict[str, Any]
 ) -> None:
     answer = camellia.call(
