@@ -11,6 +11,7 @@ import logging
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,8 +26,13 @@ async def test_each_method_settles_the_message(queue: Queue) -> None:
     assert not message.settled
     assert await got(message.release()) is Settled.DONE
     assert message.settled
-    (message,) = await queue.call("receive")
-    assert message.attempts == 1
+    for settle in (queue.client.release, partial(queue.client.extend, lease=timedelta(0))):
+        (message,) = await queue.call("receive", wait=timedelta(0))
+        assert message.attempts == 1
+        assert await got(settle(message)) == ["done"]
+    (message,) = await queue.call("receive", begin=0)
+    assert await got(queue.client.begin([message], lease=timedelta(seconds=60))) == ["done"]
+    assert await got(message.begin(lease_ms=60_000)) is Settled.DONE
     assert await got(message.nack(delay_ms=0)) is Settled.DONE
     (message,) = await queue.call("receive", lease=timedelta(minutes=1))
     assert message.attempts == 2
@@ -39,23 +45,6 @@ async def test_each_method_settles_the_message(queue: Queue) -> None:
     assert await queue.state() == "acked"
     assert await got(message.ack()) is Settled.GONE
     assert not message.lease_lost
-
-
-@on_a_queue
-async def test_a_message_is_rejected(queue: Queue) -> None:
-    message = await queue.take()
-    assert await got(message.reject()) is Settled.DONE
-    assert (await queue.call("get", "a")).cause == "rejected"
-
-
-@on_a_queue
-async def test_a_delay_of_a_nack_is_kept(queue: Queue) -> None:
-    message = await queue.take()
-    now_ms = message.deliver_at_ms
-    await got(message.nack(delay=timedelta(hours=1)))
-    info = await queue.call("get", "a")
-    assert info.state == "waiting"
-    assert now_ms + 3_600_000 <= info.deliver_at_ms < now_ms + 3_700_000
 
 
 @on_a_queue
@@ -75,19 +64,6 @@ async def test_durations_are_checked(queue: Queue) -> None:
         await got(queue.client.nack(message, delay=timedelta(1), delay_ms=1))
     with pytest.raises(ValueError, match="give wait or wait_ms"):
         await queue.call("receive", wait=timedelta(1), wait_ms=1)
-
-
-@on_a_queue
-async def test_the_client_settles_messages_in_the_same_ways(queue: Queue) -> None:
-    message = await queue.take()
-    assert await got(queue.client.release(message)) == ["done"]
-    (message,) = await queue.call("receive", wait=timedelta(0))
-    assert message.attempts == 1
-    assert await got(queue.client.extend(message, lease=timedelta(minutes=1))) == ["done"]
-    assert await got(queue.client.nack([message], delay=timedelta(0))) == ["done"]
-    (message,) = await queue.call("receive")
-    assert await got(queue.client.reject(message)) == ["done"]
-    assert await queue.state() == "dead"
 
 
 @on_a_queue
@@ -261,18 +237,3 @@ async def test_the_next_run_of_a_job_replaces_the_message_that_is_being_handled(
     (message,) = await queue.call("receive", wait_ms=5_000)
     assert (message.text, message.attempts) == ("y", 1)
     assert caplog.messages == []
-
-
-@on_a_queue
-async def test_an_attempt_counts_from_begin(queue: Queue) -> None:
-    """What has not begun when its lease ends is ready again, without a wait."""
-    await queue.call("put_topic", {"backoff": {"first_ms": 600_000}})
-    await queue.call("send_many", ["a", "b", "c"])
-    first, second, _ = await queue.call("receive", max=3, begin=0, lease_ms=2_000)
-    assert await got(first.begin(lease_ms=2_000)) is Settled.DONE
-    assert await got(queue.client.begin([second], lease=timedelta(seconds=2))) == ["done"]
-    (again,) = await queue.call("receive", max=3, wait_ms=20_000)
-    assert (again.text, again.attempts) == ("c", 1)
-    assert await got(again.begin()) is Settled.DONE
-    assert await got(again.ack()) is Settled.DONE
-    assert await got(again.begin()) is Settled.GONE

@@ -128,7 +128,7 @@ async def test_a_settlement_waits_for_the_broker(make: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["cancel", "reschedule", "get", "receive", "stats", "put_topic"])
-async def test_what_was_not_done_within_the_limit_is_said(make: Any, name: str) -> None:
+async def test_a_call_that_is_not_done_within_its_limit_says_so(make: Any, name: str) -> None:
     async with make(await deaf_url(), timeout_s=30) as client:
         began_s = time.monotonic()
         with pytest.raises(NotReachedInTime, match=r"refused.*for 1 s\): nothing was done"):
@@ -146,7 +146,7 @@ async def test_a_client_says_how_long_it_waits_for_a_connection(kind: Any) -> No
         assert 0.3 < time.monotonic() - began_s < 5
 
 
-async def test_what_may_have_been_done_is_not_repeated(make: Any) -> None:
+async def test_a_call_that_may_have_been_done_is_not_repeated(make: Any) -> None:
     """The connection was made, and broke off."""
     seen: list[str] = []
 
@@ -272,9 +272,3 @@ async def test_a_worker_says_at_once_that_the_broker_is_away(
     assert time.monotonic() - began_s < 5
     await client.close()
     assert time.monotonic() - began_s < 8
-
-
-async def test_a_plain_client_is_the_same() -> None:
-    async with returning() as url, AsyncPlainClient(url) as client:
-        with pytest.raises(BadRequest):
-            await client.send("t", "x")

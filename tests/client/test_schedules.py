@@ -1,4 +1,4 @@
-"""Schedules in the SDK: the calls of plain clients, and tasks that are called again and again."""
+"""Schedules in the SDK: times and zones of the calls, and tasks that are called again and again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from delaylog.client import BadRequest, NotFound
+from delaylog.client import BadRequest
 from delaylog.client.calls import schedules
 from delaylog.client.calls.places import Places
 from tests.client.any_queue import Queue, got, on_a_queue
@@ -21,36 +21,6 @@ PLACES = Places("default")
 def said(call: Any) -> Any:
     """The members of a call."""
     return json.loads(call.body)
-
-
-@on_a_queue
-async def test_every_call(queue: Queue) -> None:
-    """On clients and embedded brokers of both kinds."""
-    plain, topic = queue.client.broker(), queue.topic
-    made = await got(plain.put_schedule(topic, "s", "x", cron="30 2 * * *", zone="Europe/Berlin"))
-    assert (made["schedule"], made["state"], made["body"]) == ("s", "running", "x")
-    page = await got(plain.schedules(topic, limit=5))
-    assert page == {"schedules": [made], "cursor": None}
-    changed = await got(plain.update_schedule(topic, "s", overlap="skip", body=b"\xff"))
-    assert (changed["overlap"], changed["body_base64"]) == ("skip", "/w==")
-    reset = await got(plain.update_schedule(topic, "s", overlap=None, zone=None))
-    assert (reset["overlap"], reset["zone"]) == ("allow", "UTC")
-    paused = await got(plain.pause_schedule(topic, "s", "a move"))
-    assert (paused["state"], paused["note"]) == ("paused", "a move")
-    assert (await got(plain.run_schedule(topic, "s")))["n"] == 1
-    assert (await got(plain.resume_schedule(topic, "s")))["state"] == "running"
-    filled = await got(
-        plain.backfill_schedule(topic, "s", from_ms=10**12, until_ms=10**12 + 1, rate=5)
-    )
-    assert filled["instants"] == 0
-    coming = await got(plain.preview_schedule(topic, "s", n=3))
-    assert len(coming["firings"]) == 3
-    start = datetime(2061, 1, 1, tzinfo=UTC)
-    tried = await got(plain.try_schedule(topic, "t", 2, interval=timedelta(days=1), start=start))
-    assert [each["local"][:10] for each in tried["firings"]] == ["2061-01-01", "2061-01-02"]
-    assert await got(plain.drop_schedule(topic, "s")) == {"result": "done"}
-    with pytest.raises(NotFound, match="no schedule 's'"):
-        await got(plain.schedule(topic, "s"))
 
 
 def test_times_and_durations() -> None:
@@ -158,7 +128,7 @@ async def test_a_cron_expression_in_a_zone(queue: Queue) -> None:
 
 
 @on_a_queue
-async def test_what_every_refuses(queue: Queue) -> None:
+async def test_wrong_arguments_of_every(queue: Queue) -> None:
     def takes(text: str) -> None:
         pass
 

@@ -31,7 +31,7 @@ def test_a_cancel_that_is_not_done_says_why(face: Face) -> None:
 
 @needs("cancel", "merge", "list")
 def test_replaced_messages_are_not_cancelled_ones(face: Face) -> None:
-    """A debounced message is sent again and again: nobody cancels it."""
+    """A debounced message is sent again and again, which is no cancel."""
     for body in ("one", "two", "three"):
         face.send(body, id="cart", merge="replace", delay_ms=60_000)
     face.send("other", id="other", delay_ms=60_000)
@@ -74,14 +74,14 @@ def test_a_dead_message_lives_again(face: Face) -> None:
 def test_dead_letters_say_why_and_are_deleted_by_force(face: Face) -> None:
     kill(face, "a", "b")
     steps = ["sent", "ready", "leased", "dead"]
-    assert face.dead() == [("a", "retries", steps), ("b", "retries", steps)]
+    assert face.dead() == [("a", "retries", None, steps), ("b", "retries", None, steps)]
     assert face.cancel("a") == "dead"
     assert face.cancel("a", force=True) == "done"
     assert [name for name, *_ in face.dead()] == ["b"]
 
 
 @needs("results")
-def test_a_purge_leaves_what_is_under_lease_but_by_force(face: Face) -> None:
+def test_a_purge_takes_leased_messages_by_force_only(face: Face) -> None:
     for delay_ms in (0, 0, 60_000):
         face.send("x", delay_ms=delay_ms)
     held = face.receive()

@@ -7,7 +7,7 @@ import pytest
 from tests.scenes.faces.face import LEASED, Face, Refused, needs
 
 
-def test_a_message_under_lease_is_nobody_else_s(face: Face) -> None:
+def test_a_leased_message_is_delivered_once(face: Face) -> None:
     face.send("x")
     assert len(face.receive(max=9)) == 1
     assert face.receive(max=9) == []
@@ -25,7 +25,7 @@ def test_an_acked_message_has_ended(face: Face) -> None:
 
 
 @needs("results")
-def test_what_is_settled_twice_is_gone(face: Face) -> None:
+def test_a_second_settlement_is_gone(face: Face) -> None:
     face.configure(backoff={"first_ms": 0})
     for _ in range(2):
         face.send("x")
@@ -149,7 +149,7 @@ def test_a_rejected_message_is_dead_at_once_and_may_live_again(face: Face) -> No
     assert face.reject(taken) == ["done"]
     assert face.reject(taken) == ["gone"]
     assert face.counts() == {"dead": 1}
-    ((name, cause, steps),) = face.dead()
+    ((name, cause, _, steps),) = face.dead()
     assert (name, cause, steps[-2:]) == ("a", "rejected", ["leased", "dead"])
     seen = face.get("a")
     assert seen is not None

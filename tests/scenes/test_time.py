@@ -57,7 +57,7 @@ def test_a_time_that_is_past_means_now(face: Face) -> None:
         assert before_ms <= taken.due_ms <= face.now_ms()
 
 
-def test_a_message_expires_where_nobody_takes_it_in_time(face: Face) -> None:
+def test_a_message_that_is_not_received_in_time_expires(face: Face) -> None:
     face.send("other")
     face.pause(on=True)
     face.send("x", id="a", ttl_ms=1)
@@ -94,7 +94,7 @@ def test_another_time(face: Face) -> None:
 
 
 @needs("reschedule", "reasons")
-def test_another_time_is_too_late_or_about_nobody(face: Face) -> None:
+def test_another_time_is_too_late_or_of_an_unknown_message(face: Face) -> None:
     face.send("x", id="a")
     face.receive()
     assert face.reschedule("a", delay_ms=5) == "leased"
@@ -102,7 +102,7 @@ def test_another_time_is_too_late_or_about_nobody(face: Face) -> None:
 
 
 def test_an_expired_message_frees_its_id_and_its_place(face: Face) -> None:
-    """Nobody receives meanwhile."""
+    """No consumer receives meanwhile."""
     face.configure(quota={"pending": 1})
     face.send("old", id="a", ttl_ms=30)
     face.await_counts(expired=1)

@@ -1,4 +1,4 @@
-"""The settings of a topic, and what one reads of a topic that nobody has made."""
+"""The settings of a topic, and reads of a topic that does not exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_wrong_update_is_refused_and_changes_nothing(face: Face) -> None:
 
 
 @needs("list")
-def test_a_topic_that_nobody_has_made_reads_as_empty(face: Face) -> None:
+def test_a_topic_that_does_not_exist_reads_as_empty(face: Face) -> None:
     assert face.counts() == {}
     assert face.listed() == {}
     assert face.dead() == []
@@ -45,8 +45,8 @@ def test_a_topic_that_nobody_has_made_reads_as_empty(face: Face) -> None:
 
 
 @needs("groups", "list")
-def test_a_group_that_nobody_has_made_is_unknown(face: Face) -> None:
-    """Also in a topic that nobody has made, by each call that can name one."""
+def test_a_group_that_does_not_exist_is_unknown(face: Face) -> None:
+    """Also in a topic that does not exist, by each call that can name one."""
     for call in (
         lambda: face.receive(group="g"),
         lambda: face.listed(group="g"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+
+from tests.broker.cli.conftest import error_of
 
 
 @pytest.mark.parametrize(
@@ -15,12 +16,7 @@ def test_without_a_cluster(run: Any, words: tuple[str, ...]) -> None:
     done = run("cluster", *words)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("delaylog: 404 unknown: this broker runs alone")
-
-
-def test_as_json(run: Any) -> None:
-    done = run("cluster", "status", "--json")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert json.loads(done.stderr)["error"]["code"] == "unknown"
+    assert error_of(run("cluster", *words, "--json"))["code"] == "unknown"
 
 
 def test_wrong_words(run: Any) -> None:

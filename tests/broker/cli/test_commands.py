@@ -14,18 +14,13 @@ from typing import Any
 import pytest
 
 from delaylog import __version__
+from tests.broker.cli.conftest import error_of, rows
 from tests.starts.warm import PROGRAM, run_warm
 
 
 def delaylog(*words: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run the command."""
     return run_warm(*words, stdin=stdin)
-
-
-def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
-    """JSON lines of a command that worked."""
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_version() -> None:
@@ -151,7 +146,7 @@ def test_bytes_stay_bytes(broker: Any, topic: str) -> None:
         ("--headers", '{"a": 1}', b"headers must be an object of texts"),
     ],
 )
-def test_what_is_wrong_with_a_field_is_usage(
+def test_a_wrong_field_is_wrong_usage(
     broker: Any, topic: str, option: str, value: str, said: bytes
 ) -> None:
     done = delaylog("send", topic, "x", option, value, "--url", broker.url)
@@ -161,7 +156,7 @@ def test_what_is_wrong_with_a_field_is_usage(
 
 
 def test_refusals(broker: Any, topic: str) -> None:
-    """What the broker refuses, or nobody answers: status 1, one line that says why."""
+    """A refusal of the broker, or no broker: status 1, and one line that says why."""
     url, other = ["--url", broker.url], f"{topic}-2"
     broker.call("PUT", f"/v1/topics/{other}", {})
     for words, reason in (
@@ -179,7 +174,7 @@ def test_refusals(broker: Any, topic: str) -> None:
         assert done.stderr.startswith(b"delaylog: ")
         assert reason in done.stderr
         lines = done.stderr.splitlines()
-        # A call is repeated for 3 s while nobody answers, and says so after a second.
+        # A call is repeated for 3 s while no broker answers, and says so after a second.
         assert lines[:-1] in ([], [b"delaylog: stats: 1 s"])
         assert done.stdout == b""
     assert broker.counts(topic) is None
@@ -310,17 +305,6 @@ def test_clock(broker: Any) -> None:
     assert re.fullmatch(r"broker \S+Z wall \S+Z held 0s", text[1])
 
 
-def error_of(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    """The error object of a command with --json that failed: the one line of standard error."""
-    assert done.stdout == b""
-    (line,) = done.stderr.splitlines()
-    members: dict[str, Any] = json.loads(line)
-    assert list(members) == ["error"]
-    assert {"code", "message"} <= members["error"].keys()
-    error: dict[str, Any] = members["error"]
-    return error
-
-
 def test_errors_as_json(broker: Any, topic: str, tmp_path: Path) -> None:
     """With --json every verb fails in one form, on standard error; the status is the same."""
     url = ["--url", broker.url]
@@ -338,8 +322,7 @@ def test_errors_as_json(broker: Any, topic: str, tmp_path: Path) -> None:
         (["check", tmp_path / "no"], 2, "unreadable"),
     ):
         done = delaylog(*words, "--json")
-        assert done.returncode == status, (words, done.stderr)
-        error = error_of(done)
+        error = error_of(done, status)
         assert error["code"] == code, (words, error)
     done = delaylog("send", topic, "x", "--delay", "9999999d", "--json", *url)
     assert error_of(done)["status"] == 400

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from delaylog.broker.cli.connection import REPEATS
 from delaylog.broker.cli.main import main
 from delaylog.client.wire import credentials, endpoints
 from tests.client.certificates import Certificates, make_certificates
+from tests.http_server import Handler, served
 
 SECRET = "s3cret-of-the-test"
 TOPICS: dict[str, Any] = {"topics": []}
@@ -29,7 +30,7 @@ class Door(ThreadingHTTPServer):
     """Answers every call and keeps the tokens."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), DoorHandler)
         self.tokens: list[str | None] = []
         self.bodies: list[Any] = []
         self.status, self.answer = 200, TOPICS
@@ -42,37 +43,26 @@ class Door(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True)
 
 
-class Handler(BaseHTTPRequestHandler):
+class DoorHandler(Handler):
     server: Door
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
+        if self.command == "POST":
+            sent = json.loads(self.read())
+            self.server.bodies.append(sent)
+            row = {"id": "~1", "deliver_at_ms": 1, "result": "created"}
+            self.server.answer = {"messages": [row for _ in sent]}
         self.server.tokens.append(self.headers.get("Authorization"))
         time.sleep(self.server.pause_s)
-        body = json.dumps(self.server.answer).encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(self.server.status, json.dumps(self.server.answer).encode())
         if self.server.later:
             self.server.answer = self.server.later.pop(0)
-
-    def do_POST(self) -> None:
-        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.bodies.append(sent)
-        row = {"id": "~1", "deliver_at_ms": 1, "result": "created"}
-        self.server.answer = {"messages": [row for _ in sent]}
-        self.do_GET()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing."""
 
 
 @pytest.fixture
 def door() -> Iterator[Door]:
-    with Door() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(Door()) as server:
         yield server
-        server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +203,7 @@ def test_a_token_in_the_arguments_is_refused_unseen(
         (["--ca-file", "/none"], "CA file /none: No such file"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_a_line(
+def test_an_unusable_option_is_one_line(
     words: list[str], said: str, more: list[str], secret: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened = secret.with_name("opened")
@@ -281,14 +271,12 @@ def test_a_private_authority_and_a_client_certificate(
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(c.ca))
     tls.load_cert_chain(c.server, c.server_key)
     tls.verify_mode = ssl.CERT_REQUIRED
-    with Door(tls) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(Door(tls)) as server:
         words = ["topics", "--url", server.url, "--token-file", str(secret)]
         pair = ["--client-cert", str(c.client), "--client-key", str(c.client_key)]
         assert main([*words, "--ca-file", str(c.ca), *pair]) == 0
         assert main([*words, *pair]) == 1
         assert "--ca-file names the authority that signed" in capsys.readouterr().err
-        server.shutdown()
     assert server.tokens == [f"Bearer {SECRET}"]
 
 
@@ -298,13 +286,11 @@ def test_the_doctor_gives_no_token_to_a_member_outside_of_tls(
     c = certificates
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(c.server, c.server_key)
-    with Door(tls) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(Door(tls)) as server:
         member = {"node": 1, "name": "one", "http": door.url}
         server.answer = {"cluster": "c", "members": [member]}
         words = ["--url", server.url, "--token-file", str(secret), "--ca-file", str(c.ca)]
         assert main(["cluster", "doctor", *words]) == 1
-        server.shutdown()
     assert "is not called: the token would leave https" in capsys.readouterr().out
     assert (door.tokens, server.tokens) == ([], [f"Bearer {SECRET}"])
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from tests.broker.cli.conftest import dump
 from tests.starts.warm import run_warm
 
 KINDS = ("SEND", "LEASE", "SETTLE", "MOVE")
-
-
-def dump(file: Path) -> list[dict[str, Any]]:
-    """The lines of a file of which all can be decoded."""
-    done = run_warm("dump", file)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def dumped(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -5,21 +5,14 @@ The folder is a real broker's; damage is made by changing bytes of its files.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.broker.cli.conftest import dump
 from tests.starts.warm import run_warm
-
-
-def dump(path: Path, status: int = 0) -> list[dict[str, Any]]:
-    """The lines of a dump that ends with this status."""
-    done = run_warm("dump", path)
-    assert done.returncode == status, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.setup import Setup
 from delaylog.storage.files.os_file_system import OsFileSystem
+from tests.broker.cli.conftest import dump
 from tests.broker.engine.staging import Transactions
-from tests.starts.warm import run_warm
 
 NOW_MS = 1_700_000_000_000
-
-
-def dump(file: Path) -> list[dict[str, Any]]:
-    done = run_warm("dump", file)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Final
 
 import pytest
@@ -19,6 +18,7 @@ from delaylog.broker.cli.main import main
 from delaylog.broker.cli.verbs import VERBS
 from delaylog.contract.calls.table import BY_NAME
 from delaylog.extras import EXTRAS
+from tests.http_server import Handler, served, url_of
 from tests.programs import run_program
 
 VERBS_OF: Final = {
@@ -129,37 +129,26 @@ class Refusing(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.url = url_of(self)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Refusing
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         path = self.path.partition("?")[0].replace("/ns/default", "")
         self.server.asked.append(f"{self.command} {path}")
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.read()
         status, answer = 404, {"code": "unknown", "status": 404, "detail": "nothing is here"}
         if self.server.asked[-1] == "GET /v1/cluster":
             status, answer = 200, {"leader": None}
-        body = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 (names of the base)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing."""
+        self.answer(status, json.dumps(answer).encode())
 
 
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[Refusing]:
-    with Refusing() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(Refusing()) as server:
         yield server
-        server.shutdown()
 
 
 def test_every_call_has_a_verb_or_a_reason() -> None:

@@ -86,9 +86,3 @@ def test_every_verb_stands_in_the_overview() -> None:
     for verb in VERBS.values():
         assert sum(line.split()[:1] == [verb.name] for line in lines) == 1, verb.name
     assert [line[:-1] for line in lines if line[:-1] in GROUPS] == list(GROUPS)
-
-
-def test_a_mistyped_verb() -> None:
-    done = as_text(run_warm("sned", "t", "x"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no verb 'sned': did you mean send?" in done.stderr

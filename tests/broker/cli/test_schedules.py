@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from typing import Any
 
-
-def rows(done: subprocess.CompletedProcess[str]) -> list[Any]:
-    """Lines of JSON of a command that went well."""
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def error_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 1
-    error: dict[str, Any] = json.loads(done.stderr)["error"]
-    return error
+from tests.broker.cli.conftest import error_of, rows
 
 
 def test_a_schedule_from_put_to_delete(broker: Any, topic: str, run: Any) -> None:

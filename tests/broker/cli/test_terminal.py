@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import pty
 import re
 import shlex
 import signal
-import struct
-import termios
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -21,56 +17,10 @@ import pytest
 
 from delaylog.broker.cli.connection import interruptible
 from delaylog.broker.cli.failing import UsageError, fail
+from tests.broker.cli.terminal import Terminal
 from tests.starts.warm import WarmProcess, run_warm
 
 WIDTH = 80
-
-
-class Terminal:
-    """A command on a terminal."""
-
-    def __init__(self, *words: str, typing: bool = False, zone: str = "UTC") -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-        environment = {**os.environ, "TZ": zone}
-        environment.pop("COLUMNS", None)
-        self._nothing = os.open(os.devnull, os.O_RDONLY)
-        self.shown = b""
-        self.process = WarmProcess(
-            *words,
-            stdin=theirs if typing else self._nothing,
-            stdout=theirs,
-            stderr=theirs,
-            environment=environment,
-        )
-        os.close(theirs)
-
-    def until(self, text: bytes) -> None:
-        """Read until it has shown this."""
-        while text not in self.shown:
-            self.shown += os.read(self._ours, 65_536)
-
-    def end(self) -> int:
-        """Its status; what it has shown is read to the end."""
-        try:
-            while part := os.read(self._ours, 65_536):
-                self.shown += part
-        except OSError:
-            pass  # Linux says EIO when the other side is closed.
-        return self.process.wait(30)
-
-    def lines(self) -> list[str]:
-        """All that it has shown, when it has ended."""
-        assert self.end() == 0, self.shown
-        return re.sub(r"\x1b\[[0-9;]*m", "", self.shown.decode()).splitlines()
-
-    def type(self, text: bytes) -> None:
-        os.write(self._ours, text)
-
-    def close(self) -> None:
-        self.process.kill()
-        os.close(self._ours)
-        os.close(self._nothing)
 
 
 @pytest.fixture
@@ -197,7 +147,7 @@ def test_ids_can_be_pasted_into_a_shell(broker: Any, topic: str, start: Any) -> 
     "words",
     [("list", "--bodies"), ("show", "m"), ("peek",), ("peek", "--bodies-only"), ("receive",)],
 )
-def test_what_a_sender_writes_commands_no_terminal(
+def test_text_of_a_sender_does_not_control_the_terminal(
     words: tuple[str, ...], broker: Any, topic: str, start: Any
 ) -> None:
     """It could set the title, hide lines, or answer for the person who looks."""
@@ -211,7 +161,9 @@ def test_what_a_sender_writes_commands_no_terminal(
     assert "\\x1b" in shown
 
 
-def test_an_error_of_a_server_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_a_server_does_not_control_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert fail(UsageError("one\x1b[2J\ntwo"), as_json=False) == 2
     assert capsys.readouterr().err == "delaylog: one\\x1b[2J\ntwo\n"
 
@@ -220,7 +172,7 @@ def test_an_error_of_a_server_commands_no_terminal(capsys: pytest.CaptureFixture
     "words",
     [("list",), ("dead",), ("receive",), ("peek",), ("stats",), ("forecast",)],
 )
-def test_a_topic_that_nobody_has_made(words: tuple[str, ...], topic: str, start: Any) -> None:
+def test_a_topic_that_does_not_exist(words: tuple[str, ...], topic: str, start: Any) -> None:
     terminal = start(*words, topic)
     assert terminal.end() == (3 if words[0] in ("receive", "peek") else 0)
     text = f"topic {topic} does not exist yet; nothing to show"

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from typing import Any
 
-
-def rows(done: subprocess.CompletedProcess[str]) -> list[Any]:
-    """Lines of JSON of a command that went well."""
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def error_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 1
-    error: dict[str, Any] = json.loads(done.stderr)["error"]
-    return error
+from tests.broker.cli.conftest import error_of, rows
 
 
 def test_groups(broker: Any, topic: str, run: Any) -> None:
@@ -100,7 +88,7 @@ def test_pause_and_resume(broker: Any, topic: str, run: Any) -> None:
     assert run("receive", topic, "--bodies-only").stdout == "x\n"
 
 
-def test_what_a_message_says(broker: Any, topic: str, run: Any) -> None:
+def test_options_of_a_send(broker: Any, topic: str, run: Any) -> None:
     """A send's further words, and a receive that filters by tags."""
     words = (
         "--max-retry",

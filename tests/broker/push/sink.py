@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import AbstractContextManager
+from http.server import ThreadingHTTPServer
+
+from tests.http_server import Handler, served
 
 
 class Sink(ThreadingHTTPServer):
     """A receiver that keeps what it gets."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), SinkHandler)
         self.got: list[tuple[dict[str, str], bytes]] = []
         self.arrived = threading.Semaphore(0)
         self.status = 204
@@ -24,27 +24,19 @@ class Sink(ThreadingHTTPServer):
         """When each body came, by the steady clock in s."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class SinkHandler(Handler):
     server: Sink
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+    def respond(self) -> None:
+        body = self.read()
         headers = {name.lower(): text for name, text in self.headers.items()}
         self.server.got.append((headers, body))
         self.server.times.append((body, time.monotonic()))
         time.sleep(self.server.delay_s)
-        self.send_response(self.server.status)
-        self.end_headers()
+        self.answer(self.server.status)
         self.server.arrived.release()
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
-
-@contextmanager
-def started_sink() -> Iterator[Sink]:
+def started_sink() -> AbstractContextManager[Sink]:
     """One that serves."""
-    with Sink() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    return served(Sink())

@@ -7,7 +7,6 @@ happens at the very moment at which effects are pending.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -88,14 +87,31 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.port = 0
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> None:
         self.clock = BrokerClock()
         self.fatal: list[BaseException] = []
         self.node = ServingNode(self._engine(), self.clock, self.fatal.append, machine=REAL)
         self.role = Played(self.node.log_commits)
         self.node.role = self.role
         self.face = RespFace(self.node, ServerState())
-        self.port = 0
-        self.writers: list[asyncio.StreamWriter] = []
+        self._first = self.node.engine
+        self.node.start()
+        self.port = await self.face.start(lambda: Connection(self.face), "127.0.0.1", 0)
+
+    async def __aexit__(self, *_: object) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+        await self.face.close_listener()
+        await self.face.stop()
+        self.node._stopping = True
+        self.node.log_commits.stop()
+        self.node.background.shutdown()
+        for engine in {self._first, self.node.engine}:
+            engine.close()
+        assert not self.fatal
 
     def _engine(self, name: str = "first") -> Engine:
         engine = Engine(
@@ -121,6 +137,17 @@ class Rig:
         async with asyncio.timeout(5):
             return await reader.readexactly(size)
 
+    def hand_over_within_the_turn(self) -> None:
+        """It begins behind the commands of the next turn, before the end of that turn."""
+        run_commands = self.face.begin
+
+        def begin() -> Any:
+            asyncio.get_running_loop().call_soon(setattr, self.role, "appending", False)
+            self.face.begin = run_commands  # type: ignore[method-assign]
+            return run_commands()
+
+        self.face.begin = begin  # type: ignore[method-assign]
+
     def step_down(self) -> None:
         """As the member does it, in one turn."""
         self.role.leading = False
@@ -135,75 +162,41 @@ class Rig:
         self.node.engine = engine
 
 
-def run(folder: Path, test: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        it = Rig(folder)
-        first = it.node.engine
-        it.node.start()
-        it.port = await it.face.start(lambda: Connection(it.face), "127.0.0.1", 0)
-        try:
-            await test(it)
-        finally:
-            for writer in it.writers:
-                writer.transport.abort()
-            await it.face.close_listener()
-            await it.face.stop()
-            it.node._stopping = True
-            it.node.log_commits.stop()
-            it.node.background.shutdown()
-            for engine in {first, it.node.engine}:
-                engine.close()
-        assert not it.fatal
-
-    folder.mkdir(exist_ok=True)
-    asyncio.run(main())
+@pytest.fixture
+def it(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
 
 
-def test_effects_that_are_not_in_the_log_are_never_answered(tmp_path: Path) -> None:
+async def test_effects_that_are_not_in_the_log_are_never_answered(it: Rig) -> None:
     """They could not be appended because the node hands over; then another one leads."""
-
-    async def test(it: Rig) -> None:
-        reader, writer = await it.connect()
-        writer.write(b"PING\r\n")
-        assert await reader.readexactly(7) == b"+PONG\r\n"
-        other, other_writer = await it.connect()
-        # The hand-over begins behind the commands, in front of the end of their turn.
-        run_commands = it.face.begin
-
-        def begin() -> Any:
-            asyncio.get_running_loop().call_soon(setattr, it.role, "appending", False)
-            it.face.begin = run_commands  # type: ignore[method-assign]
-            return run_commands()
-
-        it.face.begin = begin  # type: ignore[method-assign]
-        # The end of the turn is called behind what was asked for before it.
-        writer.write(b"SET k v\r\nGET k\r\n")
-        await asyncio.sleep(0.05)
-        assert it.node.engine.state.keyspace.effects, "they are pending"
-        other_writer.write(b"GET k\r\n")
-        await asyncio.sleep(0.02)
-        it.step_down()
-        await asyncio.sleep(0.05)
-        it.follow()
-        async with asyncio.timeout(5):
-            assert await reader.read() == b"", "it is told nothing, and closed"
-            assert await other.read() == b"", "its command has not run"
-        assert await it.call(b"SET k v\r\n", len(READ_ONLY)) == READ_ONLY
-
-    run(tmp_path / "d", test)
+    reader, writer = await it.connect()
+    writer.write(b"PING\r\n")
+    assert await reader.readexactly(7) == b"+PONG\r\n"
+    other, other_writer = await it.connect()
+    it.hand_over_within_the_turn()
+    # The end of the turn is called behind what was asked for before it.
+    writer.write(b"SET k v\r\nGET k\r\n")
+    await asyncio.sleep(0.05)
+    assert it.node.engine.state.keyspace.effects, "they are pending"
+    other_writer.write(b"GET k\r\n")
+    await asyncio.sleep(0.02)
+    it.step_down()
+    await asyncio.sleep(0.05)
+    it.follow()
+    async with asyncio.timeout(5):
+        assert await reader.read() == b"", "it is told nothing, and closed"
+        assert await other.read() == b"", "its command has not run"
+    assert await it.call(b"SET k v\r\n", len(READ_ONLY)) == READ_ONLY
 
 
-def test_clients_are_not_shown_a_state_that_is_about_to_be_dropped(tmp_path: Path) -> None:
-    async def test(it: Rig) -> None:
-        assert await it.call(b"SET k v\r\n", 5) == b"+OK\r\n"
-        it.step_down()
-        asked = asyncio.create_task(it.call(b"GET k\r\n", 5))
-        await asyncio.sleep(0.1)
-        assert not asked.done()
-        it.follow()
-        assert await asked == b"$-1\r\n"
-
-    run(tmp_path / "d", test)
+async def test_clients_are_not_shown_a_state_that_is_about_to_be_dropped(it: Rig) -> None:
+    assert await it.call(b"SET k v\r\n", 5) == b"+OK\r\n"
+    it.step_down()
+    asked = asyncio.create_task(it.call(b"GET k\r\n", 5))
+    await asyncio.sleep(0.1)
+    assert not asked.done()
+    it.follow()
+    assert await asked == b"$-1\r\n"
 
 
 async def clients_of(it: Rig, commands: list[bytes]) -> list[asyncio.StreamReader]:
@@ -235,166 +228,131 @@ async def read_rests(
     return {str(word): rest for word, rest in zip(commands, rests, strict=True) if rest}
 
 
-def test_loss_of_leadership_closes_all_connections_without_a_reply(tmp_path: Path) -> None:
+async def test_loss_of_leadership_closes_all_connections_without_a_reply(it: Rig) -> None:
     """To client libraries an error is a fault of the program: it would end workers."""
-
-    async def test(it: Rig) -> None:
-        readers = await clients_of(it, WAITING)
-        it.step_down()
-        assert await read_rests(readers, WAITING) == {}
-        assert not it.face.connections
-        it.follow()
-        assert await it.call(b"EXISTS behind\r\n", 4) == b":0\r\n"
-
-    run(tmp_path / "d", test)
+    readers = await clients_of(it, WAITING)
+    it.step_down()
+    assert await read_rests(readers, WAITING) == {}
+    assert not it.face.connections
+    it.follow()
+    assert await it.call(b"EXISTS behind\r\n", 4) == b":0\r\n"
 
 
-def test_stop_closes_all_connections_without_a_reply(tmp_path: Path) -> None:
-    async def test(it: Rig) -> None:
-        keyspace = it.node.engine.state.keyspace
-        readers = await clients_of(it, WAITING)
-        await it.face.stop()
-        assert await read_rests(readers, WAITING) == {}
-        assert keyspace.databases[0].find(b"behind") is None
-
-    run(tmp_path / "d", test)
+async def test_stop_closes_all_connections_without_a_reply(it: Rig) -> None:
+    keyspace = it.node.engine.state.keyspace
+    readers = await clients_of(it, WAITING)
+    await it.face.stop()
+    assert await read_rests(readers, WAITING) == {}
+    assert keyspace.databases[0].find(b"behind") is None
 
 
-def test_restored_keyspace_closes_blocked_clients_without_a_reply(tmp_path: Path) -> None:
+async def test_restored_keyspace_closes_blocked_clients_without_a_reply(it: Rig) -> None:
     """As after a script of somebody else that was stopped and undone. Others stay connected."""
-
-    async def test(it: Rig) -> None:
-        readers = await clients_of(it, BLOCKED)
-        idle, idle_writer = await it.connect()
-        it.face.restoring.undo_script()
-        idle_writer.write(b"EXISTS behind\r\n")
-        async with asyncio.timeout(5):
-            assert await idle.readexactly(4) == b":0\r\n"
-        assert await read_rests(readers, BLOCKED) == {}
-
-    run(tmp_path / "d", test)
+    readers = await clients_of(it, BLOCKED)
+    idle, idle_writer = await it.connect()
+    it.face.restoring.undo_script()
+    idle_writer.write(b"EXISTS behind\r\n")
+    async with asyncio.timeout(5):
+        assert await idle.readexactly(4) == b":0\r\n"
+    assert await read_rests(readers, BLOCKED) == {}
 
 
-def test_closed_client_takes_no_element(tmp_path: Path) -> None:
+async def test_closed_client_takes_no_element(it: Rig) -> None:
     """An element that is pushed while the node closes its connections stays in the list."""
-
-    async def test(it: Rig) -> None:
-        reader, writer = await it.connect()
-        writer.write(b"BLPOP queue 0\r\n")
-        await asyncio.sleep(0.05)
-        other = it.face.executor.connect(it.clock.now_ms())
-        it.face._close_all()
-        it.face.begin().handle(other, [[b"RPUSH", b"queue", b"job"]])
-        async with asyncio.timeout(5):
-            assert await reader.read() == b""
-        assert await it.call(b"LLEN queue\r\n", 4) == b":1\r\n"
-
-    run(tmp_path / "d", test)
+    reader, writer = await it.connect()
+    writer.write(b"BLPOP queue 0\r\n")
+    await asyncio.sleep(0.05)
+    other = it.face.executor.connect(it.clock.now_ms())
+    it.face._close_all()
+    it.face.begin().handle(other, [[b"RPUSH", b"queue", b"job"]])
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    assert await it.call(b"LLEN queue\r\n", 4) == b":1\r\n"
 
 
 @pytest.mark.parametrize("command", [b"SET k v", b"BLPOP k 0", b"DL.SEND topic 0 body", b"GET k"])
-def test_commands_wait_for_the_end_of_a_long_hand_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bytes
+async def test_commands_wait_for_the_end_of_a_long_hand_over(
+    it: Rig, monkeypatch: pytest.MonkeyPatch, command: bytes
 ) -> None:
-    """They are answered if it fails, and closed without a reply if another node leads."""
+    """They are closed without a reply if another node leads."""
     monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.05)
-
-    async def test(it: Rig) -> None:
-        it.role.appending = False
-        reader, writer = await it.connect()
-        writer.write(command + b"\r\nPING\r\n")
-        await asyncio.sleep(0.3)
-        assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
-        it.step_down()
-        async with asyncio.timeout(5):
-            assert await reader.read() == b""
-
-    run(tmp_path / "lost", test)
-
-    async def resumed(it: Rig) -> None:
-        it.role.appending = False
-        reader, writer = await it.connect()
-        writer.write(b"RPUSH k a\r\n")
-        await asyncio.sleep(0.2)
-        it.role.appending = True
-        async with asyncio.timeout(5):
-            assert await reader.readexactly(4) == b":1\r\n"
-
-    run(tmp_path / "resumed", resumed)
+    it.role.appending = False
+    reader, writer = await it.connect()
+    writer.write(command + b"\r\nPING\r\n")
+    await asyncio.sleep(0.3)
+    assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
+    it.step_down()
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
 
 
-def test_sends_of_a_turn_wait_for_the_end_of_a_hand_over(tmp_path: Path) -> None:
+async def test_commands_are_answered_when_a_hand_over_has_failed(
+    it: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.05)
+    it.role.appending = False
+    reader, writer = await it.connect()
+    writer.write(b"RPUSH k a\r\n")
+    await asyncio.sleep(0.2)
+    it.role.appending = True
+    async with asyncio.timeout(5):
+        assert await reader.readexactly(4) == b":1\r\n"
+
+
+async def test_sends_of_a_turn_wait_for_the_end_of_a_hand_over(it: Rig) -> None:
     """It began between the command and the end of its turn."""
-
-    async def test(it: Rig) -> None:
-        reader, writer = await it.connect()
-        run_commands = it.face.begin
-
-        def begin() -> Any:
-            asyncio.get_running_loop().call_soon(setattr, it.role, "appending", False)
-            it.face.begin = run_commands  # type: ignore[method-assign]
-            return run_commands()
-
-        it.face.begin = begin  # type: ignore[method-assign]
-        writer.write(b"DL.SEND topic 0 body\r\n")
-        await asyncio.sleep(0.1)
-        assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
-        it.role.appending = True
-        async with asyncio.timeout(5):
-            assert (await reader.readexactly(5)).startswith(b"$17")
-
-    run(tmp_path / "d", test)
+    reader, writer = await it.connect()
+    it.hand_over_within_the_turn()
+    writer.write(b"DL.SEND topic 0 body\r\n")
+    await asyncio.sleep(0.1)
+    assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
+    it.role.appending = True
+    async with asyncio.timeout(5):
+        assert (await reader.readexactly(5)).startswith(b"$17")
 
 
-def test_a_reader_waits_on_a_follower(tmp_path: Path) -> None:
-    async def test(it: Rig) -> None:
-        it.step_down()
-        it.follow()
-        reader, writer = await it.connect()
-        writer.write(b"XREAD BLOCK 0 STREAMS s $\r\n")
-        await asyncio.sleep(0.05)
-        apply_effects(it.node.engine.state.keyspace, [[b"XADD", b"s", b"5-1", b"f", b"v"]])
-        it.node.on_applied()
-        wanted = b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n5-1\r\n"
-        async with asyncio.timeout(5):
-            assert await reader.readexactly(len(wanted)) == wanted
-
-    run(tmp_path / "d", test)
+async def test_a_reader_waits_on_a_follower(it: Rig) -> None:
+    it.step_down()
+    it.follow()
+    reader, writer = await it.connect()
+    writer.write(b"XREAD BLOCK 0 STREAMS s $\r\n")
+    await asyncio.sleep(0.05)
+    apply_effects(it.node.engine.state.keyspace, [[b"XADD", b"s", b"5-1", b"f", b"v"]])
+    it.node.on_applied()
+    wanted = b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n5-1\r\n"
+    async with asyncio.timeout(5):
+        assert await reader.readexactly(len(wanted)) == wanted
 
 
-def test_a_node_that_knows_no_leader_answers_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_node_that_knows_no_leader_answers_all_the_same(
+    it: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients look for the leader: they are not kept waiting for one that does not come."""
     monkeypatch.setattr(face_module, "SETTLE_SECONDS", 0.2)
-
-    async def test(it: Rig) -> None:
-        it.role.known = False
-        it.step_down()
-        it.follow()
-        reader, writer = await it.connect()
-        wire = b"PING\r\nGET k\r\nSET k v\r\nMULTI\r\nGET k\r\nEXEC\r\nQUIT\r\n"
-        began = asyncio.get_running_loop().time()
-        for turn in range(3):
-            if turn:
-                reader, writer = await it.connect()
-            writer.write(wire)
-            async with asyncio.timeout(5):
-                found = await reader.read()
-            aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
-            # PING wants a leader too: so a health check says what a client would meet.
-            replies = [
-                MASTER_DOWN,
-                MASTER_DOWN,
-                READ_ONLY,
-                b"+OK\r\n",
-                MASTER_DOWN,
-                aborted,
-                b"+OK\r\n",
-            ]
-            assert found == b"".join(replies)
-        assert 0.2 <= asyncio.get_running_loop().time() - began < 0.6, "it is waited for once"
-        it.role.known = True
-        assert await it.call(b"GET k\r\n", 5) == b"$-1\r\n"
-
-    run(tmp_path / "d", test)
+    it.role.known = False
+    it.step_down()
+    it.follow()
+    reader, writer = await it.connect()
+    wire = b"PING\r\nGET k\r\nSET k v\r\nMULTI\r\nGET k\r\nEXEC\r\nQUIT\r\n"
+    began = asyncio.get_running_loop().time()
+    for turn in range(3):
+        if turn:
+            reader, writer = await it.connect()
+        writer.write(wire)
+        async with asyncio.timeout(5):
+            found = await reader.read()
+        aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
+        # PING wants a leader too: so a health check says what a client would meet.
+        replies = [
+            MASTER_DOWN,
+            MASTER_DOWN,
+            READ_ONLY,
+            b"+OK\r\n",
+            MASTER_DOWN,
+            aborted,
+            b"+OK\r\n",
+        ]
+        assert found == b"".join(replies)
+    assert 0.2 <= asyncio.get_running_loop().time() - began < 0.6, "it is waited for once"
+    it.role.known = True
+    assert await it.call(b"GET k\r\n", 5) == b"$-1\r\n"

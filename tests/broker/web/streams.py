@@ -1,8 +1,9 @@
-"""A client of streams for tests: frames as they are, on a real socket."""
+"""A client of streams for tests: frames and server-sent events as they are, on a real socket."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,7 @@ import msgpack
 import orjson
 
 WAIT_S = 20.0
+ACCEPT = {"Accept": "text/event-stream"}
 
 
 def path_of(topic: str, group: str = "default", **query: Any) -> str:
@@ -84,3 +86,50 @@ async def streaming(
         stream = Stream(socket)
         assert "open" in await stream.frame()
         yield stream
+
+
+class Events:
+    """The server-sent events of one answer."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+
+    async def next(self) -> tuple[str, Any]:
+        """Name and data of the next event; comments are skipped."""
+        name, data = "message", None
+        while True:
+            line = await self.line()
+            assert line, "the stream has ended"
+            if line.startswith(b"event: "):
+                name = line[7:-1].decode()
+            elif line.startswith(b"data: "):
+                data = json.loads(line[6:])
+            elif line == b"\n" and data is not None:
+                return name, data
+
+    async def line(self) -> bytes:
+        return await asyncio.wait_for(self.response.content.readline(), WAIT_S)
+
+    async def told(self) -> Any:
+        """The data of the next event, which may be empty; ("end", code) of the last one."""
+        name, data = await self.next()
+        return ("end", data["code"]) if name == "end" else data
+
+    async def news(self) -> Any:
+        """The same of the next event that is not empty."""
+        while not (found := await self.told()):
+            pass
+        return found
+
+
+@asynccontextmanager
+async def listening(url: str, path: str, **headers: str) -> AsyncIterator[Events]:
+    """An open stream of events."""
+    async with (
+        aiohttp.ClientSession(url) as session,
+        session.get(path, headers=ACCEPT | headers) as response,
+    ):
+        assert response.status == 200, await response.text()
+        assert response.headers["Content-Type"] == "text/event-stream"
+        assert response.headers["Cache-Control"] == "no-store"
+        yield Events(response)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.broker.conftest import Secured
-from tests.broker.web.streams import WAIT_S, path_of
+from tests.broker.web.streams import ACCEPT, listening, path_of
 
 QUICK_BEATS = """
 import sys
@@ -25,46 +21,11 @@ answering.UNHEARD_SECONDS = 2.0
 from delaylog.broker.cli.main import main
 sys.exit(main())
 """
-ACCEPT = {"Accept": "text/event-stream"}
 
 
 @pytest.fixture(scope="module")
 def broker(sound_broker: Any) -> Any:
     return sound_broker(program=(sys.executable, "-P", "-c", QUICK_BEATS))
-
-
-class Events:
-    """The events of one answer."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.response = response
-
-    async def next(self) -> tuple[str, Any]:
-        """Name and data of the next event; comments are skipped."""
-        name, data = "message", None
-        while True:
-            line = (await self.line()).rstrip(b"\n")
-            if line.startswith(b"event: "):
-                name = line[7:].decode()
-            elif line.startswith(b"data: "):
-                data = json.loads(line[6:])
-            elif line == b"" and data is not None:
-                return name, data
-
-    async def line(self) -> bytes:
-        return await asyncio.wait_for(self.response.content.readline(), WAIT_S)
-
-
-@asynccontextmanager
-async def listening(url: str, path: str, **headers: str) -> AsyncIterator[Events]:
-    async with (
-        aiohttp.ClientSession(url) as session,
-        session.get(path, headers=ACCEPT | headers) as response,
-    ):
-        assert response.status == 200
-        assert response.headers["Content-Type"] == "text/event-stream"
-        assert response.headers["Cache-Control"] == "no-store"
-        yield Events(response)
 
 
 async def test_each_message_is_an_event_and_settling_opens_the_window(
@@ -135,18 +96,14 @@ async def test_a_ticket_opens_one_stream(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "field"), [({"messages": 0}, "messages"), ({"bytes": 0}, "messages")]
+    ("query", "field"),
+    [({"messages": 0}, "messages"), ({"bytes": 0}, "messages"), ({"form": "bulk"}, "form")],
 )
-def test_an_empty_window_is_refused(
-    broker: Any, topic: str, assert_problem: Any, query: dict[str, int], field: str
+def test_an_empty_window_and_another_form_are_refused(
+    broker: Any, topic: str, assert_problem: Any, query: dict[str, Any], field: str
 ) -> None:
     answer = broker.call("GET", path_of(topic, **query), headers=ACCEPT)
     assert_problem(answer, 400, "bad_request", field=field)
-
-
-def test_events_are_json(broker: Any, topic: str, assert_problem: Any) -> None:
-    answer = broker.call("GET", path_of(topic, form="bulk"), headers=ACCEPT)
-    assert_problem(answer, 400, "bad_request", field="form")
 
 
 def test_a_client_that_takes_nothing_is_cut(broker: Any, topic: str) -> None:

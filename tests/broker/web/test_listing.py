@@ -9,7 +9,6 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from delaylog.contract.calls import shapes
-from tests.waiting import await_that
 
 HOUR_MS = 3_600_000
 LATER = {"body": "x", "delay_ms": HOUR_MS}
@@ -224,7 +223,7 @@ def test_a_cursor_belongs_to_its_list(broker: Any, topic: str, assert_problem: A
     assert len(get(broker, path, cursor=cursor, limit=50)["messages"]) == 2
 
 
-def test_a_topic_that_nobody_has_made_is_empty(broker: Any, topic: str) -> None:
+def test_a_topic_that_does_not_exist_is_empty(broker: Any, topic: str) -> None:
     """Each read answers in the shape that it has for an empty topic, and makes none."""
     broker.call("PUT", f"/v1/topics/{topic}-made")
     for call in ("messages", "dead", "forecast", "stats", "stats?delay_buckets=false"):
@@ -398,25 +397,6 @@ def test_reasons_of_one_kind_count_together(broker: Any, topic: str) -> None:
     assert (len(exact["reasons"]), exact["rest"], exact["other"]) == (100, 140, 0)
     first = get(broker, path, limit=1)
     assert (len(first["reasons"]), first["rest"]) == (1, 2)
-
-
-def test_the_reason_is_that_of_the_last_failure(broker: Any, topic: str) -> None:
-    """An earlier attempt gave a reason; the last one, whose lease expired, gave none. It was
-    that of any attempt, which the counts by reason contradicted.
-    """
-    path = f"/v1/topics/{topic}"
-    broker.call("PUT", path, {"max_retry": 1, "backoff": {"first_ms": 0}})
-    broker.post(f"{path}/messages", {"body": "x", "id": "a"})
-    (got,) = broker.post(f"{path}/receive", {"wait_ms": 20_000})["messages"]
-    broker.post(f"{path}/nack", {"receipts": [got["receipt"]], "reason": "busy"})
-    assert get(broker, f"{path}/messages/a")["reason"] == "busy"
-    broker.post(f"{path}/receive", {"wait_ms": 20_000, "lease_ms": 1})
-    await_that(lambda: broker.counts(topic)["dead"] == 1, lambda: "it did not die", seconds=20)
-    (dead,) = get(broker, f"{path}/dead")["messages"]
-    (counted,) = get(broker, f"{path}/dead/reasons")["reasons"]
-    assert [each["reason"] for each in dead["failures"]] == ["busy", None]
-    assert (dead["reason"], dead["failures"][-1]["cause"]) == (counted["reason"], counted["cause"])
-    assert get(broker, f"{path}/messages/a")["reason"] is None
 
 
 def test_life_line(broker: Any, topic: str) -> None:

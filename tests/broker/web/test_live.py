@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
 
-import aiohttp
 import orjson
 import pytest
 
@@ -20,7 +19,7 @@ from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.streams.live import READS_MAX, Live
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
 from tests.broker.conftest import Secured
-from tests.broker.web.streams import WAIT_S
+from tests.broker.web.streams import Events, listening
 
 QUICK = """
 import sys
@@ -42,56 +41,27 @@ def path_of(*reads: str, **query: str) -> str:
     return f"/v1/live?{urlencode([*(('read', each) for each in reads), *query.items()])}"
 
 
-class Events:
-    """The events of one stream."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.response = response
-
-    async def next(self) -> Any:
-        """The next event, which may be empty."""
-        lines: list[bytes] = []
-        while (line := await asyncio.wait_for(self.response.content.readline(), WAIT_S)) != b"\n":
-            assert line, "the stream has ended"
-            lines.append(line)
-        if lines[0].startswith(b"event: end"):
-            return "end", json.loads(lines[1][6:])["code"]
-        return json.loads(lines[0][6:])
-
-    async def news(self) -> Any:
-        """The next event that is not empty."""
-        while not (found := await self.next()):
-            pass
-        return found
-
-
 @asynccontextmanager
 async def live(url: str, *reads: str, ticket: str = "", **headers: str) -> AsyncIterator[Events]:
     query = {"ticket": ticket} if ticket else {}
-    async with (
-        aiohttp.ClientSession(url) as session,
-        session.get(path_of(*reads, **query), headers=headers) as response,
-    ):
-        assert response.status == 200, await response.text()
-        assert response.headers["Content-Type"] == "text/event-stream"
-        assert response.headers["Cache-Control"] == "no-store"
-        yield Events(response)
+    async with listening(url, path_of(*reads, **query), **headers) as events:
+        yield events
 
 
 async def test_an_event_has_the_answers_that_differ(broker: Any, topic: str) -> None:
     path = f"/v1/topics/{topic}"
     broker.call("PUT", path, {})
     async with live(broker.url, path, f"{path}/groups") as events:
-        first = await events.next()
+        first = await events.told()
         assert first[path] == broker.call("GET", path).json
         assert first[f"{path}/groups"] == broker.call("GET", f"{path}/groups").json
-        assert await events.next() == {}
+        assert await events.told() == {}
         broker.post(f"{path}/pause", {})
         assert (await events.news())[path]["paused"] is True
-        assert await events.next() == {}
+        assert await events.told() == {}
 
 
-async def test_what_is_created_again_is_told(broker: Any, topic: str) -> None:
+async def test_a_topic_that_is_created_again_is_an_event(broker: Any, topic: str) -> None:
     """A topic may be deleted and created while its page is open. What is missing counts as no
     problem, however often it is looked for.
     """
@@ -104,10 +74,10 @@ async def test_what_is_created_again_is_told(broker: Any, topic: str) -> None:
     broker.call("PUT", path, {})
     before = problems()
     async with live(broker.url, path) as events:
-        assert (await events.next())[path]["topic"] == topic
+        assert (await events.told())[path]["topic"] == topic
         broker.call("DELETE", path)
         assert await events.news() == {path: None}
-        assert await events.next() == {}
+        assert await events.told() == {}
         broker.call("PUT", path, {})
         assert (await events.news())[path]["topic"] == topic
     assert problems() == before
@@ -120,10 +90,10 @@ async def test_a_refused_read_is_null_and_not_repeated(broker: Any, topic: str) 
     broker.call("PUT", path, {})
     wrong = (f"{path}?limt=1", "/v1/topics/none", "/v1/topics/none:x", stream, path_of(path), "/x")
     async with live(broker.url, path, *wrong) as events:
-        first = await events.next()
+        first = await events.told()
         assert [first[each] for each in wrong] == [None] * len(wrong)
         for _ in range(3):
-            assert await events.next() == {}
+            assert await events.told() == {}
         broker.post(f"{path}/pause", {})
         assert (await events.news()).keys() == {path}
 
@@ -197,12 +167,12 @@ async def test_reads_count_as_calls_of_the_principal(secured: Secured, topic: st
     token = secured.call("POST", "/v1/principals/slow/rotate", {}).json["token"]
     reads = [path, f"{path}/groups", f"{path}/claims", f"{path}/schedules", "/v1/jobs"]
     async with live(secured.broker.url, *reads, Authorization=f"Bearer {token}") as events:
-        first = await events.next()
+        first = await events.told()
         # The stream itself is a call.
         assert len(first) < len(reads)
         found = dict(first)
         while len(found) < len(reads):
-            found |= await events.next()
+            found |= await events.told()
         assert None not in found.values()
 
 
@@ -226,7 +196,7 @@ async def test_a_stream_ends_with_the_rights(secured: Secured, topic: str) -> No
     secured.call("PUT", other, {})
     headers = {"Authorization": f"Bearer {token}"}
     async with live(secured.broker.url, path, other, **headers) as events:
-        first = await events.next()
+        first = await events.told()
         assert first[path]["topic"] == topic
         assert first[other] is None
         secured.call("DELETE", "/v1/principals/looks")
@@ -240,29 +210,29 @@ async def test_a_stream_ends_with_the_session(
     cookie = {"Cookie": opened.headers["Set-Cookie"].partition(";")[0]}
     own = cookie | {"Delaylog-CSRF": opened.json["csrf"]}
     async with live(secured.broker.url, "/v1/topics", **cookie) as events:
-        await events.next()
+        await events.told()
         assert secured.broker.call("DELETE", "/v1/session", None, own).status == 200
         assert await events.news() == ("end", "unauthorized")
     assert secured.call("GET", path_of("/v1/clock"), token=None).status == 401
     ticket = secured.call("POST", "/v1/session/ticket", {}).json["ticket"]
     async with live(secured.broker.url, "/v1/clock", ticket=ticket) as events:
-        assert "/v1/clock" in await events.next()
+        assert "/v1/clock" in await events.told()
 
 
 async def test_the_number_of_streams_is_bounded(start_broker: Any, assert_problem: Any) -> None:
     """Beyond the limit 429 with Retry-After; the place of a stream that has ended is free."""
     broker = start_broker(constants={"delaylog.broker.calls.streams.live.STREAMS_MAX": 2})
     async with live(broker.url, "/v1/clock") as one:
-        await one.next()
+        await one.told()
         async with live(broker.url, "/v1/clock") as other:
-            await other.next()
+            await other.told()
             refused = await asyncio.to_thread(broker.call, "GET", path_of("/v1/clock"))
             assert "2 live streams are open" in assert_problem(refused, 429, "quota")["detail"]
             assert refused.headers["Retry-After"] == "1"
-            assert await other.next()
+            assert await other.told()
         await asyncio.to_thread(broker.await_metric, "delaylog_streams", 1)
         async with live(broker.url, "/v1/clock") as again:
-            assert "/v1/clock" in await again.next()
+            assert "/v1/clock" in await again.told()
 
 
 async def test_a_stream_holds_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,10 @@ import asyncio
 import base64
 import hmac
 import json
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +23,7 @@ from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.settings.oidc_config import parse_oidc
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.web import oidc
+from tests import http_server
 from tests.broker.conftest import Broker
 
 ISSUER, AUDIENCE = "https://login.example", "delaylog"
@@ -44,38 +44,27 @@ ops = ["viewer", "operate"]
 """
 
 
-class Issuer:
+class Issuer(ThreadingHTTPServer):
     """A web server with the issuer's public keys."""
 
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), KeysHandler)
         self.keys: list[Any] = [KEY, CURVE]
-        issuer = self
+        self.url = f"{http_server.url_of(self)}/certs"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = json.dumps(KeySet(issuer.keys).as_dict(private=False)).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
 
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
+class KeysHandler(http_server.Handler):
+    server: Issuer
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/certs"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def respond(self) -> None:
+        keys = KeySet(self.server.keys).as_dict(private=False)
+        self.answer(200, json.dumps(keys).encode())
 
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
-    issuer = Issuer()
-    yield issuer
-    issuer.stop()
+    with http_server.served(Issuer()) as issuer:
+        yield issuer
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +217,9 @@ def test_new_keys_are_fetched(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
 
-def test_without_keys_nobody_comes_in(start_broker: Callable[..., Broker], tmp_path: Path) -> None:
+def test_without_keys_every_token_is_refused(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
     config = tmp_path / "delaylog.toml"
     config.write_text(TABLE.replace("KEYS", "http://127.0.0.1:9/certs"))
     broker = start_broker("--config", str(config))

@@ -1,8 +1,10 @@
-"""Recurring schedules over HTTP: members, refusals that name them, previews, and firings."""
+"""Recurring schedules over HTTP: refusals that name members, pages, rights and limits of callers.
+
+Their life is told by the scenes of tests/scenes.
+"""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 from urllib.parse import quote
 
@@ -13,71 +15,6 @@ DAILY = {"cron": "30 2 * * *", "zone": "Europe/Berlin", "body": "x"}
 
 def url_of(topic: str, schedule: str = "daily", verb: str = "") -> str:
     return f"/v1/topics/{topic}/schedules/{quote(schedule, safe='')}{verb}"
-
-
-def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) -> None:
-    path = url_of(topic, "each day")
-    said = {
-        **DAILY,
-        "headers": {"n": "{n}"},
-        "tags": ["a"],
-        "key": "k",
-        "priority": 3,
-        "ttl_ms": 5_000,
-        "max_retry": 2,
-        "backoff": {"first_ms": 10},
-        "jitter_ms": 60_000,
-        "overlap": "skip",
-        "catch_up": "all",
-        "catch_up_window_ms": 7_000,
-        "gap": "skip",
-        "fold": "both",
-        "count": 9,
-        "end_ms": 100_000_000_000_000,
-    }
-    made = broker.call("PUT", path, said)
-    assert made.status == 201
-    shown = broker.call("GET", path).json
-    assert shown == made.json
-    assert shown == said | {
-        "topic": topic,
-        "namespace": "default",
-        "schedule": "each day",
-        "state": "running",
-        "note": None,
-        "interval_ms": None,
-        "rrule": None,
-        "start_ms": None,
-        "explain": shown["explain"],
-        "next_ms": shown["next_ms"],
-        "due_ms": shown["due_ms"],
-        "n": 0,
-        "fired_ms": None,
-        "buffered_ms": None,
-        "skipped": 0,
-    }
-    assert "02:30" in shown["explain"]
-    assert time.time() * 1_000 < shown["next_ms"] <= shown["due_ms"] < shown["next_ms"] + 60_001
-    changed = broker.call("PATCH", path, {"interval_ms": 7_200_000, "start_ms": 0, "key": None})
-    assert changed.status == 200
-    assert (changed.json["cron"], changed.json["interval_ms"]) == (None, 7_200_000)
-    assert changed.json["key"] is None
-    assert changed.json["body"] == "x"
-    assert broker.call("PATCH", path, {"body": None}).status == 400
-    assert broker.call("PATCH", path, {"body_base64": "/w=="}).json["body_base64"] == "/w=="
-    # An interval that replaces a cron expression is counted from now, as in a PUT.
-    assert broker.call("PATCH", path, {"cron": "0 9 * * *", "start_ms": None}).status == 200
-    begun = broker.call("PATCH", path, {"interval_ms": 7_200_000}).json["start_ms"]
-    assert time.time() * 1_000 - 60_000 < begun <= time.time() * 1_000
-    kept = broker.call("PATCH", path, {"interval_ms": 3_600_000}).json
-    assert kept["start_ms"] == begun
-    # PUT replaces all of it.
-    again = broker.call("PUT", path, DAILY)
-    assert again.status == 200
-    assert (again.json["overlap"], again.json["tags"], again.json["body"]) == ("allow", None, "x")
-    assert broker.call("DELETE", path).json == {"result": "done"}
-    assert broker.call("GET", path).status == 404
-    assert broker.call("DELETE", path).status == 404
 
 
 @pytest.mark.parametrize(
@@ -97,9 +34,10 @@ def test_a_schedule_is_made_read_changed_and_deleted(broker: Any, topic: str) ->
         ({**DAILY, "id": "mine"}, "id", "unknown member"),
         ({**DAILY, "deliver_at_ms": 0}, "deliver_at_ms", "unknown member"),
         ({**DAILY, "headers": {"x": "y" * 20_000}}, "headers", "16384"),
+        ({"cron": "* * * * *", "end_ms": 10**12, "body": "x"}, "cron", "never fires"),
     ],
 )
-def test_what_is_refused(
+def test_refused_members(
     broker: Any, topic: str, assert_problem: Any, members: Any, field: str, why: str
 ) -> None:
     problem = assert_problem(broker.call("PUT", url_of(topic), members), 400, "bad_request", field)
@@ -108,7 +46,7 @@ def test_what_is_refused(
     assert broker.call("GET", f"/v1/topics/{topic}").status == 404
 
 
-def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_problem: Any) -> None:
+def test_refused_names_and_unknown_schedules(broker: Any, topic: str, assert_problem: Any) -> None:
     wrong = {"~own": "begin with ~", "a\x01": "begin with ~", "x" * 201: "200 bytes"}
     # Browsers and curl would take …/schedules/../pause for a pause of the topic.
     for name, why in (wrong | {".": "not be . or ..", "..": "not be . or .."}).items():
@@ -127,17 +65,6 @@ def test_refused_names_and_what_is_not_there(broker: Any, topic: str, assert_pro
     ):
         answer = broker.call(method, url_of(topic, "none", verb), body)
         assert_problem(answer, 404, "unknown", "schedule")
-    past = {"cron": "* * * * *", "end_ms": 10**12, "body": "x"}
-    problem = assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
-    assert "never fires" in problem["detail"]
-
-
-def test_a_schedule_that_never_fires_makes_no_topic(
-    broker: Any, topic: str, assert_problem: Any
-) -> None:
-    past = {"cron": "* * * * *", "end_ms": 10**12, "body": "x"}
-    assert_problem(broker.call("PUT", url_of(topic), past), 400, "bad_request", "cron")
-    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
 
 
 def test_pages(broker: Any, topic: str, assert_problem: Any) -> None:
@@ -152,43 +79,6 @@ def test_pages(broker: Any, topic: str, assert_problem: Any) -> None:
     for cursor in ("a", "-1", "9" * 30):
         answer = broker.call("GET", f"{path}&cursor={cursor}")
         assert_problem(answer, 400, "bad_request", "cursor")
-
-
-def test_those_of_all_topics_by_their_next_firing(broker: Any, topic: str) -> None:
-    ours = [f"{topic}.{k}" for k in range(3)]
-    for k, minutes in enumerate((50, 10, 30)):
-        every = {"interval_ms": minutes * 60_000, "body": "secret"}
-        assert broker.call("PUT", url_of(ours[k], "s"), every).status == 201
-    broker.call("POST", url_of(ours[1], "s", "/pause"), {})
-
-    def listed(**query: int) -> list[str]:
-        answer = broker.call("GET", f"/v1/schedules?limit={query.get('limit', 1_000)}").json
-        assert answer["cursor"] is None
-        return [each["topic"] for each in answer["schedules"]]
-
-    firing = {
-        each["topic"]: each["due_ms"]
-        for each in broker.call("GET", "/v1/schedules?limit=1000").json["schedules"]
-    }
-    assert [name for name in listed() if name in ours][-1] == ours[1]
-    running = [due for due in firing.values() if due is not None]
-    assert running == sorted(running)
-    assert listed(limit=2) == listed()[:2]
-
-
-def test_pause_resume_and_run(broker: Any, topic: str) -> None:
-    broker.call("PUT", url_of(topic), {**DAILY, "headers": {"what": "{schedule} {n}"}})
-    paused = broker.call("POST", url_of(topic, verb="/pause"), {"note": "a move"}).json
-    assert (paused["state"], paused["note"], paused["next_ms"]) == ("paused", "a move", None)
-    ran = broker.call("POST", url_of(topic, verb="/run")).json
-    assert ran["n"] == 1
-    assert ran["id"].startswith("daily@")
-    (got,) = broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 9_000})["messages"]
-    assert (got["id"], got["body"], got["headers"]["what"]) == (ran["id"], "x", "daily 1")
-    assert got["headers"]["due"] == ran["id"].partition("@")[2]
-    resumed = broker.call("POST", url_of(topic, verb="/resume")).json
-    assert (resumed["state"], resumed["note"], resumed["n"]) == ("running", None, 1)
-    assert broker.call("POST", url_of(topic, verb="/pause"), {"note": 5}).status == 400
 
 
 def test_a_firing_over_a_restart(sound_broker: Any, topic: str) -> None:
@@ -208,45 +98,30 @@ def test_a_firing_over_a_restart(sound_broker: Any, topic: str) -> None:
     assert (instants[1] - instants[0]) % 200 == 0
 
 
-def test_previews_show_clock_changes(broker: Any, topic: str, assert_problem: Any) -> None:
-    """Of a schedule that is stored, and of one that is not: also in a topic that is not there."""
-    members = {
-        "cron": "30 2 * 3,10 0",
-        "zone": "Europe/Berlin",
-        "fold": "both",
-        "start_ms": 2_878_600_000_000,
-    }
-    tried = broker.call("POST", url_of(topic, verb="/preview?n=2"), members)
-    assert tried.status == 200
-    assert [(each["local"], each["change"]) for each in tried.json["firings"]] == [
-        ("2061-03-27T03:00:00+02:00", "moved"),
-        ("2061-10-02T02:30:00+02:00", None),
-    ]
-    assert "second pass" in tried.json["explain"] or "both passes" in tried.json["explain"]
-    assert broker.call("GET", f"/v1/topics/{topic}").status == 404
-    broker.call("PUT", url_of(topic), {**members, "body": "x"})
-    stored = broker.call("GET", url_of(topic, verb="/preview?n=7")).json
-    assert stored["firings"][:2] == tried.json["firings"]
-    assert [each["change"] for each in stored["firings"]][-2:] == ["repeated", "repeated"]
-    assert len(broker.call("GET", url_of(topic, verb="/preview")).json["firings"]) == 10
-    for n in ("0", "1001", "x"):
-        answer = broker.call("GET", url_of(topic, verb=f"/preview?n={n}"))
-        assert_problem(answer, 400, "bad_request", "n")
-    # What was put can be tried: members of the message are checked, no more.
-    assert (
-        broker.call("POST", url_of(topic, verb="/preview?n=2"), DAILY | {"key": "k"}).status == 200
-    )
-    answer = broker.call("POST", url_of(topic, verb="/preview"), DAILY | {"ttl_ms": -9})
-    assert_problem(answer, 400, "bad_request", "ttl_ms")
-    answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "x"})
-    assert_problem(answer, 400, "bad_request", "cron")
-    answer = broker.call("POST", url_of(topic, verb="/preview"), {"cron": "0 0 * 2 MON#5"})
-    assert_problem(answer, 400, "bad_request", "cron")
-    answer = broker.call("POST", url_of(topic, verb="/preview"), {"interval_ms": 1_000})
-    assert answer.status == 200
+def test_statuses_and_refusals_of_the_other_calls(
+    broker: Any, topic: str, assert_problem: Any
+) -> None:
+    """What was put can be tried: a try checks the members of the message."""
+    assert [broker.call("PUT", url_of(topic), DAILY).status for _ in range(2)] == [201, 200]
+    for method, verb, members, field in (
+        ("PATCH", "", {"body": None}, None),
+        ("POST", "/pause", {"note": 5}, "note"),
+        *(("GET", f"/preview?n={n}", None, "n") for n in ("0", "1001", "x")),
+        ("POST", "/preview", DAILY | {"ttl_ms": -9}, "ttl_ms"),
+        ("POST", "/preview", {"cron": "x"}, "cron"),
+        ("POST", "/preview", {"cron": "0 0 * 2 MON#5"}, "cron"),
+        ("POST", "/backfill", {}, "from_ms"),
+        ("POST", "/backfill", {"from_ms": 10**12, "until_ms": 10**12}, "from_ms"),
+        ("POST", "/backfill", {"from_ms": 10**12, "until_ms": 9_000_000_000_000}, "until_ms"),
+        ("POST", "/backfill", {"from_ms": 10**12, "rate": 0}, "rate"),
+    ):
+        answer = broker.call(method, url_of(topic, verb=verb), members)
+        assert_problem(answer, 400, "bad_request", field)
+    for members in (DAILY | {"key": "k"}, {"interval_ms": 1_000}):
+        assert broker.call("POST", url_of(topic, verb="/preview?n=2"), members).status == 200
 
 
-def test_who_may_not_read_bodies_sees_none(secured: Any) -> None:
+def test_bodies_are_hidden_from_callers_without_the_right(secured: Any) -> None:
     path = "/v1/topics/hidden/schedules/s"
     secret = {"cron": "0 0 29 2 *", "body": "secret-body", "headers": {"h": "secret-header"}}
     assert secured.call("PUT", path, secret).status == 201
@@ -272,40 +147,6 @@ def test_on_a_full_disk_nothing_is_stored_or_fired(
     for method, verb, body in (("PUT", "", DAILY), ("PATCH", "", {}), ("POST", "/run", {})):
         assert_problem(own.call(method, url_of(topic, verb=verb), body), 507, "disk_full")
     assert own.call("POST", url_of(topic, verb="/pause")).status == 200
-
-
-def test_backfill(broker: Any, topic: str, assert_problem: Any) -> None:
-    """Instants of a past range become messages, spread by the rate; living ones are kept."""
-    hour, start = 3_600_000, 1_798_761_600_000 - 40 * 365 * 86_400_000
-    path = url_of(topic)
-    timing = {"interval_ms": hour, "start_ms": start}
-    assert broker.call("PUT", path, {**timing, "body": "x"}).status == 201
-    fill = url_of(topic, verb="/backfill")
-    said = {"from_ms": start + 1, "until_ms": start + 3 * hour + 1, "rate": 20}
-    for _ in range(2):
-        done = broker.call("POST", fill, said)
-        assert (done.status, done.json["instants"], done.json["next_from_ms"]) == (200, 3, None)
-        found = broker.call("GET", f"/v1/topics/{topic}/messages").json["messages"]
-        ids = [f"daily@{start + k * hour}" for k in (1, 2, 3)]
-        assert [each["id"] for each in found] == ids
-    due = [each["deliver_at_ms"] for each in found]
-    assert [due[1] - due[0], due[2] - due[1]] == [50, 50]
-    assert broker.call("GET", path).json["n"] == 0
-    first = broker.call("POST", fill, {"from_ms": start, "until_ms": start + 1_200 * hour}).json
-    assert (first["instants"], first["next_from_ms"]) == (1_000, start + 1_000 * hour)
-    rest = {"from_ms": first["next_from_ms"], "until_ms": start + 1_200 * hour}
-    assert broker.call("POST", fill, rest).json["instants"] == 200
-    counts = broker.call("GET", f"/v1/topics/{topic}/stats").json["counts"]
-    assert counts["waiting"] + counts["ready"] == 1_200
-    none = broker.call("POST", fill, {"from_ms": 0, "until_ms": 10**11}).json
-    assert (none["instants"], none["last_due_ms"]) == (0, None)
-    for members, field in (
-        ({}, "from_ms"),
-        ({"from_ms": 10**12, "until_ms": 10**12}, "from_ms"),
-        ({"from_ms": 10**12, "until_ms": 9_000_000_000_000}, "until_ms"),
-        ({"from_ms": 10**12, "rate": 0}, "rate"),
-    ):
-        assert_problem(broker.call("POST", fill, members), 400, "bad_request", field)
 
 
 def test_the_limit_of_messages_of_a_principal(
@@ -357,45 +198,6 @@ def test_a_page_of_large_schedules_ends_early(broker: Any, topic: str) -> None:
     assert (len(page["schedules"]), len(rest["schedules"]), rest["cursor"]) == (4, 1, None)
     names = [each["schedule"] for each in page["schedules"] + rest["schedules"]]
     assert sorted(names) == [f"s{number}" for number in range(5)]
-
-
-def test_a_preview_has_the_instants_of_a_range(broker: Any, topic: str) -> None:
-    """Of the future and the past; a count is used up by the firings before the range."""
-    path, day = url_of(topic, "r"), 86_400_000
-    broker.call("PUT", path, {"cron": "0 0 * * *", "body": "x", "count": 5})
-    first = broker.call("GET", f"{path}/preview?n=1").json["firings"][0]["instant_ms"]
-
-    def previewed(from_ms: int, more: str = "") -> list[int]:
-        answer = broker.call("GET", f"{path}/preview?from_ms={from_ms}{more}")
-        return [each["instant_ms"] for each in answer.json["firings"]]
-
-    assert previewed(first + 3 * day - 5) == [first + 3 * day, first + 4 * day]
-    assert previewed(first + day, f"&until_ms={first + 2 * day}") == [first + day]
-    assert previewed(first + 9 * day) == []
-    assert previewed(first - 3 * day, "&n=2") == [first - 3 * day, first - 2 * day]
-
-
-def test_lines_of_icalendar_are_stored_as_a_rule(broker: Any, topic: str) -> None:
-    """DTSTART becomes members; a put of the same lines changes nothing, and a change may have
-    another DTSTART, or another form with its own rule for gaps.
-    """
-    path = url_of(topic, "ics")
-    text = "DTSTART;TZID=America/Denver:20610103T090000\nRRULE:FREQ=WEEKLY;BYDAY=MO;COUNT=3"
-    made = broker.call("PUT", path, {"rrule": text, "body": "x"})
-    assert (made.status, made.json["rrule"]) == (201, "FREQ=WEEKLY;BYDAY=MO;COUNT=3")
-    assert (made.json["zone"], made.json["gap"]) == ("America/Denver", "shift")
-    assert broker.call("PUT", path, {"rrule": text, "body": "x"}).json == made.json
-    firings = broker.call("GET", f"{path}/preview").json["firings"]
-    assert [each["local"][:16] for each in firings] == [
-        "2061-01-03T09:00",
-        "2061-01-10T09:00",
-        "2061-01-17T09:00",
-    ]
-    later = {"rrule": text.replace("0103T09", "0104T10").replace("Denver", "New_York")}
-    changed = broker.call("PATCH", path, later).json
-    assert (changed["zone"], changed["start_ms"]) == ("America/New_York", 2_872_076_400_000)
-    changed = broker.call("PATCH", path, {"cron": "0 9 * * *"}).json
-    assert (changed["gap"], changed["zone"]) == ("next", "America/New_York")
 
 
 def test_a_try_from_another_scheduler_says_our_form(

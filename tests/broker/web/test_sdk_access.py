@@ -1,13 +1,11 @@
-"""The SDK, its workers and the command against a broker that requires tokens."""
+"""The SDK and its workers against a broker that requires tokens."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delaylog.broker.cli.main import main
 from delaylog.client import Client, Forbidden, SendFailed, Unauthorized
 from tests.broker.conftest import Secured
 from tests.waiting import await_that
@@ -20,15 +18,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def secret_file(folder: Path, token: str) -> Path:
-    """The file, exchanged as a rotation does it."""
-    new, path = folder / "new", folder / "token"
-    new.write_text(token)
-    new.chmod(0o600)
-    return new.rename(path)
-
-
-def test_what_a_client_without_the_right_is_told(secured: Secured, topic: str) -> None:
+def test_errors_of_a_client_without_the_right(secured: Secured, topic: str) -> None:
     """No token, a wrong one, and one for receiving only; the text names the missing right."""
     with Client(secured.broker.url) as client, pytest.raises(Unauthorized):
         client.send(topic, "x")
@@ -44,25 +34,6 @@ def test_what_a_client_without_the_right_is_told(secured: Secured, topic: str) -
             client.send_many(topic, ["x", "y"])
     assert {type(each) for each in caught.value.outcomes} == {Forbidden}
     assert token not in str(caught.value)
-
-
-def test_a_rotation_without_a_restart_of_the_client(
-    secured: Secured, topic: str, tmp_path: Path
-) -> None:
-    """The old token ends when the rotation is finished; the file has the new one by then."""
-    name = f"rotating-{topic}"
-    path = secret_file(tmp_path, secured.principal(name, "send", "receive"))
-    with Client(secured.broker.url, token_file=path) as client:
-        client.send(topic, "first")
-        rotated = secured.call("POST", f"/v1/principals/{name}/rotate", {})
-        assert rotated.status == 200, rotated
-        client.send(topic, "second")
-        secret_file(tmp_path, rotated.json["token"])
-        assert secured.call("POST", f"/v1/principals/{name}/rotate", {"finish": True}).status == 200
-        client.send(topic, "third")
-        found = client.receive(topic, max=3, wait_ms=5_000)
-        assert [each.text for each in found] == ["first", "second", "third"]
-        client.ack(found)
 
 
 def test_a_worker_of_a_revoked_token_ends_with_that_error(secured: Secured, topic: str) -> None:
@@ -84,17 +55,3 @@ def test_a_worker_of_a_revoked_token_ends_with_that_error(secured: Secured, topi
         with pytest.raises(Unauthorized) as caught:
             client.stop()
     assert caught.value.__notes__ == [f"the consumer of {topic} was refused"]
-
-
-def test_the_command_takes_a_token_file(
-    secured: Secured, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    url = ["--url", secured.broker.url]
-    assert main(["send", topic, "x", *url]) == 1
-    assert "401 unauthorized" in capsys.readouterr().err
-    path = secret_file(tmp_path, secured.token(f"send:default/{topic}"))
-    assert main(["send", topic, "x", *url, "--token-file", str(path)]) == 0
-    assert main(["receive", topic, *url, "--token-file", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert "403 forbidden" in said
-    assert "receive" in said

@@ -10,9 +10,7 @@ import aiohttp
 import pytest
 
 from tests.broker.conftest import Secured
-from tests.broker.web.streams import Stream, path_of
-
-EVENTS = {"Accept": "text/event-stream"}
+from tests.broker.web.streams import ACCEPT, Stream, path_of
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ async def test_a_page_of_another_port_leases_nothing(
     """It makes the browser send the cookie, as an image's address can; without an origin."""
     cookie, _ = login
     secured.call("POST", f"/v1/topics/{topic}/messages", {"body": "x"})
-    refused = secured.broker.call("GET", path_of(topic), None, cookie | EVENTS | headers)
+    refused = secured.broker.call("GET", path_of(topic), None, cookie | ACCEPT | headers)
     assert "Delaylog-CSRF" in assert_problem(refused, 403, "forbidden")["detail"]
     stats = secured.call("GET", f"/v1/topics/{topic}/stats").json["counts"]
     assert (stats["ready"], stats["leased"]) == (1, 0)
@@ -81,7 +79,7 @@ async def test_streams_and_tickets_end_with_the_session(
         await stream.messages(1)
         assert call("DELETE", "/v1/session", None, own).status == 200
         assert await stream.closing() == (4401, "unauthorized: the session has ended: log in again")
-    refused = call("GET", path_of(topic, ticket=tickets[1]), None, EVENTS)
+    refused = call("GET", path_of(topic, ticket=tickets[1]), None, ACCEPT)
     assert_problem(refused, 401, "unauthorized")
     # As of a caller that has lost its rights, its leases return at once.
     stats = secured.call("GET", f"/v1/topics/{topic}/stats").json["counts"]

@@ -24,7 +24,6 @@ from delaylog.client import (
     SendFailed,
     Sent,
 )
-from delaylog.client.wire.bulk import ref_to_id
 from tests.starts.warm_child import WarmChildBroker
 
 FAR_MS = 3_600_000
@@ -162,48 +161,6 @@ async def test_threads_that_send_at_once_and_soon_lose_nothing_through_kills(
     assert sorted(there) == sorted(set.union(*sent))
 
 
-async def test_a_send_has_all_members_a_message_can_have(tmp_path: Path) -> None:
-    async with WarmChildBroker(tmp_path / "data") as broker:
-        async with AsyncClient(broker.url) as client:
-            plain = client.send_soon("t", b"plain")
-            sent = await client.send(
-                "t",
-                "body",
-                deliver_at_ms=0,
-                id="a",
-                key="k",
-                tags=["x", "y"],
-                headers={"h": "v"},
-                priority=7,
-                ttl_ms=60_000,
-                max_retry=3,
-            )
-            again = await client.send("t", "other", id="a", merge="replace", delay_ms=FAR_MS)
-            kept = await client.send("t", "third", id="a", merge="keep")
-            results = [each.result for each in (sent, again, kept)]
-            assert results == ["created", "replaced", "kept"]
-            assert (await plain).id.startswith("~")
-            await client.send(
-                "t",
-                "b",
-                id="b",
-                key="k",
-                tags=["x"],
-                headers={"h": "v"},
-                priority=7,
-                max_retry=3,
-            )
-            found = {each.id: each for each in await client.receive("t", max=10, wait_ms=5_000)}
-        assert set(found) == {(await plain).id, "b"}
-        message = found["b"]
-        assert (message.key, message.tags, message.headers, message.priority) == (
-            "k",
-            ("x",),
-            {"h": "v"},
-            7,
-        )
-
-
 async def test_many_are_sent_in_order_by_either_client(tmp_path: Path) -> None:
     many = ["a", b"b", NewMessage("c", id="c", deliver_at_ms=10**12)]
     async with WarmChildBroker(tmp_path / "data") as broker:
@@ -231,7 +188,7 @@ async def test_one_that_is_too_large_for_the_broker_fails_alone(tmp_path: Path) 
             await client.send("no/topic", b"x")
 
 
-async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_not_sent(
+async def test_a_client_that_is_closed_while_the_broker_is_down_counts_unsent_messages(
     tmp_path: Path,
 ) -> None:
     async with WarmChildBroker(tmp_path / "data") as broker:
@@ -256,7 +213,7 @@ async def test_a_client_that_is_closed_while_the_broker_is_down_says_what_was_no
 
 
 async def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: Path) -> None:
-    """Who sends on while a client is closed hears that it is closed; what was taken is there."""
+    """A send during the close raises that the client is closed; accepted messages are sent."""
     async with WarmChildBroker(tmp_path / "data") as broker:
         said: list[str] = []
         done: list[str] = []
@@ -291,7 +248,7 @@ async def test_a_close_sends_all_that_others_were_still_handing_over(tmp_path: P
             assert (await asking.stats("t")).counts.waiting == len(set(done)) == len(done)
 
 
-async def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits_for_its_own(
+async def test_keyless_messages_go_to_a_reachable_shard_and_others_wait_for_their_own(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -312,14 +269,6 @@ async def test_what_has_no_home_goes_to_a_shard_that_is_there_and_the_rest_waits
         assert len(there) == len(set(there)) == 40
 
 
-async def test_ids_that_the_broker_made_are_told_as_it_would(tmp_path: Path) -> None:
-    async with WarmChildBroker(tmp_path / "data") as broker, AsyncClient(broker.url) as client:
-        answer = await client.send_columns("t", [b"x"], delay_ms=FAR_MS)
-        sent = await client.send("t", b"y", delay_ms=FAR_MS)
-        assert sent.id == ref_to_id(int(answer.refs[0]) + 1)
-        assert (await client.get("t", sent.id)).deliver_at_ms == sent.deliver_at_ms
-
-
 async def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_path: Path) -> None:
     async with WarmChildBroker(tmp_path / "data") as broker:
         client = AsyncClient(broker.url)
@@ -333,8 +282,8 @@ async def test_a_client_whose_close_is_cancelled_has_closed_all_the_same(tmp_pat
             client.send_soon("t", b"y")
 
 
-async def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> None:
-    """One send raises, of many it is a result, and what nobody looked at is told by flush."""
+async def test_an_id_in_use_is_refused_with_merge_reject(tmp_path: Path) -> None:
+    """One send raises, `send_many` returns it as a result, and `flush` raises unread failures."""
 
     def threads(url: str) -> None:
         with Client(url) as client:
@@ -361,7 +310,7 @@ async def test_an_id_in_use_is_refused_to_who_asked_for_that(tmp_path: Path) -> 
         await asyncio.to_thread(threads, broker.url)
 
 
-def test_who_interrupts_does_not_wait_for_a_broker_that_is_away(
+def test_an_interruption_does_not_wait_for_a_broker_that_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ctrl-C, or a cancelled task: what is queued gets two seconds of the minute, and is told."""

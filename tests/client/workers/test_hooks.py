@@ -1,4 +1,6 @@
-"""Metrics and tracing as a program builds them on `Hooks`, and hooks that fail."""
+"""Tracing as a program builds it on `Hooks`, hooks that fail, and several of them.
+
+Each call of a hook is counted by the tests of the instruments."""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from delaylog.client import LeasedMessage
 from delaylog.client.hooks import Around, Hooks, as_one, overridden
@@ -18,35 +19,6 @@ from delaylog.client.workers import Retry
 from tests.client.rows import received
 from tests.client.workers.live import Kind, Live, Works
 from tests.waiting import await_that
-
-
-class PrometheusHooks(Hooks):
-    """Counts what a worker does, for a page of metrics."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._received = Counter("received", "Messages handed out", ["topic"], registry=registry)
-        self._handled = Histogram("handled_s", "Time of handlers", ["topic"], registry=registry)
-        self._errors = Counter("errors", "Handlers that raised", ["topic"], registry=registry)
-        self._lost = Counter("lost", "Leases lost", ["topic"], registry=registry)
-        self._settled = Counter("settled", "Settled", ["topic", "verb"], registry=registry)
-
-    def on_received(self, topic: str, n: int) -> None:
-        self._received.labels(topic).inc(n)
-
-    def on_handled(self, message: LeasedMessage, seconds: float) -> None:
-        self._handled.labels(message.topic).observe(seconds)
-
-    def on_handler_error(
-        self, message: LeasedMessage, error: BaseException, seconds: float
-    ) -> None:
-        self._errors.labels(message.topic).inc()
-
-    def on_lease_lost(self, message: LeasedMessage) -> None:
-        self._lost.labels(message.topic).inc()
-
-    def on_settled(self, topic: str, verb: str, n: int, seconds: float) -> None:
-        self._settled.labels(topic, verb).inc(n)
-
 
 PARENT: contextvars.ContextVar[str | None] = contextvars.ContextVar("traceparent", default=None)
 
@@ -76,30 +48,6 @@ class TraceHooks(Hooks):
         finally:
             self.spans.append((trace, span, failed))
             PARENT.reset(token)
-
-
-def test_metrics(live: Live, kind: Kind) -> None:
-    registry = CollectorRegistry()
-    works = Works(kind, live, hooks=[PrometheusHooks(registry)])
-
-    @works.consumer()
-    async def handle(message: LeasedMessage) -> None:
-        if message.text == "bad" and message.attempts == 1:
-            raise Retry(delay_ms=0)
-
-    live.send(["good"] * 9 + ["bad"])
-    with works:
-        live.await_counts(acked=10)
-
-    def value(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(name, {"topic": "t", **labels})
-
-    assert value("received_total") == 11
-    assert value("handled_s_count") == 10
-    assert value("errors_total") == 1
-    assert value("lost_total") is None
-    assert value("settled_total", verb="ack") == 10
-    assert value("settled_total", verb="nack") == 1
 
 
 def test_a_trace_goes_on_in_the_handler(live: Live, kind: Kind) -> None:
@@ -170,7 +118,7 @@ def test_a_batch_is_inside_of_all_its_messages(live: Live, kind: Kind) -> None:
     assert len(hooks.spans) == 7
 
 
-def test_nobody_is_called_where_nothing_is_overridden() -> None:
+def test_a_hook_that_is_not_overridden_is_not_called() -> None:
     assert overridden(Hooks(), "on_handled") is None
     assert overridden(TraceHooks(), "on_handled") is None
     assert overridden(TraceHooks(), "handling") is not None

@@ -40,10 +40,12 @@ class CamelliaFace(HttpFace):
                 "delay",
                 "begin",
                 "extend",
+                "failures",
                 "fields",
                 "force",
             ),
-            *("groups", "list", "merge", "peek", "reasons", "reject", "replay", "reschedule"),
+            *("groups", "jobs", "schedules", "targets"),
+            *("list", "merge", "peek", "reasons", "reject", "replay", "reschedule"),
             "results",
             "tags",
         }
@@ -83,8 +85,8 @@ class CamelliaFace(HttpFace):
             self.form("ackMsg", msgId=each.handle, ack="true")
         return []
 
-    def nack(self, taken: Sequence[Taken], delay_ms: int | None = None) -> list[str]:
-        assert delay_ms is None
+    def nack(self, taken: Sequence[Taken], **how: Any) -> list[str]:
+        assert not how
         for each in taken:
             self.form("ackMsg", msgId=each.handle, ack="false")
         return []

@@ -10,7 +10,16 @@ from typing import Any
 
 from delaylog.client import Changed, Message, NewMessage, Settled
 from delaylog.client.errors import ApiError, NotFound, TooLate
-from tests.scenes.faces.face import Face, Refused, Seen, Sent, Taken, nonzero
+from tests.scenes.faces.face import (
+    OF_BROKERS,
+    Face,
+    Refused,
+    Seen,
+    Sent,
+    Taken,
+    nonzero,
+    steps,
+)
 
 
 @contextmanager
@@ -65,8 +74,8 @@ class ClientFace(Face):
     def ack(self, taken: Sequence[Taken]) -> list[str]:
         return self.settle("ack", taken)
 
-    def nack(self, taken: Sequence[Taken], delay_ms: int | None = None) -> list[str]:
-        return self.settle("nack", taken, delay_ms=delay_ms)
+    def nack(self, taken: Sequence[Taken], **how: Any) -> list[str]:
+        return self.settle("nack", taken, **how)
 
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]:
         return self.settle("extend", taken, lease_ms=lease_ms)
@@ -74,8 +83,8 @@ class ClientFace(Face):
     def begin(self, taken: Sequence[Taken], lease_ms: int | None = None) -> list[str]:
         return self.settle("begin", taken, **({} if lease_ms is None else {"lease_ms": lease_ms}))
 
-    def reject(self, taken: Sequence[Taken]) -> list[str]:
-        return self.settle("reject", taken)
+    def reject(self, taken: Sequence[Taken], **how: Any) -> list[str]:
+        return self.settle("reject", taken, **how)
 
     def peek(self, **asked: Any) -> list[str]:
         return [each.id for each in self.do("peek", **asked)]
@@ -88,7 +97,8 @@ class ClientFace(Face):
                 raise
             return None
         backoff = None if found.backoff is None else dict(found.backoff)
-        return Seen(found.state, found.deliver_at_ms, found.attempts, found.cause, backoff)
+        seen = (found.state, found.deliver_at_ms, found.attempts, found.cause, backoff)
+        return Seen(*seen, found.reason)
 
     def changed(self, name: str, *given: Any, **options: Any) -> str:
         try:
@@ -112,11 +122,24 @@ class ClientFace(Face):
     def listed(self, **filters: Any) -> dict[str, str]:
         return {each.id: each.state for each in self.each("browse", **filters)}
 
-    def dead(self) -> list[tuple[str, str | None, list[str]]]:
+    def dead(self, **filters: str) -> list[tuple[str, str | None, str | None, list[str]]]:
+        found = self.each("dead", **filters)
+        short = self.each("dead", history=False, **filters)
+        assert [each.reason for each in found] == [each.reason for each in short]
+        assert not any(each.life for each in short)
         return [
-            (each.id, each.cause, [step["event"] for step in each.life])
-            for each in self.each("dead")
+            (each.id, each.cause, each.reason, [step["event"] for step in each.life])
+            for each in found
         ]
+
+    def life(self, id: str) -> list[tuple[str, str | None, str | None]]:
+        return steps(self.do("get", id, life=True).life)
+
+    def plain(self, name: str, *given: Any, **members: Any) -> dict[str, Any]:
+        topic = () if name in OF_BROKERS else (self.topic,)
+        with refusals():
+            found: dict[str, Any] = getattr(self.client.broker(), name)(*topic, *given, **members)
+        return found
 
     def configure(self, **settings: Any) -> None:
         self.do("put_topic", settings)
@@ -204,9 +227,9 @@ class _Awaited:
 
 
 class EmbeddedFace(ClientFace):
-    """An embedded broker under a clock that the scene moves."""
+    """An embedded broker under a clock that the scene moves. It pushes nothing."""
 
-    cannot = frozenset()
+    cannot = frozenset({"targets"})
 
     def now_ms(self) -> int:
         return int(self.client.clock.now_ms())

@@ -28,9 +28,11 @@ Ability = Literal[
     "clock",  # time is moved by the scene
     "delay",  # a nack with a delay
     "extend",  # a lease is made longer, or given back
+    "failures",  # an attempt fails for a reason, and dead letters are chosen by theirs
     "fields",  # key, tags, headers and priority of a message
     "force",  # a change in spite of a lease
     "groups",  # a receive in a named group
+    "jobs",  # a change of all messages that match a filter
     "list",  # messages by state, tag and key; dead letters
     "merge",  # what becomes of a repeated id
     "peek",  # ready messages without a lease
@@ -39,7 +41,9 @@ Ability = Literal[
     "reschedule",  # another time for a message that waits
     "reject",  # a message under lease is made a dead letter
     "results",  # whether each settled message was still leased
+    "schedules",  # messages that recur
     "tags",  # a receive by tags
+    "targets",  # URLs to which the messages of a group are pushed
 ]
 ABILITIES: frozenset[Ability] = frozenset(get_args(Ability))
 METHODS: dict[Ability, tuple[str, ...]] = {
@@ -48,13 +52,17 @@ METHODS: dict[Ability, tuple[str, ...]] = {
     "cancel": ("cancel",),
     "clock": ("advance",),
     "extend": ("extend",),
+    "failures": ("life",),
     "list": ("listed", "dead"),
     "peek": ("peek",),
     "reject": ("reject",),
     "replay": ("replay",),
     "reschedule": ("reschedule",),
+    "schedules": ("plain",),
 }
 """Those that an interface has only with an ability."""
+OF_BROKERS = frozenset({"job", "jobs", "stop_job", "all_schedules", "all_targets"})
+"""Calls of plain clients that are about no topic."""
 
 
 def needs(*abilities: Ability) -> Callable[[Scene], Scene]:
@@ -109,6 +117,7 @@ class Seen:
     attempts: int
     cause: str | None = None
     backoff: dict[str, float] | None = None
+    reason: str | None = None
 
 
 class Face(ABC):
@@ -143,7 +152,8 @@ class Face(ABC):
         """What became of each, where the interface has results."""
 
     @abstractmethod
-    def nack(self, taken: Sequence[Taken], delay_ms: int | None = None) -> list[str]: ...
+    def nack(self, taken: Sequence[Taken], **how: Any) -> list[str]:
+        """`how`: a delay, or a reason."""
 
     @abstractmethod
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]: ...
@@ -152,7 +162,7 @@ class Face(ABC):
     def begin(self, taken: Sequence[Taken], lease_ms: int | None = None) -> list[str]: ...
 
     @abstractmethod
-    def reject(self, taken: Sequence[Taken]) -> list[str]: ...
+    def reject(self, taken: Sequence[Taken], **how: Any) -> list[str]: ...
 
     @abstractmethod
     def peek(self, **asked: Any) -> list[str]:
@@ -177,8 +187,16 @@ class Face(ABC):
         """States by id, in the order of the list."""
 
     @abstractmethod
-    def dead(self) -> list[tuple[str, str | None, list[str]]]:
-        """Dead letters: id, cause, and the steps of their life."""
+    def dead(self, **filters: str) -> list[tuple[str, str | None, str | None, list[str]]]:
+        """Dead letters: id, cause, reason, and the steps of their life."""
+
+    @abstractmethod
+    def life(self, id: str) -> list[tuple[str, str | None, str | None]]:
+        """The steps of a message that name a consumer or a reason: event, consumer, reason."""
+
+    @abstractmethod
+    def plain(self, name: str, *given: Any, **members: Any) -> dict[str, Any]:
+        """A call of the SDK's plain client by its name, and the members of its answer."""
 
     # ------------------------------------------------------------------ the topic
 
@@ -187,7 +205,7 @@ class Face(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether somebody has made the topic."""
+        """Whether the topic exists."""
 
     @abstractmethod
     def update(self, **settings: Any) -> dict[str, Any]:
@@ -244,6 +262,12 @@ class Face(ABC):
 
 def unable(face: Face, *given: Any, **options: Any) -> Any:
     raise AssertionError(f"{face.name} cannot do this; the scene has to name what it needs")
+
+
+def steps(life: Sequence[dict[str, Any]]) -> list[tuple[str, str | None, str | None]]:
+    """What a life says of consumers and reasons."""
+    named = [step for step in life if "consumer" in step or "reason" in step]
+    return [(step["event"], step.get("consumer"), step.get("reason")) for step in named]
 
 
 def nonzero(counts: dict[str, int]) -> dict[str, int]:

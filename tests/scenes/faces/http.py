@@ -9,7 +9,35 @@ from urllib.parse import quote, urlencode
 
 from tests.broker.answer import Answer
 from tests.broker.conftest import Broker
-from tests.scenes.faces.face import Face, Refused, Seen, Sent, Taken, nonzero
+from tests.scenes.faces.face import Face, Refused, Seen, Sent, Taken, nonzero, steps
+
+CALLS = {
+    "begin_job": "POST {topic}/messages:{}",
+    "job": "GET /v1/jobs/{}",
+    "jobs": "GET /v1/jobs",
+    "stop_job": "DELETE /v1/jobs/{}",
+    "count_messages": "GET {topic}/messages:count",
+    "dead_reasons": "GET {topic}/dead/reasons",
+    "schedules": "GET {topic}/schedules",
+    "all_schedules": "GET /v1/schedules",
+    "schedule": "GET {topic}/schedules/{}",
+    "put_schedule": "PUT {topic}/schedules/{}",
+    "update_schedule": "PATCH {topic}/schedules/{}",
+    "drop_schedule": "DELETE {topic}/schedules/{}",
+    "pause_schedule": "POST {topic}/schedules/{}/pause",
+    "resume_schedule": "POST {topic}/schedules/{}/resume",
+    "run_schedule": "POST {topic}/schedules/{}/run",
+    "backfill_schedule": "POST {topic}/schedules/{}/backfill",
+    "preview_schedule": "GET {topic}/schedules/{}/preview",
+    "try_schedule": "POST {topic}/schedules/{}/preview?n={}",
+    "targets": "GET {topic}/targets",
+    "all_targets": "GET /v1/targets",
+    "target": "GET {topic}/groups/{}/target",
+    "put_target": "PUT {topic}/groups/{}/target",
+    "update_target": "PATCH {topic}/groups/{}/target",
+    "drop_target": "DELETE {topic}/groups/{}/target",
+}
+"""Where calls of plain clients are."""
 
 
 def body_member(body: bytes | str) -> dict[str, str]:
@@ -74,8 +102,8 @@ class HttpFace(Face):
     def ack(self, taken: Sequence[Taken]) -> list[str]:
         return self.settle("ack", taken)
 
-    def nack(self, taken: Sequence[Taken], delay_ms: int | None = None) -> list[str]:
-        return self.settle("nack", taken, **({} if delay_ms is None else {"delay_ms": delay_ms}))
+    def nack(self, taken: Sequence[Taken], **how: Any) -> list[str]:
+        return self.settle("nack", taken, **how)
 
     def extend(self, taken: Sequence[Taken], lease_ms: int) -> list[str]:
         return self.settle("extend", taken, lease_ms=lease_ms)
@@ -83,8 +111,8 @@ class HttpFace(Face):
     def begin(self, taken: Sequence[Taken], lease_ms: int | None = None) -> list[str]:
         return self.settle("begin", taken, **({} if lease_ms is None else {"lease_ms": lease_ms}))
 
-    def reject(self, taken: Sequence[Taken]) -> list[str]:
-        return self.settle("reject", taken)
+    def reject(self, taken: Sequence[Taken], **how: Any) -> list[str]:
+        return self.settle("reject", taken, **how)
 
     def peek(self, **asked: Any) -> list[str]:
         return [each["id"] for each in self.do("POST", "/peek", asked)["messages"]]
@@ -101,6 +129,7 @@ class HttpFace(Face):
             found["attempts"],
             found["cause"],
             found.get("backoff"),
+            found["reason"],
         )
 
     def changed(self, answer: Answer) -> str:
@@ -129,11 +158,30 @@ class HttpFace(Face):
         found = self.broker.all_pages(f"/v1/topics/{self.topic}/messages", **query)
         return {each["id"]: each["state"] for each in found}
 
-    def dead(self) -> list[tuple[str, str | None, list[str]]]:
+    def dead(self, **filters: str) -> list[tuple[str, str | None, str | None, list[str]]]:
+        path = f"/v1/topics/{self.topic}/dead"
+        names = ("id", "cause", "reason")
         return [
-            (each["id"], each["cause"], [step["event"] for step in each["history"]])
-            for each in self.broker.all_pages(f"/v1/topics/{self.topic}/dead")
+            (*(each[name] for name in names), [step["event"] for step in each["history"]])
+            for each in self.broker.all_pages(path, **filters)
         ]
+
+    def life(self, id: str) -> list[tuple[str, str | None, str | None]]:
+        return steps(self.do("GET", f"/messages/{quote(id, safe='')}?life=true")["life"])
+
+    def plain(self, name: str, *given: Any, **members: Any) -> dict[str, Any]:
+        method, _, place = CALLS[name].partition(" ")
+        texts = [quote(str(each), safe="") for each in given]
+        if "body" in members:
+            members |= body_member(members.pop("body"))
+        path = place.format(*texts, topic=f"/v1/topics/{self.topic}")
+        if method == "GET":
+            path, members = f"{path}?{urlencode(members)}", {}
+        answer = self.broker.call(method, path, members if method != "GET" else None)
+        if answer.status >= 400:
+            raise Refused(answer.json["code"])
+        found: dict[str, Any] = answer.json
+        return found
 
     def configure(self, **settings: Any) -> None:
         self.do("PUT", "", settings)

@@ -37,12 +37,16 @@ class RespFace(HttpFace):
             "begin",
             "choose",
             "clock",
+            "failures",
             "force",
+            "jobs",
             "list",
             "peek",
             "reasons",
             "reject",
             "replay",
+            "schedules",
+            "targets",
         }
     )
 

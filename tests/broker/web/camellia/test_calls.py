@@ -58,7 +58,7 @@ MESSAGE = {
         ("getTopicInfo", "GET", {}, "topic"),
     ],
 )
-def test_what_the_framework_refuses_is_http_400(
+def test_a_malformed_call_is_http_400(
     camellia: Any, name: str, method: str, params: dict[str, Any], field: str
 ) -> None:
     answer = camellia.raw(name, method, **params)
@@ -143,7 +143,7 @@ def test_topics_and_texts_that_only_camellia_allows(camellia: Any, topic: str, t
         {"topic": "a\nb"},
     ],
 )
-def test_what_cannot_be_kept_is_code_400_with_the_reason(
+def test_a_message_beyond_a_limit_is_code_400_with_the_reason(
     camellia: Any, topic: str, params: dict[str, Any]
 ) -> None:
     answer = camellia.call(
@@ -280,26 +280,6 @@ def test_a_long_poll_that_finds_nothing_answers_empty_at_its_end(camellia: Any, 
     answer = camellia.call("longPollingMsg", topic=topic, longPollingTimeoutMillis=400)
     assert answer == {"code": 200, "delayMsgList": []}
     assert time.monotonic() - began >= 0.4
-
-
-@pytest.mark.parametrize("how", ["send", "due", "nack", "timeout"])
-def test_what_wakes_a_long_poll(camellia: Any, broker: Any, topic: str, how: str) -> None:
-    if how in ("nack", "timeout"):
-        camellia.send(topic, msgId="a")
-        camellia.pull_one(topic, ackTimeoutMillis=600 if how == "timeout" else 60_000)
-    elif how == "due":
-        camellia.send(topic, msgId="a", delay=600)
-    path = f"/camellia/delayQueue/longPollingMsg?topic={topic}&longPollingTimeoutMillis=30000"
-    began = time.monotonic()
-    poll = broker.later("POST", path)
-    broker.await_waiting(1)
-    if how == "send":
-        camellia.send(topic, msgId="a")
-    elif how == "nack":
-        camellia.ack(topic, "a", done=False)
-    (found,) = poll.result(20).json["delayMsgList"]
-    assert found["msgId"] == "a"
-    assert time.monotonic() - began < 15
 
 
 # --------------------------------------------------------------------------- ack
