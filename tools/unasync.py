@@ -10,9 +10,7 @@ under the same names (`BY_HAND`; package `__init__` files too):
     send_calls       tasks gather messages by turns of the loop; threads send directly, or hand
                      messages to one sending thread
     streaming        a subscription of tasks reads a WebSocket; one of threads polls
-    workers/calls    each shard has tasks, or threads under one lock
-    workers/shift    tasks are cancelled and woken by futures; threads share a lock and cannot be
-                     cancelled
+    workers/shift    runs handlers: tasks can be cancelled at a time limit, threads cannot
 
 Outside the two folders only the modules in `ALONE` are generated. `sending/async_sender` and
 `sending/thread_sender`, `broker/embedded/async_broker` and `broker/embedded/broker` have little in
@@ -39,7 +37,6 @@ BY_HAND: Final = frozenset(
         "streaming.py",
         "transport.py",
         "workers/__init__.py",
-        "workers/calls.py",
         "workers/shift.py",
     }
 )
