@@ -6,7 +6,7 @@ where threads and tasks do the same thing. What they do differently is written b
 under the same names (`BY_HAND`; package `__init__` files too):
 
     concurrency      locks, sleeps, events, background calls
-    transport        aiohttp or sockets
+    transport        exchanges with aiohttp or sockets
     send_calls       tasks gather messages by turns of the loop; threads send directly, or hand
                      messages to one sending thread
     streaming        a subscription of tasks reads a WebSocket; one of threads polls
