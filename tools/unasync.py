@@ -7,8 +7,8 @@ under the same names (`BY_HAND`; package `__init__` files too):
 
     concurrency      locks, sleeps, events, background calls
     transport        exchanges with aiohttp or sockets
-    send_calls       tasks gather messages by turns of the loop; threads send directly, or hand
-                     messages to one sending thread
+    send_calls       `send` and `send_many`: tasks gather messages by turns of the loop, threads
+                     send directly
     streaming        a subscription of tasks reads a WebSocket; one of threads polls
     workers/shift    runs handlers: tasks can be cancelled at a time limit, threads cannot
 
@@ -57,8 +57,9 @@ RULES: Final = (
     (r"\bawait ", ""),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"\b_async\b", "_sync"),
+    (r"\basync_(?=sender\b)", "thread_"),
     (r"\basync_(?=[a-z])", ""),
-    (r"\bAsync(?=(Shift|Worker)\b)", "Thread"),
+    (r"\bAsync(?=(Sender|Sending|Shift|Worker)\b)", "Thread"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"\bCoroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"\b(a|A)n Async(?=[A-Z])", r"\1 "),
