@@ -68,9 +68,10 @@ if TYPE_CHECKING:
         TopicSettings,
     )
     from delaylog.client.outcomes import Reject, Retry, TimeLimitExceeded
-    from delaylog.client.sending.async_sending import AsyncSending
+    from delaylog.client.sending.async_sender import AsyncSending
     from delaylog.client.sending.outbox import OutboxFull
-    from delaylog.client.sending.sending import Sending, ThreadSending
+    from delaylog.client.sending.sending import Sending
+    from delaylog.client.sending.thread_sender import ThreadSending
     from delaylog.client.shards.sharding import ByKey, BySlot, RoundRobin, Shard
     from delaylog.client.workers.backoff import Backoff
 
@@ -170,9 +171,10 @@ _NAMES: Final = {
         "TimerState TopicInfo TopicSettings"
     ),
     "outcomes": "Reject Retry TimeLimitExceeded",
-    "sending.async_sending": "AsyncSending",
+    "sending.async_sender": "AsyncSending",
     "sending.outbox": "OutboxFull",
-    "sending.sending": "Sending ThreadSending",
+    "sending.sending": "Sending",
+    "sending.thread_sender": "ThreadSending",
     "shards.sharding": "ByKey BySlot RoundRobin Shard",
     "workers.backoff": "Backoff",
 }

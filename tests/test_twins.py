@@ -51,3 +51,19 @@ def test_what_is_written_by_hand_is_there_on_both_sides() -> None:
 def test_concurrency_has_the_same_names_on_both_sides() -> None:
     sides = [names_in(ROOT / side / "concurrency.py") for side in (SOURCE, MADE)]
     assert sides[0] == sides[1]
+
+
+def marked(path: Path) -> bool:
+    """Whether `.gitattributes` says that a file is generated: its last line about it counts."""
+    found = False
+    for line in (ROOT / ".gitattributes").read_text().splitlines():
+        pattern, _, attribute = line.partition(" ")
+        if pattern[:1] != "#" and path.match(pattern.replace("/**", "/*")):
+            found = attribute == "linguist-generated"
+    return found
+
+
+def test_generated_files_are_marked_as_such() -> None:
+    made = {*TOOL["twins"](), FIELDS["MADE"].relative_to(ROOT)}
+    by_hand = {MADE / name for name in BY_HAND} | set(TOOL["twins"]().values())
+    assert {path for path in made | by_hand if marked(path)} == made

@@ -3,7 +3,8 @@
     tools/count_lines.py [TREE]
 
 A line of code carries a token of Python. Blank lines, comments and docstrings do not count, nor do
-other strings that stand alone. The core is the product without its leaves and generated files.
+other strings that stand alone. Generated files are counted apart from all others. The core is the
+product without its leaves.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def main() -> None:
     print(f"{'':14}{'files':>7}{'code':>9}")
     for folder in (*PRODUCT, *OTHERS):
         found = list(counted(tree, folder))
-        lines = sum(count for _, count, _ in found)
-        print(f"{folder:14}{len(found):7,}{lines:9,}")
+        written = [count for _, count, is_made in found if not is_made]
+        lines = sum(written)
+        print(f"{folder:14}{len(written):7,}{lines:9,}")
         if folder in PRODUCT:
             product += lines
             generated += sum(count for _, count, is_made in found if is_made)
@@ -87,7 +89,9 @@ def main() -> None:
                 if not is_made and not path.startswith(leaves)
             )
     words = sum(len(path.read_text().split()) for path in (tree / "docs").rglob("*.md"))
-    print(f"\nproduct {product:,}: {generated:,} generated, {core:,} core; docs {words:,} words")
+    print(
+        f"\nproduct {product:,}, {core:,} of it core; {generated:,} generated; docs {words:,} words"
+    )
 
 
 if __name__ == "__main__":

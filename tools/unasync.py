@@ -6,13 +6,11 @@ where threads and tasks do the same thing. What they do differently is written b
 under the same names (`BY_HAND`; package `__init__` files too):
 
     concurrency      locks, sleeps, events, background calls
-    transport        aiohttp or sockets
-    send_calls       tasks gather messages by turns of the loop; threads send directly, or hand
-                     messages to one sending thread
+    transport        exchanges with aiohttp or sockets
+    send_calls       `send` and `send_many`: tasks gather messages by turns of the loop, threads
+                     send directly
     streaming        a subscription of tasks reads a WebSocket; one of threads polls
-    workers/calls    each shard has tasks, or threads under one lock
-    workers/shift    tasks are cancelled and woken by futures; threads share a lock and cannot be
-                     cancelled
+    workers/shift    runs handlers: tasks can be cancelled at a time limit, threads cannot
 
 Outside the two folders only the modules in `ALONE` are generated. `sending/async_sender` and
 `sending/thread_sender`, `broker/embedded/async_broker` and `broker/embedded/broker` have little in
@@ -39,7 +37,6 @@ BY_HAND: Final = frozenset(
         "streaming.py",
         "transport.py",
         "workers/__init__.py",
-        "workers/calls.py",
         "workers/shift.py",
     }
 )
@@ -60,8 +57,9 @@ RULES: Final = (
     (r"\bawait ", ""),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"\b_async\b", "_sync"),
+    (r"\basync_(?=sender\b)", "thread_"),
     (r"\basync_(?=[a-z])", ""),
-    (r"\bAsync(?=(Shift|Worker)\b)", "Thread"),
+    (r"\bAsync(?=(Sender|Sending|Shift|Worker)\b)", "Thread"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"\bCoroutine\[Any, Any, (\w+)\]", r"\1"),
     (r"\b(a|A)n Async(?=[A-Z])", r"\1 "),

@@ -6,11 +6,12 @@ A method takes its parameters and its documentation from the function, so neithe
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from delaylog.client._async.link import AsyncLink
 from delaylog.client.calls.call import Call
+from delaylog.client.calls.documented import document
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError
 from delaylog.client.shards.over_shards import OverShards, Shape
@@ -42,7 +43,7 @@ def carried(
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(self._places, *args, **members))
 
-    _document(method, make, list(signature(make).parameters.values())[1:], _answer_of(make))
+    document(method, make, list(signature(make).parameters.values())[1:], _answer_of(make))
     return method
 
 
@@ -54,7 +55,7 @@ def carried_anywhere(
     async def method(self: AsyncCarrier, /, *args: P.args, **members: P.kwargs) -> T:
         return await self._carry(make(*args, **members))
 
-    _document(method, make, list(signature(make).parameters.values()), _answer_of(make))
+    document(method, make, list(signature(make).parameters.values()), _answer_of(make))
     return method
 
 
@@ -88,7 +89,7 @@ def on_all_shards(
         return shards.joined(read)
 
     answer = read.__annotations__.get("return", Parameter.empty)
-    _document(method, make, list(shown.parameters.values())[1:], answer)
+    document(method, make, list(shown.parameters.values())[1:], answer)
     return method
 
 
@@ -96,15 +97,3 @@ def _answer_of(make: Callable[..., Any]) -> str:
     """The type of the call's answer, from the annotation of its function."""
     annotation: str = make.__annotations__["return"]
     return annotation.removeprefix("Call[").removesuffix("]")
-
-
-def _document(
-    method: Any, make: Callable[..., Any], parameters: list[Parameter], answer: object
-) -> None:
-    """Have `help` and `inspect.signature` show the method as if it were written by hand."""
-    itself = Parameter("self", Parameter.POSITIONAL_ONLY)
-    method.__name__, method.__doc__ = make.__name__, make.__doc__
-    # `get_type_hints` reads the annotations in the module of `__wrapped__`.
-    method.__wrapped__ = make
-    method.__annotations__ = {each.name: make.__annotations__[each.name] for each in parameters}
-    method.__signature__ = Signature([itself, *parameters], return_annotation=answer)

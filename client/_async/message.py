@@ -8,19 +8,19 @@ settle it a second time.
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
-from typing import Protocol, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
+from delaylog.client._async.settle_calls import of_itself
+from delaylog.client.calls import verbs
 from delaylog.client.codec import Codec
 from delaylog.client.errors import ClientError
 from delaylog.client.holding import enter, leave
-from delaylog.client.keywords import SettleTimes, TimeLimit
+from delaylog.client.keywords import SettleTimes
 from delaylog.client.message import LeasedMessage, MessageBatch
 from delaylog.client.models import Settled
 from delaylog.client.outcomes import Reject, Retry, reason_of
 from delaylog.client.shards.settling import Share, Verb
 from delaylog.client.wire.checks import check_keywords
-from delaylog.client.wire.durations import delay_of, duration_ms, lease_of
 
 log = logging.getLogger("delaylog.client")
 
@@ -48,80 +48,30 @@ class AsyncMessage(LeasedMessage):
 
     __slots__ = ()
 
-    async def ack(self, **limits: Unpack[TimeLimit]) -> Settled:
-        """Acknowledge the message: it is done and not delivered again."""
-        return await self._end("ack", **limits)
+    ack = of_itself(verbs.ack)
+    nack = of_itself(verbs.nack)
+    reject = of_itself(verbs.reject)
+    release = of_itself(verbs.release)
+    extend = of_itself(verbs.extend)
+    begin = of_itself(verbs.begin)
 
-    async def nack(
-        self,
-        *,
-        delay: timedelta | None = None,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> Settled:
-        """Have it delivered again after this delay; without one after its backoff.
-
-        After `max_retry` retries it becomes a dead letter instead. The broker stores the reason (up
-        to 1,024 bytes) with the attempt.
-        """
-        back_ms = delay_of(delay, delay_ms)
-        return await self._end("nack", delay_ms=back_ms, reason=reason, **limits)
-
-    async def reject(self, reason: str | None = None, **limits: Unpack[TimeLimit]) -> Settled:
-        """Make it a dead letter now, whatever retries are left. The reason is stored."""
-        return await self._end("reject", reason=reason, **limits)
-
-    async def release(self, **limits: Unpack[TimeLimit]) -> Settled:
-        """Return it as if it had not been received: ready at once, and no attempt is counted."""
-        return await self._end("extend", lease_ms=0, **limits)
-
-    async def extend(
-        self,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> Settled:
-        """Extend the lease to this time from now; one of the two is required."""
-        wanted_ms = lease_of(lease, lease_ms)
-        if wanted_ms == 0:
-            return await self.release(**limits)
-        return await self._keep("extend", lease_ms=wanted_ms, **limits)
-
-    async def begin(
-        self,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> Settled:
-        """Count its attempt from now on, if it was received with `begin`, and extend the lease.
-
-        Without an argument the lease becomes the topic's `lease_ms` from now.
-        """
-        wanted_ms = duration_ms("lease", lease, lease_ms)
-        return await self._keep("begin", lease_ms=wanted_ms, **limits)
-
-    async def _end(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
-        """Make a call that ends the lease."""
+    async def _settle(self, verb: Verb, **times: Any) -> Settled:
+        check_keywords(verb, times, SettleTimes)
+        settler: AsyncSettler | None = self.batch.settler
+        assert settler is not None, "a receive gives its messages a settler"
         before = self.settled
-        # Before the call: meanwhile a worker must not take the end of the lease for a loss.
-        self.settled = True
+        ends_lease = verb != "begin" and not times.get("lease_ms")
+        if ends_lease:
+            # Before the call: meanwhile a worker must not take the end of the lease for a loss.
+            self.settled = True
         try:
-            result = await self._settle(verb, **times)
+            (result,) = await settler.settle(verb, Share(self.batch, (0,), (self.row,)), **times)
         except BaseException:
-            self.settled = before
+            if ends_lease:
+                self.settled = before
             raise
-        if result is Settled.GONE and not before:
+        if result is Settled.GONE and not (before if ends_lease else self.settled):
             self.settled = False
-            self._lose(verb)
-        return result
-
-    async def _keep(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
-        """Make a call that extends the lease."""
-        result = await self._settle(verb, **times)
-        if result is Settled.GONE and not self.settled:
             self._lose(verb)
         return result
 
@@ -135,13 +85,6 @@ class AsyncMessage(LeasedMessage):
                 self.id,
                 verb,
             )
-
-    async def _settle(self, verb: Verb, **times: Unpack[SettleTimes]) -> Settled:
-        check_keywords(verb, times, SettleTimes)
-        settler: AsyncSettler | None = self.batch.settler
-        assert settler is not None, "a receive gives its messages a settler"
-        (result,) = await settler.settle(verb, Share(self.batch, (0,), (self.row,)), **times)
-        return result
 
     async def __aenter__(self) -> Self:
         enter(self)

@@ -9,13 +9,14 @@ AsyncClient adds batches, retries, several brokers and typed answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from delaylog.client._async.broker_calls import AsyncBrokerCalls
 from delaylog.client._async.carried import carried
-from delaylog.client.calls import control, messages
+from delaylog.client._async.settle_calls import of_receipts
+from delaylog.client.calls import control, messages, verbs
 from delaylog.client.calls.places import Places
-from delaylog.client.keywords import SettleTimes, TimeLimit
+from delaylog.client.keywords import SettleTimes
 from delaylog.client.options import ConnectionOptions, split_connection
 from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Shard
@@ -88,56 +89,15 @@ class AsyncPlainClient(AsyncBrokerCalls):
     receive_bulk = carried(messages.receive_columns)
     peek = carried(messages.peek)
 
-    async def ack(
-        self, topic: str, receipts: Sequence[str], **limits: Unpack[TimeLimit]
-    ) -> list[str]:
-        """Acknowledge. Per receipt: done, gone (the lease had ended) or unknown."""
-        return await self._settle(topic, "ack", receipts, **limits)
-
-    async def nack(
-        self,
-        topic: str,
-        receipts: Sequence[str],
-        *,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[str]:
-        """Have messages redelivered after `delay_ms`; None uses the topic's backoff."""
-        return await self._settle(
-            topic, "nack", receipts, delay_ms=delay_ms, reason=reason, **limits
-        )
-
-    async def reject(
-        self,
-        topic: str,
-        receipts: Sequence[str],
-        *,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[str]:
-        """Make messages dead letters now, whatever retries are left."""
-        return await self._settle(topic, "reject", receipts, reason=reason, **limits)
-
-    async def extend(
-        self, topic: str, receipts: Sequence[str], *, lease_ms: int, **limits: Unpack[TimeLimit]
-    ) -> list[str]:
-        """Extend the leases to `lease_ms` from now; 0 returns the messages."""
-        return await self._settle(topic, "extend", receipts, lease_ms=lease_ms, **limits)
-
-    async def begin_attempts(
-        self,
-        topic: str,
-        receipts: Sequence[str],
-        *,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[str]:
-        """Count attempts from now on, and extend the leases to `lease_ms` from now."""
-        return await self._settle(topic, "begin", receipts, lease_ms=lease_ms, **limits)
+    ack = of_receipts(verbs.ack)
+    nack = of_receipts(verbs.nack)
+    reject = of_receipts(verbs.reject)
+    release = of_receipts(verbs.release)
+    extend = of_receipts(verbs.extend)
+    begin_attempts = of_receipts(verbs.begin)
 
     async def _settle(
-        self, topic: str, verb: Verb, receipts: Sequence[str], **times: Unpack[SettleTimes]
+        self, topic: str, verb: Verb, receipts: Sequence[str], **times: Any
     ) -> list[str]:
         check_keywords(verb, times, SettleTimes)
         return await self._carry(messages.settle(self._places, topic, verb, receipts, **times))

@@ -7,36 +7,29 @@ unreachable shards.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from delaylog.client._async.link import AsyncLink
+from delaylog.client._async.queued_sends import AsyncQueuedSends
 from delaylog.client.codec import Codec
-from delaylog.client.errors import ClientError, NotReachedInTime, SendFailed
+from delaylog.client.errors import NotReachedInTime
 from delaylog.client.holding import noted
 from delaylog.client.keywords import (
     ManySendKeywords,
     OneSendKeywords,
-    QueuedSendKeywords,
-    TimeLimit,
 )
 from delaylog.client.models import NewMessage, Sent
-from delaylog.client.sending.async_sender import AsyncSender
-from delaylog.client.sending.async_sending import AsyncSending
-from delaylog.client.sending.choosing import Choosing
+from delaylog.client.sending.async_sender import AsyncSender, AsyncSending
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.sending.many import all_sent, split_send_limit
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row, check_several, checked_row, row_of
-from delaylog.client.wire.durations import limit_of
+from delaylog.client.sending.row import check_several, checked_row, row_of
 
 
-class AsyncSendCalls(Choosing[AsyncSender]):
+class AsyncSendCalls(AsyncQueuedSends):
     """The sending part of an AsyncClient."""
-
-    _outbox: Outbox
 
     def _begin_sending(self, links: Sequence[AsyncLink], outbox: Outbox, codec: Codec) -> None:
         self._outbox = outbox
@@ -47,11 +40,10 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         )
         self._only_sender = self._senders[0] if len(links) == 1 else None
         self._timeout_s = min(links[0].transport.times.timeout_s, RETRY_FOR_S_MAX)
-        self._closed = False
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         # The loop does not wait for queued messages. A failed constructor leaves none behind.
-        if getattr(self, "_closed", True):
+        if self._closed or not hasattr(self, "_outbox"):
             return
         if unsent := self._outbox.unsent:
             warn(
@@ -90,27 +82,6 @@ class AsyncSendCalls(Choosing[AsyncSender]):
             sender, free = self._sender_for(fields.get("id"), fields.get("key"))
         sent = await sender.begin(topic, row, free=free, limit_s=limit_s)
         return noted(topic, sent) if sent.result == "kept" else sent
-
-    def send_soon(
-        self,
-        topic: str,
-        body: bytes | str | None = None,
-        **fields: Unpack[QueuedSendKeywords],
-    ) -> AsyncSending:
-        """Queue one message without waiting: await the returned object, or `flush()`, later.
-
-        It is retried for `retry_for_s`, and `send` does not wait for it.
-        A loop of these calls must await `room()` between them, otherwise OutboxFull is raised. An
-        invalid message raises ValueError or TypeError immediately. Failures whose result the
-        program never reads are raised by `flush()` or `close()`.
-        """
-        if self._outbox.hooks is not None:
-            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = checked_row(body, fields, self._codec)
-        sender = self._only_sender
-        if sender is not None:
-            return sender.put(topic, row)
-        return self._put(topic, row, fields.get("id"), fields.get("key"), None)
 
     async def send_many(
         self,
@@ -163,49 +134,12 @@ class AsyncSendCalls(Choosing[AsyncSender]):
         """Wait until another message may be queued: while `pending_max` messages are waiting."""
         await self._senders[0].room()
 
-    async def flush(self, **limits: Unpack[TimeLimit]) -> None:
-        """Wait until all messages that are queued now are sent or have failed.
-
-        SendFailed reports messages that failed, now or earlier, and whose results were never read.
-        TimeoutError after the time limit (by default there is none): sending goes on.
-        """
-        async with asyncio.timeout(limit_of("flush", limits)):
-            for sender in self._senders:
-                await sender.flush()
-        failed = self._outbox.take_unseen()
-        if failed is not None:
-            raise failed
-
-    async def _end_sending(self, within_s: float | None) -> SendFailed | None:
-        """Send queued messages within the limit. Returns failures that were never read."""
-        self._closed = True
-        limits = self._outbox.limits
-        error = ClientError("the client was closed before the message was sent")
-        # Refuse first: a message queued after the flush would be dropped without a try.
-        for sender in self._senders:
-            sender.refuse()
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limits.close_for_s if within_s is None else within_s):
-                    for sender in self._senders:
-                        await sender.flush()
-        finally:
-            for sender in self._senders:
-                await sender.abandon(error)
-        return self._outbox.take_unseen()
-
     async def _room_within(self, limit_s: float) -> None:
         try:
             async with asyncio.timeout(limit_s):
                 await self.room()
         except TimeoutError:
             raise self._outbox.no_room(limit_s) from None
-
-    def _put(
-        self, topic: str, row: Row, id: str | None, key: str | None, limit_s: float | None
-    ) -> AsyncSending:
-        sender, free = self._sender_for(id, key)
-        return sender.put(topic, row, free=free, limit_s=limit_s)
 
 
 def _late(sending: AsyncSending) -> BaseException | None:

@@ -1,86 +1,108 @@
-"""Calls that settle received messages, of clients and of embedded brokers."""
+"""Methods that settle received messages, made from the functions of `calls.verbs`.
+
+They are methods of a message (`of_itself`), of clients and embedded brokers (`of_messages`), and of
+plain clients (`of_receipts`), and take their parameters and documentation from the functions.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from datetime import timedelta
-from typing import Any, Unpack
+from collections.abc import Callable, Coroutine, Sequence
+from inspect import Parameter, signature
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias
 
-from delaylog.client.keywords import SettleLimits
+from delaylog.client.calls import verbs
+from delaylog.client.calls.documented import document
+from delaylog.client.calls.verbs import Asked
 from delaylog.client.models import Settled
 from delaylog.client.shards.settling import ToSettle, Verb
-from delaylog.client.wire.durations import delay_of, duration_ms, lease_of
+
+P = ParamSpec("P")
+Results: TypeAlias = list[Settled]
+Texts: TypeAlias = list[str]
+_RECEIPTS: Final = (
+    Parameter("topic", Parameter.POSITIONAL_ONLY, annotation="str"),
+    Parameter("receipts", Parameter.POSITIONAL_ONLY, annotation="Sequence[str]"),
+)
+
+
+class AsyncOne(Protocol):
+    """A message."""
+
+    async def _settle(self, verb: Verb, **times: Any) -> Settled: ...
+
+
+class AsyncMany(Protocol):
+    """A client or an embedded broker."""
+
+    async def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> Results: ...
+
+
+class AsyncPlain(Protocol):
+    """A plain client."""
+
+    async def _settle(
+        self, topic: str, verb: Verb, receipts: Sequence[str], **times: Any
+    ) -> Texts: ...
+
+
+def of_itself(
+    make: Callable[Concatenate[ToSettle, P], Asked],
+) -> Callable[Concatenate[AsyncOne, P], Coroutine[Any, Any, Settled]]:
+    """The method of a message."""
+
+    async def method(self: AsyncOne, /, *args: P.args, **keywords: P.kwargs) -> Settled:
+        verb, _, times = make((), *args, **keywords)
+        return await self._settle(verb, **times)
+
+    document(method, make, list(signature(make).parameters.values())[1:], "Settled")
+    return method
+
+
+def of_messages(
+    make: Callable[P, Asked],
+) -> Callable[Concatenate[AsyncMany, P], Coroutine[Any, Any, Results]]:
+    """The method of a client: a result for each message."""
+
+    async def method(self: AsyncMany, /, *args: P.args, **keywords: P.kwargs) -> Results:
+        verb, messages, times = make(*args, **keywords)
+        return await self._settle(verb, messages, **times)
+
+    document(method, make, list(signature(make).parameters.values()), "list[Settled]")
+    return method
+
+
+def of_receipts(
+    make: Callable[Concatenate[ToSettle, P], Asked],
+) -> Callable[Concatenate[AsyncPlain, str, Sequence[str], P], Coroutine[Any, Any, Texts]]:
+    """The method of a plain client. Per receipt: done, gone (the lease had ended) or unknown."""
+
+    async def method(
+        self: AsyncPlain,
+        topic: str,
+        receipts: Sequence[str],
+        /,
+        *args: P.args,
+        **keywords: P.kwargs,
+    ) -> Texts:
+        verb, _, times = make((), *args, **keywords)
+        return await self._settle(topic, verb, receipts, **times)
+
+    parameters = list(signature(make).parameters.values())[1:]
+    document(method, make, [*_RECEIPTS, *parameters], "list[str]")
+    return method
 
 
 class AsyncSettleCalls(ABC):
     """The calls; a subclass carries them out in `_settle`."""
 
-    async def ack(self, messages: ToSettle, **limits: Unpack[SettleLimits]) -> list[Settled]:
-        """Acknowledge messages, so that they are not delivered again. Returns a result for each.
-
-        If an answer is lost, the call is retried: on a cluster until the time limit, otherwise
-        once. If it still fails, its error is raised, or SettleFailed if only some of several calls
-        failed.
-        """
-        return await self._settle("ack", messages, **limits)
-
-    async def nack(
-        self,
-        messages: ToSettle,
-        *,
-        delay: timedelta | None = None,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[SettleLimits],
-    ) -> list[Settled]:
-        """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`.
-
-        The broker stores the reason (up to 1,024 bytes) with each attempt.
-        """
-        back_ms = delay_of(delay, delay_ms)
-        return await self._settle("nack", messages, delay_ms=back_ms, reason=reason, **limits)
-
-    async def reject(
-        self, messages: ToSettle, *, reason: str | None = None, **limits: Unpack[SettleLimits]
-    ) -> list[Settled]:
-        """Make messages dead letters now, whatever retries are left. Errors as for `ack`."""
-        return await self._settle("reject", messages, reason=reason, **limits)
-
-    async def release(self, messages: ToSettle, **limits: Unpack[SettleLimits]) -> list[Settled]:
-        """Return messages as if they had not been received: ready at once, no attempt is counted.
-
-        Errors as for `ack`.
-        """
-        return await self._settle("extend", messages, lease_ms=0, **limits)
-
-    async def extend(
-        self,
-        messages: ToSettle,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[SettleLimits],
-    ) -> list[Settled]:
-        """Extend leases to this time from now; one of the two is required. Errors as for `ack`."""
-        wanted_ms = lease_of(lease, lease_ms)
-        return await self._settle("extend", messages, lease_ms=wanted_ms, **limits)
-
-    async def begin(
-        self,
-        messages: ToSettle,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[SettleLimits],
-    ) -> list[Settled]:
-        """Count attempts from now on at messages that were received with `begin`.
-
-        If the lease of such a message ends before, its attempt does not count. The call extends
-        the leases to this time from now (None: the topic's). Errors as for `ack`.
-        """
-        wanted_ms = duration_ms("lease", lease, lease_ms)
-        return await self._settle("begin", messages, lease_ms=wanted_ms, **limits)
+    ack = of_messages(verbs.ack)
+    nack = of_messages(verbs.nack)
+    reject = of_messages(verbs.reject)
+    release = of_messages(verbs.release)
+    extend = of_messages(verbs.extend)
+    begin = of_messages(verbs.begin)
 
     @abstractmethod
-    async def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> list[Settled]:
+    async def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> Results:
         """Settle messages; `times` are SettleTimes and SettleLimits."""

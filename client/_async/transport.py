@@ -1,9 +1,9 @@
 """The connections to one broker or cluster for asyncio programs, with aiohttp.
 
-The transport carries out the plan of `exchanging` and makes no decisions itself. It sends each
-request once and reports a failure as NotReached or AnswerLost. While an exchange or a stream is
-silent, it has `leader_watch` look for another leader. One timer does this for all exchanges of the
-client, so an exchange that is answered within a second costs no timer and no task.
+The transport sends each request once and reports a failure as NotReached or AnswerLost. While an
+exchange or a stream is silent, it has `leader_watch` look for another leader. One timer does this
+for all exchanges of the client, so an exchange that is answered within a second costs no timer and
+no task.
 """
 
 from __future__ import annotations
@@ -12,33 +12,25 @@ import asyncio
 import io
 import os
 import time
-from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 from yarl import URL
 
-from delaylog.client.calls.call import Call
+from delaylog.client._async.carrying import AsyncCarrying
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
-    ClientClosed,
     NotReached,
     NotReachedInTime,
 )
 from delaylog.client.sending.async_sender import OTHER_LOOP
-from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
-    TIMEOUT_S,
     Answer,
     Ask,
-    OnRepeat,
     Outcome,
-    Pause,
-    Step,
-    Times,
-    exchange,
+    because,
 )
 from delaylog.client.wire.http_answer import (
     ANSWER_BYTES_MAX,
@@ -47,45 +39,27 @@ from delaylog.client.wire.http_answer import (
     unanswered,
     unreached,
 )
-from delaylog.client.wire.leader_route import LeaderRoute
-from delaylog.client.wire.leader_watch import LeaderWatch, LeftNode, Silence
+from delaylog.client.wire.leader_watch import LeftNode, Silence
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
-T = TypeVar("T")
-R = TypeVar("R")
 WHOLE_BYTES_MAX: Final = 1 << 20
 
 
-class AsyncTransport:
+class AsyncTransport(AsyncCarrying):
     """Carries out calls; opens its connections when they are first needed."""
 
-    def __init__(
-        self,
-        route: LeaderRoute,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        connections_max: int = 100,
-        failover_s: float | None = None,
-        reconnect_s: float | None = None,
-    ) -> None:
-        check_whole("connections_max", connections_max, 1)
-        self.route = route
-        self.times = Times(timeout_s, failover_s, reconnect_s)
-        self._connections_max = connections_max
+    def _begin(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._aside: aiohttp.ClientSession | None = None
         """For questions: hung exchanges may use all connections of the other session."""
-        self._leader_watch = LeaderWatch(route, time.monotonic)
         self._watched: dict[asyncio.Task[Any] | None, Watched] = {}
         """What waits for a node, by its task."""
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._process_id = os.getpid()
-        self._closed = False
 
     def open(self) -> aiohttp.ClientSession:
         """The session, which is created if needed. ClientClosed if it is closed."""
@@ -113,11 +87,6 @@ class AsyncTransport:
         session._retry_connection = False
         return session
 
-    def check_open(self) -> None:
-        """Raise ClientClosed if it is closed."""
-        if self._closed:
-            raise ClientClosed
-
     async def close(self) -> None:
         """Close the connections. Calls in progress raise AnswerLost."""
         self._closed = True
@@ -134,35 +103,6 @@ class AsyncTransport:
         for session in sessions:
             if session is not None:
                 await session.close()
-
-    async def carry(
-        self,
-        call: Call[T],
-        *,
-        doubts: list[Exception] | None = None,
-        on_repeat: OnRepeat | None = None,
-    ) -> T:
-        """Carry out a call and return its value. Raises NotReached, AnswerLost or ApiError.
-
-        `doubts` collects the failures after which the call was retried although it may have been
-        carried out; `on_repeat` is called with each failure after which it is retried.
-        """
-        plan = exchange(call, self.route, time.monotonic, self.times, doubts, on_repeat)
-        return call.decoded(await self._carried(plan))
-
-    async def _carried(self, plan: Generator[Step, Outcome, R]) -> R:
-        """Carry out the steps of a plan; returns what it returns."""
-        try:
-            step = next(plan)
-            while True:
-                if isinstance(step, Pause):
-                    await asyncio.sleep(step.seconds)
-                    step = plan.send(None)
-                else:
-                    step = plan.send(await self._once(step))
-        except StopIteration as done:
-            result: R = done.value
-        return result
 
     def begin_watch(self, watched: Watched, task: asyncio.Task[Any]) -> None:
         """Look after a block of a task that begins."""
@@ -215,8 +155,8 @@ class AsyncTransport:
                 return await self._exchange(session, ask, watched)
         except LeftNode as left:
             if watched.connection is None:
-                return _because(NotReached(f"{ask.name}: no connection, and {left}"), left)
-            return _because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
+                return because(NotReached(f"{ask.name}: no connection, and {left}"), left)
+            return because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
 
     async def _exchange(
         self, session: aiohttp.ClientSession, ask: Ask, watched: Watched | None
@@ -249,19 +189,19 @@ class AsyncTransport:
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             return NotReached(f"{ask.name}: not an http address")
         except aiohttp.ConnectionTimeoutError as error:
-            return _because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
+            return because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
         except aiohttp.ClientConnectorError as error:
             # aiohttp's own text mentions TLS even without it.
-            return _because(NotReached(f"{ask.name}: {unreached(error.os_error)}"), error)
+            return because(NotReached(f"{ask.name}: {unreached(error.os_error)}"), error)
         except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError):
             # aiohttp quotes what it cannot read, and a server may echo the token.
             return AnswerLost(f"{ask.name}: the answer broke off, or is not HTTP")
         except aiohttp.ServerDisconnectedError as error:
-            return _because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
+            return because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
         except TimeoutError as error:
-            return _because(AnswerLate(f"{ask.name}: no answer in time"), error)
+            return because(AnswerLate(f"{ask.name}: no answer in time"), error)
         except (aiohttp.ClientError, ConnectionError) as error:
-            return _because(AnswerLost(f"{ask.name}: {broken_off(error)}"), error)
+            return because(AnswerLost(f"{ask.name}: {broken_off(error)}"), error)
 
 
 class Watched(Silence):
@@ -343,11 +283,3 @@ async def _whole(response: aiohttp.ClientResponse, watched: Watched | None) -> b
 def _readable(body: bytes | None) -> bytes | io.BytesIO | None:
     """Wrap a large body as a file: aiohttp warns about large bytes objects."""
     return io.BytesIO(body) if body is not None and len(body) > WHOLE_BYTES_MAX else body
-
-
-E = TypeVar("E", NotReached, AnswerLost)
-
-
-def _because(error: E, cause: BaseException) -> E:
-    error.__cause__ = cause
-    return error

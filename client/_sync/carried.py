@@ -8,11 +8,12 @@ Made from client/_async/carried.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from delaylog.client._sync.link import Link
 from delaylog.client.calls.call import Call
+from delaylog.client.calls.documented import document
 from delaylog.client.calls.places import Places
 from delaylog.client.errors import ClientError
 from delaylog.client.shards.over_shards import OverShards, Shape
@@ -44,7 +45,7 @@ def carried(
     def method(self: Carrier, /, *args: P.args, **members: P.kwargs) -> T:
         return self._carry(make(self._places, *args, **members))
 
-    _document(method, make, list(signature(make).parameters.values())[1:], _answer_of(make))
+    document(method, make, list(signature(make).parameters.values())[1:], _answer_of(make))
     return method
 
 
@@ -56,7 +57,7 @@ def carried_anywhere(
     def method(self: Carrier, /, *args: P.args, **members: P.kwargs) -> T:
         return self._carry(make(*args, **members))
 
-    _document(method, make, list(signature(make).parameters.values()), _answer_of(make))
+    document(method, make, list(signature(make).parameters.values()), _answer_of(make))
     return method
 
 
@@ -90,7 +91,7 @@ def on_all_shards(
         return shards.joined(read)
 
     answer = read.__annotations__.get("return", Parameter.empty)
-    _document(method, make, list(shown.parameters.values())[1:], answer)
+    document(method, make, list(shown.parameters.values())[1:], answer)
     return method
 
 
@@ -98,15 +99,3 @@ def _answer_of(make: Callable[..., Any]) -> str:
     """The type of the call's answer, from the annotation of its function."""
     annotation: str = make.__annotations__["return"]
     return annotation.removeprefix("Call[").removesuffix("]")
-
-
-def _document(
-    method: Any, make: Callable[..., Any], parameters: list[Parameter], answer: object
-) -> None:
-    """Have `help` and `inspect.signature` show the method as if it were written by hand."""
-    itself = Parameter("self", Parameter.POSITIONAL_ONLY)
-    method.__name__, method.__doc__ = make.__name__, make.__doc__
-    # `get_type_hints` reads the annotations in the module of `__wrapped__`.
-    method.__wrapped__ = make
-    method.__annotations__ = {each.name: make.__annotations__[each.name] for each in parameters}
-    method.__signature__ = Signature([itself, *parameters], return_annotation=answer)

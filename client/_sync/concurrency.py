@@ -10,12 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Final, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
+Condition = threading.Condition
 Event = threading.Event
 Lock = threading.Lock
+RLock = threading.RLock
+Semaphore = threading.Semaphore
 Task = Future
 """A call in its own daemon thread. It cannot be cancelled."""
 
@@ -32,6 +37,8 @@ sleep = time.sleep
 
 class Background:
     """Runs calls immediately in the caller: a thread per call would cost more."""
+
+    tasks: Collection[Task[None]] = ()
 
     def begin(self, call: Callable[[], None]) -> None:
         """Make a call."""
@@ -68,8 +75,29 @@ def wait_all(tasks: Collection[Task[T]], timeout_s: float) -> None:
     wait(tasks, timeout=timeout_s)
 
 
-def cancel(tasks: Collection[Task[T]]) -> None:
+def wait_event(event: Event, timeout_s: float) -> bool:
+    """Wait until an event is set, at most `timeout_s`. Returns whether it is."""
+    return event.wait(timeout_s)
+
+
+def cancel(tasks: Collection[Task[T]], timeout_s: float | None = None) -> int:  # noqa: ARG001
     """Do nothing: threads run until they end by themselves."""
+    return 0
+
+
+def limited(timeout_s: float) -> AbstractContextManager[None]:  # noqa: ARG001
+    """A block without a limit of its own: calls of threads end by that of the client."""
+    return nullcontext()
+
+
+def result_of(said: Any) -> Any:
+    """What a function has returned."""
+    return said
+
+
+def in_own_context(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a copy of the current context."""
+    return copy_context().run(function, *arguments)
 
 
 def together(calls: Iterable[Callable[[], None]]) -> None:

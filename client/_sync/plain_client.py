@@ -11,13 +11,14 @@ Made from client/_async/plain_client.py by `make twins`: change that one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from delaylog.client._sync.broker_calls import BrokerCalls
 from delaylog.client._sync.carried import carried
-from delaylog.client.calls import control, messages
+from delaylog.client._sync.settle_calls import of_receipts
+from delaylog.client.calls import control, messages, verbs
 from delaylog.client.calls.places import Places
-from delaylog.client.keywords import SettleTimes, TimeLimit
+from delaylog.client.keywords import SettleTimes
 from delaylog.client.options import ConnectionOptions, split_connection
 from delaylog.client.shards.settling import Verb
 from delaylog.client.shards.sharding import Shard
@@ -90,53 +91,14 @@ class PlainClient(BrokerCalls):
     receive_bulk = carried(messages.receive_columns)
     peek = carried(messages.peek)
 
-    def ack(self, topic: str, receipts: Sequence[str], **limits: Unpack[TimeLimit]) -> list[str]:
-        """Acknowledge. Per receipt: done, gone (the lease had ended) or unknown."""
-        return self._settle(topic, "ack", receipts, **limits)
+    ack = of_receipts(verbs.ack)
+    nack = of_receipts(verbs.nack)
+    reject = of_receipts(verbs.reject)
+    release = of_receipts(verbs.release)
+    extend = of_receipts(verbs.extend)
+    begin_attempts = of_receipts(verbs.begin)
 
-    def nack(
-        self,
-        topic: str,
-        receipts: Sequence[str],
-        *,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[str]:
-        """Have messages redelivered after `delay_ms`; None uses the topic's backoff."""
-        return self._settle(topic, "nack", receipts, delay_ms=delay_ms, reason=reason, **limits)
-
-    def reject(
-        self,
-        topic: str,
-        receipts: Sequence[str],
-        *,
-        reason: str | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[str]:
-        """Make messages dead letters now, whatever retries are left."""
-        return self._settle(topic, "reject", receipts, reason=reason, **limits)
-
-    def extend(
-        self, topic: str, receipts: Sequence[str], *, lease_ms: int, **limits: Unpack[TimeLimit]
-    ) -> list[str]:
-        """Extend the leases to `lease_ms` from now; 0 returns the messages."""
-        return self._settle(topic, "extend", receipts, lease_ms=lease_ms, **limits)
-
-    def begin_attempts(
-        self,
-        topic: str,
-        receipts: Sequence[str],
-        *,
-        lease_ms: int | None = None,
-        **limits: Unpack[TimeLimit],
-    ) -> list[str]:
-        """Count attempts from now on, and extend the leases to `lease_ms` from now."""
-        return self._settle(topic, "begin", receipts, lease_ms=lease_ms, **limits)
-
-    def _settle(
-        self, topic: str, verb: Verb, receipts: Sequence[str], **times: Unpack[SettleTimes]
-    ) -> list[str]:
+    def _settle(self, topic: str, verb: Verb, receipts: Sequence[str], **times: Any) -> list[str]:
         check_keywords(verb, times, SettleTimes)
         return self._carry(messages.settle(self._places, topic, verb, receipts, **times))
 

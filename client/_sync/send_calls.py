@@ -6,42 +6,34 @@ unreachable shards.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from typing import Final, Unpack
 
 from delaylog.client._sync.link import Link
+from delaylog.client._sync.queued_sends import QueuedSends
 from delaylog.client.codec import Codec
-from delaylog.client.errors import AnswerLate, ClientError, SendFailed
+from delaylog.client.errors import AnswerLate, ClientError
 from delaylog.client.holding import HANDLED, noted
 from delaylog.client.keywords import (
     ManySendKeywords,
     OneSendKeywords,
-    QueuedSendKeywords,
-    TimeLimit,
 )
 from delaylog.client.models import NewMessage, Sent
-from delaylog.client.sending.choosing import Choosing
 from delaylog.client.sending.direct_sender import DirectSender, Place
 from delaylog.client.sending.lane import RETRY_FOR_S_MAX
 from delaylog.client.sending.many import all_sent, split_send_limit
 from delaylog.client.sending.outbox import Outbox
-from delaylog.client.sending.row import Row, check_several, checked_row, row_of
-from delaylog.client.sending.sending import ThreadSending
-from delaylog.client.sending.thread_sender import ThreadSender
+from delaylog.client.sending.row import check_several, checked_row, row_of
+from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
 from delaylog.client.wire.checks import check_topic
-from delaylog.client.wire.durations import limit_of
 
 SAY_S: Final = 0.5
 """How much longer a caller waits for what the sending thread knows about its message."""
 
 
-class SendCalls(Choosing[ThreadSender]):
+class SendCalls(QueuedSends):
     """The sending part of a Client."""
-
-    _outbox: Outbox
 
     def _begin_sending(self, links: Sequence[Link], outbox: Outbox, codec: Codec) -> None:
         self._outbox = outbox
@@ -87,24 +79,6 @@ class SendCalls(Choosing[ThreadSender]):
         places = self._places_for(fields.get("id"), fields.get("key"))
         return noted(topic, self._direct.send(topic, row, places, limit_s))
 
-    def send_soon(
-        self,
-        topic: str,
-        body: bytes | str | None = None,
-        **fields: Unpack[QueuedSendKeywords],
-    ) -> ThreadSending:
-        """Queue one message for the background thread. This blocks only while the queue is full.
-
-        `result()` of the returned object waits for the broker. A message is retried for
-        `retry_for_s`. Messages of a topic are sent in order, but `send` does not wait for queued
-        ones. Failures whose `result()` the program never
-        reads are raised by `flush()` or `close()`.
-        """
-        if self._outbox.hooks is not None:
-            fields["headers"] = self._outbox.headers(topic, fields.get("headers"))
-        row = checked_row(body, fields, self._codec)
-        return self._put(topic, row, fields.get("id"), fields.get("key"), None)
-
     def send_many(
         self,
         topic: str,
@@ -137,43 +111,6 @@ class SendCalls(Choosing[ThreadSender]):
             outcomes.update(zip(numbers, found, strict=True))
         sent = all_sent(outcomes[number] for number in range(len(rows)))
         return [noted(topic, each) for each in sent] if HANDLED.get() else sent
-
-    def flush(self, **limits: Unpack[TimeLimit]) -> None:
-        """Wait until all messages that `send_soon` has queued are sent or have failed.
-
-        SendFailed reports messages that failed, now or earlier, and whose results were never read.
-        TimeoutError after the time limit (by default there is none): sending goes on.
-        """
-        self._flush(limit_of("flush", limits))
-        failed = self._outbox.take_unseen()
-        if failed is not None:
-            raise failed
-
-    def _end_sending(self, within_s: float | None) -> SendFailed | None:
-        """Send queued messages within the limit. Returns failures that were never read."""
-        limits = self._outbox.limits
-        error = ClientError("the client was closed before the message was sent")
-        # Refuse first: a message queued after the flush would be dropped without a try.
-        for sender in self._senders:
-            sender.refuse()
-        try:
-            with contextlib.suppress(TimeoutError):
-                self._flush(limits.close_for_s if within_s is None else within_s)
-        finally:
-            for sender in self._senders:
-                sender.abandon(error)
-        return self._outbox.take_unseen()
-
-    def _flush(self, timeout_s: float | None) -> None:
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        for sender in self._senders:
-            sender.flush(None if until_s is None else max(0.0, until_s - time.monotonic()))
-
-    def _put(
-        self, topic: str, row: Row, id: str | None, key: str | None, limit_s: float | None
-    ) -> ThreadSending:
-        sender, free = self._sender_for(id, key)
-        return sender.put(topic, row, free=free, limit_s=limit_s)
 
     def _places_for(self, id: str | None, key: str | None) -> Sequence[Place]:
         return self._places_at(self._topology.home(id, key))

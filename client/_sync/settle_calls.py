@@ -1,4 +1,7 @@
-"""Calls that settle received messages, of clients and of embedded brokers.
+"""Methods that settle received messages, made from the functions of `calls.verbs`.
+
+They are methods of a message (`of_itself`), of clients and embedded brokers (`of_messages`), and of
+plain clients (`of_receipts`), and take their parameters and documentation from the functions.
 
 Made from client/_async/settle_calls.py by `make twins`: change that one.
 """
@@ -6,84 +9,100 @@ Made from client/_async/settle_calls.py by `make twins`: change that one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from datetime import timedelta
-from typing import Any, Unpack
+from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias
 
-from delaylog.client.keywords import SettleLimits
+from delaylog.client.calls import verbs
+from delaylog.client.calls.documented import document
+from delaylog.client.calls.verbs import Asked
 from delaylog.client.models import Settled
 from delaylog.client.shards.settling import ToSettle, Verb
-from delaylog.client.wire.durations import delay_of, duration_ms, lease_of
+
+P = ParamSpec("P")
+Results: TypeAlias = list[Settled]
+Texts: TypeAlias = list[str]
+_RECEIPTS: Final = (
+    Parameter("topic", Parameter.POSITIONAL_ONLY, annotation="str"),
+    Parameter("receipts", Parameter.POSITIONAL_ONLY, annotation="Sequence[str]"),
+)
+
+
+class One(Protocol):
+    """A message."""
+
+    def _settle(self, verb: Verb, **times: Any) -> Settled: ...
+
+
+class Many(Protocol):
+    """A client or an embedded broker."""
+
+    def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> Results: ...
+
+
+class Plain(Protocol):
+    """A plain client."""
+
+    def _settle(self, topic: str, verb: Verb, receipts: Sequence[str], **times: Any) -> Texts: ...
+
+
+def of_itself(
+    make: Callable[Concatenate[ToSettle, P], Asked],
+) -> Callable[Concatenate[One, P], Settled]:
+    """The method of a message."""
+
+    def method(self: One, /, *args: P.args, **keywords: P.kwargs) -> Settled:
+        verb, _, times = make((), *args, **keywords)
+        return self._settle(verb, **times)
+
+    document(method, make, list(signature(make).parameters.values())[1:], "Settled")
+    return method
+
+
+def of_messages(
+    make: Callable[P, Asked],
+) -> Callable[Concatenate[Many, P], Results]:
+    """The method of a client: a result for each message."""
+
+    def method(self: Many, /, *args: P.args, **keywords: P.kwargs) -> Results:
+        verb, messages, times = make(*args, **keywords)
+        return self._settle(verb, messages, **times)
+
+    document(method, make, list(signature(make).parameters.values()), "list[Settled]")
+    return method
+
+
+def of_receipts(
+    make: Callable[Concatenate[ToSettle, P], Asked],
+) -> Callable[Concatenate[Plain, str, Sequence[str], P], Texts]:
+    """The method of a plain client. Per receipt: done, gone (the lease had ended) or unknown."""
+
+    def method(
+        self: Plain,
+        topic: str,
+        receipts: Sequence[str],
+        /,
+        *args: P.args,
+        **keywords: P.kwargs,
+    ) -> Texts:
+        verb, _, times = make((), *args, **keywords)
+        return self._settle(topic, verb, receipts, **times)
+
+    parameters = list(signature(make).parameters.values())[1:]
+    document(method, make, [*_RECEIPTS, *parameters], "list[str]")
+    return method
 
 
 class SettleCalls(ABC):
     """The calls; a subclass carries them out in `_settle`."""
 
-    def ack(self, messages: ToSettle, **limits: Unpack[SettleLimits]) -> list[Settled]:
-        """Acknowledge messages, so that they are not delivered again. Returns a result for each.
-
-        If an answer is lost, the call is retried: on a cluster until the time limit, otherwise
-        once. If it still fails, its error is raised, or SettleFailed if only some of several calls
-        failed.
-        """
-        return self._settle("ack", messages, **limits)
-
-    def nack(
-        self,
-        messages: ToSettle,
-        *,
-        delay: timedelta | None = None,
-        delay_ms: int | None = None,
-        reason: str | None = None,
-        **limits: Unpack[SettleLimits],
-    ) -> list[Settled]:
-        """Have messages redelivered after a delay (None: the backoff). Errors as for `ack`.
-
-        The broker stores the reason (up to 1,024 bytes) with each attempt.
-        """
-        back_ms = delay_of(delay, delay_ms)
-        return self._settle("nack", messages, delay_ms=back_ms, reason=reason, **limits)
-
-    def reject(
-        self, messages: ToSettle, *, reason: str | None = None, **limits: Unpack[SettleLimits]
-    ) -> list[Settled]:
-        """Make messages dead letters now, whatever retries are left. Errors as for `ack`."""
-        return self._settle("reject", messages, reason=reason, **limits)
-
-    def release(self, messages: ToSettle, **limits: Unpack[SettleLimits]) -> list[Settled]:
-        """Return messages as if they had not been received: ready at once, no attempt is counted.
-
-        Errors as for `ack`.
-        """
-        return self._settle("extend", messages, lease_ms=0, **limits)
-
-    def extend(
-        self,
-        messages: ToSettle,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[SettleLimits],
-    ) -> list[Settled]:
-        """Extend leases to this time from now; one of the two is required. Errors as for `ack`."""
-        wanted_ms = lease_of(lease, lease_ms)
-        return self._settle("extend", messages, lease_ms=wanted_ms, **limits)
-
-    def begin(
-        self,
-        messages: ToSettle,
-        *,
-        lease: timedelta | None = None,
-        lease_ms: int | None = None,
-        **limits: Unpack[SettleLimits],
-    ) -> list[Settled]:
-        """Count attempts from now on at messages that were received with `begin`.
-
-        If the lease of such a message ends before, its attempt does not count. The call extends
-        the leases to this time from now (None: the topic's). Errors as for `ack`.
-        """
-        wanted_ms = duration_ms("lease", lease, lease_ms)
-        return self._settle("begin", messages, lease_ms=wanted_ms, **limits)
+    ack = of_messages(verbs.ack)
+    nack = of_messages(verbs.nack)
+    reject = of_messages(verbs.reject)
+    release = of_messages(verbs.release)
+    extend = of_messages(verbs.extend)
+    begin = of_messages(verbs.begin)
 
     @abstractmethod
-    def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> list[Settled]:
+    def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> Results:
         """Settle messages; `times` are SettleTimes and SettleLimits."""

@@ -1,9 +1,9 @@
 """The connections to one broker or cluster for programs with threads, on plain sockets.
 
-The transport carries out the plan of `exchanging` and makes no decisions itself. It sends each
-request once and reports a failure as NotReached or AnswerLost. Any number of threads may use it. A
-forked child process starts without connections: the inherited ones belong to its parent. A thread
-whose node is silent looks for another leader itself, by `leader_watch`, between two waits.
+The transport sends each request once and reports a failure as NotReached or AnswerLost. Any number
+of threads may use it. A forked child process starts without connections: the inherited ones belong
+to its parent. A thread whose node is silent looks for another leader itself, by `leader_watch`,
+between two waits.
 """
 
 from __future__ import annotations
@@ -14,31 +14,24 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import urlsplit
 
-from delaylog.client.calls.call import Call
+from delaylog.client._sync.carrying import Carrying
 from delaylog.client.errors import (
     AnswerLate,
     AnswerLost,
-    ClientClosed,
     NotReached,
     NotReachedInTime,
 )
-from delaylog.client.wire.checks import check_whole
 from delaylog.client.wire.exchanging import (
     SHORTEST_S,
-    TIMEOUT_S,
     Answer,
     Ask,
-    OnRepeat,
     Outcome,
-    Pause,
-    Step,
-    Times,
-    exchange,
+    because,
 )
 from delaylog.client.wire.http_answer import (
     AnswerReader,
@@ -47,11 +40,8 @@ from delaylog.client.wire.http_answer import (
     unanswered,
     unreached,
 )
-from delaylog.client.wire.leader_route import LeaderRoute
-from delaylog.client.wire.leader_watch import QUIET_S, LeaderWatch, LeftNode, Silence
+from delaylog.client.wire.leader_watch import QUIET_S, LeftNode, Silence
 
-T = TypeVar("T")
-R = TypeVar("R")
 READ_BYTES: Final = 64 << 10
 READ_BYTES_MAX: Final = 1 << 20
 JOINED_BYTES_MAX: Final = 128 << 10
@@ -59,37 +49,16 @@ JOINED_BYTES_MAX: Final = 128 << 10
 _NOT_IN_HEADERS: Final = ("\r", "\n", "\0")
 
 
-class Transport:
+class Transport(Carrying):
     """Carries out calls; opens a connection when no idle one is left."""
 
-    def __init__(
-        self,
-        route: LeaderRoute,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        connections_max: int = 100,
-        failover_s: float | None = None,
-        reconnect_s: float | None = None,
-    ) -> None:
-        """`connections_max`: how many idle connections are kept."""
-        check_whole("connections_max", connections_max, 1)
-        self.route = route
-        self.times = Times(timeout_s, failover_s, reconnect_s)
-        self._connections_max = connections_max
-        self._leader_watch = LeaderWatch(route, time.monotonic)
+    def _begin(self) -> None:
         self._nodes: dict[str, _Node] = {}
-        self._process_id = os.getpid()
         self._in_use: set[_Connection] = set()
-        self._closed = False
 
     def open(self) -> None:
         """Check that it is not closed. Connections are opened when they are needed."""
         self.check_open()
-
-    def check_open(self) -> None:
-        """Raise ClientClosed if it is closed."""
-        if self._closed:
-            raise ClientClosed
 
     def close(self) -> None:
         """Close the connections. Calls in progress, in any thread, raise AnswerLost."""
@@ -100,35 +69,6 @@ class Transport:
             connection.abort()
         for node in list(self._nodes.values()):
             node.drop()
-
-    def carry(
-        self,
-        call: Call[T],
-        *,
-        doubts: list[Exception] | None = None,
-        on_repeat: OnRepeat | None = None,
-    ) -> T:
-        """Carry out a call and return its value. Raises NotReached, AnswerLost or ApiError.
-
-        `doubts` collects the failures after which the call was retried although it may have been
-        carried out; `on_repeat` is called with each failure after which it is retried.
-        """
-        plan = exchange(call, self.route, time.monotonic, self.times, doubts, on_repeat)
-        return call.decoded(self._carried(plan))
-
-    def _carried(self, plan: Generator[Step, Outcome, R]) -> R:
-        """Carry out the steps of a plan; returns what it returns."""
-        try:
-            step = next(plan)
-            while True:
-                if isinstance(step, Pause):
-                    time.sleep(step.seconds)
-                    step = plan.send(None)
-                else:
-                    step = plan.send(self._once(step))
-        except StopIteration as done:
-            result: R = done.value
-        return result
 
     def _look(self, silence: Silence) -> None:
         """Raise LeftNode if another node leads than the silent one."""
@@ -145,11 +85,11 @@ class Transport:
         try:
             connection = head.take() or head.connect(wait)
         except LeftNode as left:
-            return _because(NotReached(f"{ask.name}: no connection, and {left}"), left)
+            return because(NotReached(f"{ask.name}: no connection, and {left}"), left)
         except TimeoutError as error:
-            return _because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
+            return because(NotReachedInTime(f"{ask.name}: no connection in time"), error)
         except OSError as error:
-            return _because(NotReached(f"{ask.name}: {unreached(error)}"), error)
+            return because(NotReached(f"{ask.name}: {unreached(error)}"), error)
         answered = False
         self._in_use.add(connection)
         try:
@@ -158,13 +98,13 @@ class Transport:
             reader = connection.exchange(head.request(ask), ask.body, wait)
             answered = True
         except LeftNode as left:
-            return _because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
+            return because(AnswerLost(f"{ask.name}: no answer, and {left}"), left)
         except NoAnswer as error:
-            return _because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
+            return because(AnswerLost(f"{ask.name}: {unanswered(ask.node)}"), error)
         except TimeoutError as error:
-            return _because(AnswerLate(f"{ask.name}: no answer in time"), error)
+            return because(AnswerLate(f"{ask.name}: no answer in time"), error)
         except (OSError, MalformedAnswer) as error:
-            return _because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
+            return because(AnswerLost(f"{ask.name}: {error or type(error).__name__}"), error)
         finally:
             self._in_use.discard(connection)
             if answered and reader.reusable and not self._closed:
@@ -183,7 +123,7 @@ class Transport:
         process_id = os.getpid()
         if process_id != self._process_id:
             # Forget the connections without shutting them down: the parent still uses them.
-            self._nodes, self._in_use = {}, set()
+            self._begin()
             self._process_id = process_id
         node = self._nodes.get(base)
         if node is None:
@@ -429,11 +369,3 @@ class _Wait:
         if self._silence is None or time.monotonic() >= self._until_s:
             raise TimeoutError("the call took too long")
         self._look(self._silence)
-
-
-E = TypeVar("E", NotReached, AnswerLost)
-
-
-def _because(error: E, cause: BaseException) -> E:
-    error.__cause__ = cause
-    return error

@@ -16,20 +16,21 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from itertools import islice
 from threading import get_ident
 from typing import Any, Final, Protocol
 
 from delaylog.client.errors import ClientClosed, ClientError
+from delaylog.client.holding import HANDLED, noted
 from delaylog.client.models import Sent
-from delaylog.client.sending.async_sending import AsyncSending
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Lane
-from delaylog.client.sending.lane_set import LaneSet
+from delaylog.client.sending.lane_set import LaneSender
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row
+from delaylog.client.sending.sending import Sending
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 
@@ -57,7 +58,34 @@ class AsyncPost(Protocol):
         """
 
 
-class AsyncSender:
+class AsyncSending(Sending):
+    """The handle of an asyncio send. Any number of tasks may await it and be cancelled."""
+
+    __slots__ = ()
+
+    def result(self) -> Sent:
+        """The Sent, or the error raised, without waiting. InvalidStateError while pending."""
+        self._outcome()
+        return self._ended()
+
+    def __await__(self) -> Generator[Any, None, Sent]:
+        if self._batch.is_settled(self._row):
+            return self._at_once()
+        # One future per waiter, since a cancelled task cancels the future that it awaits. Its
+        # own C iterator is used, since a Python one would make a wait half as expensive again.
+        waiter: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        self._batch.waiters[waiter] = self._row
+        return self._noted(waiter).__await__() if HANDLED.get() else waiter.__await__()
+
+    async def _noted(self, waiter: asyncio.Future[Sent]) -> Sent:
+        return noted(self._batch.topic, await waiter)
+
+    def _at_once(self) -> Generator[Any, None, Sent]:
+        return self._ended()
+        yield
+
+
+class AsyncSender(LaneSender):
     """The lanes of one shard. It is bound to the event loop of its first use."""
 
     def __init__(
@@ -70,16 +98,10 @@ class AsyncSender:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`spare` returns another sender for messages without a home; it gets the tried shards."""
-        self.shard = shard
         self._post = post
-        self._outbox = outbox
-        self._spare = spare
-        self._linger_s = outbox.limits.linger_ms / 1000
-        self._clock = clock
         self._room_calls = 0
-        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._begin()
+        super().__init__(outbox, shard=shard, spare=spare, clock=clock)
         _senders.add(self)
 
     def _begin(self) -> None:
@@ -87,24 +109,7 @@ class AsyncSender:
         """The thread that ran the loop last; 0 in a forked child, where the loop does not run."""
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._lingering: dict[Lane, asyncio.Future[None]] = {}
-
-        def spare_lanes(tried: set[str]) -> LaneSet | None:
-            other = None if self._spare is None else self._spare(tried)
-            return None if other is None else other._lanes
-
-        self._lanes = LaneSet(
-            self._outbox,
-            self._clock,
-            shard=self.shard,
-            on_work=self._work,
-            on_progress=self._progress,
-            spare=spare_lanes,
-        )
-
-    @property
-    def reachable(self) -> bool:
-        """False for a while after a connection was refused."""
-        return self._lanes.reachable
+        self._begin_lanes()
 
     def put(
         self, topic: str, row: Row, *, free: bool = False, limit_s: float | None = None
@@ -142,14 +147,18 @@ class AsyncSender:
         while outbox.crowded:
             await _woken(outbox.room_waiters, None)
 
-    async def flush(self) -> None:
-        """Wait until all messages queued now are sent or have failed. Raises no failures."""
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all messages queued now are sent or have failed. Raises no failures.
+
+        After TimeoutError sending continues.
+        """
         if self._loop is not asyncio.get_running_loop():
             # The tasks of another loop send nothing while this one runs: `abandon` fails them.
             return
-        for batch in self._lanes.close_open():
-            while batch.left:
-                await _woken(batch.waiters, WHOLE_BATCH)
+        async with asyncio.timeout(timeout_s):
+            for batch in self._lanes.close_open():
+                while batch.left:
+                    await _woken(batch.waiters, WHOLE_BATCH)
 
     def refuse(self) -> None:
         """Refuse new messages. Queued messages are still sent."""

@@ -7,22 +7,12 @@ unreachable shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from delaylog.client.sending.lane_set import LaneSender
 from delaylog.client.shards.sharding import Topology
 
-
-class Sender(Protocol):
-    """The sender of one shard."""
-
-    shard: str
-
-    @property
-    def reachable(self) -> bool:
-        """False for a while after a connection was refused."""
-
-
-SenderT = TypeVar("SenderT", bound=Sender)
+SenderT = TypeVar("SenderT", bound=LaneSender)
 
 
 class Choosing(Generic[SenderT]):

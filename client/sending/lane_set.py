@@ -1,11 +1,14 @@
 """LaneSet: the lanes of one shard.
 
 It has no I/O and is shared by the senders for asyncio and for threads, which differ only in how
-they wait. A message is counted in the outbox from `add` until its batch is settled.
+they wait; `LaneSender` is their base class. A message is counted in the outbox from `add` until its
+batch is settled.
 """
 
 from __future__ import annotations
 
+import time
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -19,13 +22,10 @@ from delaylog.client.wire.checks import check_topic
 
 ENOUGH_ROWS: Final = 1_000
 """A batch of this size is complete if at most one batch is ahead of it. So the next request is
-ready
-before the waiters of the current one wake and send again. Batches further behind grow to
+ready before the waiters of the current one wake and send again. Batches further behind grow to
 `batch_max`."""
 UNREACHED_FOR_S: Final = 1.0
 """How long a shard is skipped after it refused a connection."""
-
-
 SPREAD: Final = 0.1
 """Calls with a time limit share a batch if they came within this share of it."""
 _Key: TypeAlias = tuple[str, float | None]
@@ -216,3 +216,55 @@ class LaneSet:
         if not batch.left:
             self._outbox.ended(batch)
         self._on_progress(batch)
+
+
+class LaneSender:
+    """Sends to one shard. A subclass sends what waits in the lanes."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        shard: str = "",
+        spare: Callable[[set[str]], LaneSender | None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`spare` returns another sender for messages without a home; it gets the tried shards."""
+        self.shard = shard
+        self._outbox = outbox
+        self._spare = spare
+        self._clock = clock
+        self._linger_s = outbox.limits.linger_ms / 1000
+        self._closed = False
+        self._begin()
+
+    @property
+    def reachable(self) -> bool:
+        """False for a while after a connection was refused."""
+        return self._lanes.reachable
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begin without messages: at first, and in a forked child."""
+
+    @abstractmethod
+    def _work(self, lane: Lane) -> None:
+        """Send the messages of a lane."""
+
+    @abstractmethod
+    def _progress(self, batch: Batch) -> None:
+        """Wake those who wait for a batch."""
+
+    def _begin_lanes(self) -> None:
+        def spare_lanes(tried: set[str]) -> LaneSet | None:
+            other = None if self._spare is None else self._spare(tried)
+            return None if other is None else other._lanes
+
+        self._lanes = LaneSet(
+            self._outbox,
+            self._clock,
+            shard=self.shard,
+            on_work=self._work,
+            on_progress=self._progress,
+            spare=spare_lanes,
+        )

@@ -7,14 +7,9 @@ failures that were never read.
 
 from __future__ import annotations
 
-import threading
-import time
-from datetime import timedelta
-
 from delaylog.client.holding import noted
 from delaylog.client.models import Sent
 from delaylog.client.sending.batch import Batch
-from delaylog.client.wire.durations import seconds_of
 
 
 class Sending:
@@ -53,33 +48,3 @@ class Sending:
             # Several callers may raise this exception, each with its own traceback.
             raise outcome.with_traceback(None)
         return noted(self._batch.topic, outcome)
-
-
-class ThreadSending(Sending):
-    """The handle of a send of a program with threads. Any number of threads may wait."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self, batch: Batch, row: int, lock: threading.Lock) -> None:
-        super().__init__(batch, row)
-        self._lock = lock
-
-    def result(self, timeout_s: float | None = None, *, timeout: timedelta | None = None) -> Sent:
-        """Wait for the Sent, or raise the error. After TimeoutError sending continues."""
-        timeout_s = seconds_of("timeout", timeout, timeout_s, or_zero=True)
-        batch = self._batch
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self.done():
-            waiter = threading.Event()
-            with self._lock:
-                # Under the lock of the sender: otherwise the wake-up could precede the wait.
-                if self.done():
-                    break
-                batch.waiters[waiter] = self._row
-            left_s = None if deadline_s is None else deadline_s - time.monotonic()
-            if not waiter.wait(left_s):
-                with self._lock:
-                    batch.waiters.pop(waiter, None)
-                if not self.done():
-                    raise TimeoutError(f"the message was not sent within {timeout_s} s")
-        return self._ended()

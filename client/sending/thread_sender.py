@@ -15,17 +15,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
 from delaylog.client.errors import ClientClosed, ClientError
+from delaylog.client.models import Sent
 from delaylog.client.sending.batch import WHOLE_BATCH, Batch
 from delaylog.client.sending.lane import Attempt, Lane
-from delaylog.client.sending.lane_set import LaneSet
+from delaylog.client.sending.lane_set import LaneSender
 from delaylog.client.sending.outbox import Outbox
 from delaylog.client.sending.row import Row
-from delaylog.client.sending.sending import ThreadSending
+from delaylog.client.sending.sending import Sending
 from delaylog.client.wire.bulk_answers import SendAnswer
+from delaylog.client.wire.durations import seconds_of
 from delaylog.client.wire.exchanging import OnRepeat
 
 _log = logging.getLogger("delaylog.client")
@@ -55,7 +58,37 @@ class Post(Protocol):
         """
 
 
-class ThreadSender:
+class ThreadSending(Sending):
+    """The handle of a send of a program with threads. Any number of threads may wait."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, batch: Batch, row: int, lock: threading.Lock) -> None:
+        super().__init__(batch, row)
+        self._lock = lock
+
+    def result(self, timeout_s: float | None = None, *, timeout: timedelta | None = None) -> Sent:
+        """Wait for the Sent, or raise the error. After TimeoutError sending continues."""
+        timeout_s = seconds_of("timeout", timeout, timeout_s, or_zero=True)
+        batch = self._batch
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.done():
+            waiter = threading.Event()
+            with self._lock:
+                # Under the lock of the sender: otherwise the wake-up could precede the wait.
+                if self.done():
+                    break
+                batch.waiters[waiter] = self._row
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if not waiter.wait(left_s):
+                with self._lock:
+                    batch.waiters.pop(waiter, None)
+                if not self.done():
+                    raise TimeoutError(f"the message was not sent within {timeout_s} s")
+        return self._ended()
+
+
+class ThreadSender(LaneSender):
     """The lanes of one shard and their thread. All senders of an outbox share a lock."""
 
     def __init__(
@@ -69,20 +102,10 @@ class ThreadSender:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`spare` returns another sender for messages without a home; it gets the tried shards."""
-        self.shard = shard
         self._post = post
-        self._outbox = outbox
-        self._spare = spare
-        self._clock = clock
-        self._linger_s = outbox.limits.linger_ms / 1000
-        self._closed = False
-        self._begin(lock)
+        self._lock = lock
+        super().__init__(outbox, shard=shard, spare=spare, clock=clock)
         _senders.add(self)
-
-    @property
-    def reachable(self) -> bool:
-        """False for a while after a connection was refused."""
-        return self._lanes.reachable
 
     def put(
         self, topic: str, row: Row, *, free: bool = False, limit_s: float | None = None
@@ -133,30 +156,18 @@ class ThreadSender:
             self._woken.notify_all()
             _wake_all(self._outbox.room_waiters)
 
-    def _begin(self, lock: threading.Lock) -> None:
-        self._lock = lock
-        self._woken = threading.Condition(lock)
+    def _begin(self) -> None:
+        self._woken = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._paused_until_s: dict[Lane, float] = {}
         self._under_way: Lane | None = None
-
-        def spare_lanes(tried: set[str]) -> LaneSet | None:
-            other = None if self._spare is None else self._spare(tried)
-            return None if other is None else other._lanes
-
-        self._lanes = LaneSet(
-            self._outbox,
-            self._clock,
-            shard=self.shard,
-            on_work=self._work,
-            on_progress=self._progress,
-            spare=spare_lanes,
-        )
+        self._begin_lanes()
 
     def _reset_after_fork(self, lock: threading.Lock) -> None:
         """Reset in a forked child: the parent has the thread and sends the queued messages."""
         lanes = self._lanes.all()
-        self._begin(lock)
+        self._lock = lock
+        self._begin()
         error = ClientError("the process was forked: its parent sends this message")
         for lane in lanes:
             for batch, _ in lane.give_up(error, in_flight=False):

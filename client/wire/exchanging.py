@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from delaylog.client.calls.call import READ_FORM, Call
 from delaylog.client.errors import (
@@ -296,3 +296,12 @@ def _without(token: str | None, value: Any) -> Any:
     if isinstance(value, list):
         return [_without(token, each) for each in value]
     return value
+
+
+FailureT = TypeVar("FailureT", NotReached, AnswerLost)
+
+
+def because(error: FailureT, cause: BaseException) -> FailureT:
+    """The error of an exchange, with what a library has raised as its cause."""
+    error.__cause__ = cause
+    return error

@@ -55,11 +55,19 @@ def in_own_context(
     return result
 
 
-def this_task() -> asyncio.Task[None]:
-    """The task in which this is called."""
-    task = asyncio.current_task()
-    assert task is not None, "called by a task"
-    return task
+def is_cancellation(error: BaseException, task: asyncio.Task[None]) -> bool:
+    """Whether `error` means that the task was cancelled, not that its handler raised it."""
+    if isinstance(error, asyncio.CancelledError):
+        return bool(task.cancelling())
+    return isinstance(error, GeneratorExit) and not _is_running(task)
+
+
+def _is_running(task: asyncio.Task[None]) -> bool:
+    """Whether a task is running, rather than being closed together with its loop."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False
 
 
 async def within(limit_s: float | None, handling: Awaitable[None]) -> None:

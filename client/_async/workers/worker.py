@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from delaylog.client._async.concurrency import Event, from_any_thread, together
 from delaylog.client._async.message import AsyncMessage
 from delaylog.client._async.workers.beginnings import AsyncBeginnings
-from delaylog.client._async.workers.shift import (
-    STOP_S,
-    AsyncShift,
-    OnError,
-    SharedGate,
-    check_handler,
-)
+from delaylog.client._async.workers.calls import SharedGate
+from delaylog.client._async.workers.shift import STOP_S, AsyncShift, OnError, check_handler
 from delaylog.client.errors import ClientClosed
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.wire.checks import check_topic

@@ -1,23 +1,42 @@
-"""The calls of a worker about the messages of one consumer: begin, extend and settle, in threads.
+"""The life of a shift and its calls to the broker: fetch, begin, extend and settle.
 
-Each shard has its own threads, so that a shard that hangs does not hold up the others. A call that
-fails is made again until the leases of its messages have ended. No call runs under the lock.
+Each shard has its own tasks, so that a shard that hangs does not hold up the others. A call that
+fails is made again until the leases of its messages have ended. No call and no handler runs under
+the lock. The subclass in `shift` runs the handlers.
+
+Made from client/_async/workers/calls.py by `make twins`: change that one.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from delaylog.client._sync.concurrency import (
+    Background,
+    Condition,
+    Event,
+    RLock,
+    Semaphore,
+    Task,
+    cancel,
+    in_own_context,
+    limited,
+    result_of,
+    spawn,
+    wait_all,
+    wait_event,
+)
 from delaylog.client.errors import NotReached
-from delaylog.client.hooks import Hooks
-from delaylog.client.workers.backoff import SETTLING
+from delaylog.client.hooks import Around, Hooks
+from delaylog.client.workers.backoff import FETCHING, SETTLING
 from delaylog.client.workers.consumer import Consumer
-from delaylog.client.workers.failing import is_refusal, wait_after
+from delaylog.client.workers.failing import is_denial, is_refusal, wait_after
 from delaylog.client.workers.held import Held, Hold
 from delaylog.client.workers.key_gate import KeyGate
 from delaylog.client.workers.settling import Settlement
@@ -25,40 +44,254 @@ from delaylog.client.workers.shift_base import ShiftBase
 
 if TYPE_CHECKING:
     from delaylog.client._sync.workers.ports import Port
+    from delaylog.client.message import LeasedMessage
 
 logger = logging.getLogger(__name__)
 
-# Timeout of the last settling calls, and of receives in progress, during a stop.
+CALL_S: Final = 10.0
+"""Timeout of a call of a task, which is then made again."""
+CALLS_MAX: Final = 4
+CANCEL_S: Final = 1.0
+"""How long a stop waits for cancelled tasks."""
 FLUSH_S: Final = 5.0
+"""Timeout of the last settling calls, and of receives in progress, during a stop."""
+EMPTY_S: Final = 0.02
+"""Pause after an empty answer that came immediately."""
 
 clock = time.monotonic
 
 
+class SharedGate(KeyGate):
+    """The gate, with its lock, that consumers of one topic and group share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = RLock()
+
+
 class Calls(ShiftBase):
-    """The calls of one consumer, as the base class of its shift."""
+    """Runs one consumer from `start` to `stop`, once. The lock also protects `startup`."""
+
+    answer_s: ClassVar[float]
+    """How long `stop` waits for receives before it cancels them and returns messages."""
+    poll_ms_max: ClassVar[int]
+    """The longest wait of a receive."""
 
     def __init__(
         self,
         consumer: Consumer,
         ports: Sequence[Port],
-        lock: threading.RLock,
         *,
-        gate: KeyGate,
+        gate: SharedGate,
         hooks: Hooks,
-        end: threading.Event,
+        end: Event,
     ) -> None:
         super().__init__(consumer, len(ports), gate=gate, hooks=hooks, end=end)
         self._ports = ports
-        self._lock = lock
-        self._settle = [threading.Condition(lock) for _ in ports]
-        self._lease = [threading.Condition(lock) for _ in ports]
-        self._begin = [threading.Condition(lock) for _ in ports]
-        self._settled = threading.Condition(lock)
+        self._lock = lock = gate.lock
+        self._ready = Condition(lock)
+        self._room = [Condition(lock) for _ in ports]
+        self._settle = [Condition(lock) for _ in ports]
+        self._lease = [Condition(lock) for _ in ports]
+        self._begin = [Condition(lock) for _ in ports]
+        self._settled = Condition(lock)
+        self._desk.on_ready = self._ready.notify
+        self._desk.on_room = lambda port: self._room[port].notify()
         self._desk.on_settle = lambda port: self._settle[port].notify()
         self._desk.on_lease = lambda port: self._lease[port].notify()
         self._desk.on_begin = lambda port: self._begin[port].notify()
+        self._begun: list[list[Held]] = [[] for _ in range(consumer.concurrency)]
+        """The messages of each runner."""
+        self._stopping = Event()
         self._flushing = False
-        self._over = threading.Event()
+        self._over = Event()
+        self._lanes = [Semaphore(CALLS_MAX) for _ in ports]
+        self._calls = Background()
+        self._fetchers: list[Task[None]] = []
+        self._keepers: list[Task[None]] = []
+        self._runners: list[Task[None]] = []
+
+    def start(self) -> None:
+        """Start to fetch and handle messages."""
+        self._report_started([port.name for port in self._ports])
+        for place in range(self._consumer.concurrency):
+            self._runners.append(self._start_runner(place))
+        for port in range(len(self._ports)):
+            self._fetchers.append(self._spawn("fetch", partial(self._fetch, port)))
+            self._keepers += [
+                self._spawn("settle", partial(self._settle_all, port)),
+                self._spawn("lease", partial(self._extend_all, port)),
+                self._spawn("begin", partial(self._begin_all, port)),
+            ]
+
+    def stop(self, grace_s: float) -> None:
+        """Stop fetching, return waiting messages, wait for handlers, then return theirs.
+
+        Late handlers in tasks are cancelled; those in threads go on, and their results are ignored.
+        """
+        until_s = clock() + grace_s
+        self._report_stopping(grace_s)
+        with self._lock:
+            self._stopping.set()
+            for each in (self._ready, *self._room):
+                each.notify_all()
+        # A receive that is still waiting would lease the returned messages again.
+        wait_all(self._fetchers, self.answer_s)
+        cancel(self._fetchers, CANCEL_S)
+        with self._lock:
+            self._desk.give_back_waiting(clock())
+        wait_all(self._runners, max(0.0, until_s - clock()))
+        late = [place for place, runner in enumerate(self._runners) if not runner.done()]
+        if late:
+            self._report_late(len(late), grace_s)
+        with self._lock:
+            abandoned = [held for place in late for held in self._desk.abandon(self._begun[place])]
+        # Let the handlers end before another consumer can get their messages.
+        deaf = cancel([self._runners[place] for place in late], CANCEL_S)
+        with self._lock:
+            self._desk.give_back(abandoned, clock())
+        if deaf:
+            logger.error("%s: %d handlers cannot be cancelled", self._consumer.name, deaf)
+        wait_all(self._fetchers, FLUSH_S)
+        self._flush()
+        self._over.set()
+        with self._lock:
+            for each in (*self._settle, *self._lease, *self._begin):
+                each.notify_all()
+        cancel([*self._keepers, *self._calls.tasks], CANCEL_S)
+        self._report_stopped()
+
+    def _spawn(self, what: str, call: Callable[[], None]) -> Task[None]:
+        """Start a call that goes on until the shift stops. Its failure is a bug, and is logged."""
+
+        def run() -> None:
+            try:
+                call()
+            except Exception:
+                logger.exception("%s: %s has ended", self._consumer.name, what)
+                raise
+
+        return spawn(run, f"delaylog {self._consumer.name} {what}")
+
+    # Handling
+
+    @abstractmethod
+    def _start_runner(self, place: int) -> Task[None]:
+        """Start what runs one handler after another."""
+
+    @abstractmethod
+    def _is_cancellation(self, error: BaseException, place: int) -> bool:
+        """Whether an error means that the runner was cancelled, not that its handler raised it."""
+
+    def _inside(self, messages: list[LeasedMessage], argument: Any) -> None:
+        """Call the handler inside the context managers of the hooks."""
+        if not self._around:
+            self._consumer.handler(argument)
+            return
+        around = Around(self._hooks, messages)
+        try:
+            self._consumer.handler(argument)
+        except BaseException as error:
+            around.leave(error)
+            raise
+        around.leave(None)
+
+    def _failed(
+        self, place: int, batch: Sequence[Held], error: BaseException, seconds: float
+    ) -> None:
+        """Nack the messages of a failed handler. Raises again if the runner was cancelled."""
+        delay_ms = None
+        is_cancelled = self._is_cancellation(error, place)
+        if not is_cancelled and self._report_failed(batch, error, seconds):
+            delay_ms = in_own_context(self._asked, place, batch, error)
+        with self._lock:
+            self._desk.failed(batch, error, seconds, clock(), delay_ms=delay_ms)
+        if is_cancelled:
+            raise error
+        self._end_if_requested(error)
+
+    def _asked(self, place: int, batch: Sequence[Held], error: BaseException) -> int | None:
+        """The delay that `on_error` returns; for a batch the shortest one."""
+        on_error = self._consumer.on_error
+        if on_error is None:
+            return None
+        wanted: list[int] = []
+        for held in batch:
+            try:
+                said = result_of(on_error(held.message, error))
+                if said is not None:
+                    wanted.append(max(0, int(said)))
+            except BaseException as raised:
+                if self._is_cancellation(raised, place):
+                    raise
+                # As for handlers: if the runner ended, its messages would never be settled.
+                logger.exception("%s: on_error failed", self._consumer.name)
+                self._end_if_requested(raised)
+        return min(wanted, default=None)
+
+    # Receives
+
+    def _fetch(self, number: int) -> None:
+        """Fetch messages from one shard."""
+        desk, outages = self._desk, self._outages[number]
+        while True:
+            with self._lock:
+                while not self._stopping.is_set() and (n := desk.ask(number)) == 0:
+                    self._room[number].wait()
+                if self._stopping.is_set():
+                    return
+                begin = desk.begin_at_once(n)
+                acks = desk.acks_to_carry(number)
+            asked_at_s = clock()
+            try:
+                # The first call does not wait, so that a connection is noticed at once.
+                wait_ms = min(self._consumer.wait_ms, self.poll_ms_max) if outages.connected else 0
+                messages = self._receive(number, n, begin, acks, wait_ms)
+            except Exception as error:
+                failures = outages.failed(error, clock())
+                with self._lock:
+                    refused = self.startup.refused(number, error)
+                if refused:
+                    self._end.set()
+                if is_denial(error):
+                    return
+                pause_s = wait_after(FETCHING, failures, random.random(), error)
+                wait_event(self._stopping, pause_s)
+                continue
+            outages.answered()
+            self._report_receive(messages, clock() - asked_at_s)
+            with self._lock:
+                self.startup.answered(number)
+                desk.take_in(number, messages, clock(), begin)
+                if self._stopping.is_set():
+                    desk.give_back_waiting(clock())
+            if not messages and clock() - asked_at_s < EMPTY_S:
+                wait_event(self._stopping, EMPTY_S)
+
+    def _receive(
+        self, number: int, n: int, begin: int | None, acks: Settlement | None, wait_ms: int
+    ) -> Sequence[LeasedMessage]:
+        """Receive up to `n` messages; pending acks are sent along, without a wait."""
+        port, desk = self._ports[number], self._desk
+        if acks is not None:
+            began_s = clock()
+            try:
+                with limited(CALL_S):
+                    results, messages = port.ack_and_receive(acks.messages, max=n, begin=begin)
+            except BaseException as error:
+                with self._lock:
+                    if not desk.not_carried(acks, error, clock()):
+                        raise
+            else:
+                with self._lock:
+                    desk.settled(acks, results)
+                    self._settled.notify_all()
+                self._report_settled("ack", len(results), clock() - began_s)
+                if messages:
+                    return messages
+        return port.receive(max=n, wait_ms=wait_ms, begin=begin)
+
+    # Calls about messages that are held
 
     def _begin_all(self, number: int) -> None:
         """Begin attempts at the messages of one shard shortly before their handlers start."""
@@ -70,16 +303,19 @@ class Calls(ShiftBase):
                     self._begin[number].wait()
                     continue
             began_s = clock()
+            messages = [held.message for held in batch]
             try:
-                results = self._ports[number].settle(
-                    "begin", [held.message for held in batch], lease_ms=self._consumer.lease_ms
-                )
+                with limited(CALL_S):
+                    results = self._ports[number].settle(
+                        "begin", messages, lease_ms=self._consumer.lease_ms
+                    )
             except Exception as error:
                 failures += 1
                 with self._lock:
                     desk.not_begun(number)
                 self._report_not_begun(error)
-                self._over.wait(wait_after(SETTLING, failures, random.random(), error))
+                pause_s = wait_after(SETTLING, failures, random.random(), error)
+                wait_event(self._over, pause_s)
                 continue
             failures = 0
             took_s = clock() - began_s
@@ -93,9 +329,10 @@ class Calls(ShiftBase):
             with self._lock:
                 due = self._desk.settlements(number, clock(), everything=self._flushing)
                 if not due:
-                    _wait(self._settle[number], self._desk.settle_at_s(number))
+                    at_s = self._desk.settle_at_s(number)
+                    self._settle[number].wait(_left_s(at_s))
             for settlement in due:
-                self._settle_one(number, settlement)
+                self._calls.begin(partial(self._settle_one, number, settlement))
 
     def _settle_one(self, number: int, settlement: Settlement) -> None:
         """Make one settling call; retry it until it is answered or its leases have ended."""
@@ -103,27 +340,28 @@ class Calls(ShiftBase):
         call, members = settlement.call
         messages = settlement.messages
         began_s = clock()
-        while clock() < settlement.until_s:
+        while (left_s := settlement.until_s - clock()) > 0:
             try:
-                results = port.settle(call, messages, **members)
+                with self._lanes[number], limited(min(left_s, CALL_S)):
+                    results = port.settle(call, messages, **members)
             except Exception as error:
                 if is_refusal(error):
-                    with self._settled:
+                    with self._lock:
                         desk.refused(settlement, error)
                         self._settled.notify_all()
                     return
                 settlement.attempts += 1
                 settlement.maybe_done |= not isinstance(error, NotReached)
-                wait_s = wait_after(SETTLING, settlement.attempts, random.random(), error)
-                if self._over.wait(wait_s):
+                pause_s = wait_after(SETTLING, settlement.attempts, random.random(), error)
+                if wait_event(self._over, pause_s):
                     return
                 continue
-            with self._settled:
+            with self._lock:
                 desk.settled(settlement, results)
                 self._settled.notify_all()
             self._report_settled(str(settlement.verb), len(messages), clock() - began_s)
             return
-        with self._settled:
+        with self._lock:
             desk.given_up(settlement)
             self._settled.notify_all()
 
@@ -133,24 +371,28 @@ class Calls(ShiftBase):
             with self._lock:
                 extensions = self._desk.extensions(number, clock())
                 if not extensions:
-                    _wait(self._lease[number], self._desk.lease_at_s(number))
+                    at_s = self._desk.lease_at_s(number)
+                    self._lease[number].wait(_left_s(at_s))
             for hold, asked in extensions:
-                self._extend_one(number, hold, asked)
+                self._calls.begin(partial(self._extend_one, number, hold, asked))
 
     def _extend_one(self, number: int, hold: Hold, asked: Sequence[Held]) -> None:
         messages = [held.message for held in asked]
         asked_at_s = clock()
         try:
-            results = self._ports[number].settle(
-                "extend", messages, lease_ms=self._consumer.lease_ms
-            )
+            with limited(min(max(0.0, hold.until_s - asked_at_s), CALL_S)):
+                results = self._ports[number].settle(
+                    "extend", messages, lease_ms=self._consumer.lease_ms
+                )
         except Exception as error:
             logger.warning("%s: a lease was not extended: %s", self._consumer.name, error)
             with self._lock:
                 self._desk.not_extended(hold, clock())
+                self._lease[number].notify()
             return
         with self._lock:
             self._desk.extended(hold, asked, results, asked_at_s)
+            self._lease[number].notify()
         self._report_settled("extend", len(messages), clock() - asked_at_s)
 
     def _flush(self) -> None:
@@ -168,5 +410,5 @@ class Calls(ShiftBase):
                 )
 
 
-def _wait(condition: threading.Condition, until_s: float | None) -> None:
-    condition.wait(None if until_s is None else max(0.0, until_s - clock()))
+def _left_s(at_s: float | None) -> float | None:
+    return None if at_s is None else max(0.0, at_s - clock())

@@ -17,13 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from delaylog.client._sync.concurrency import Event, from_any_thread, together
 from delaylog.client._sync.message import Message
 from delaylog.client._sync.workers.beginnings import Beginnings
-from delaylog.client._sync.workers.shift import (
-    STOP_S,
-    OnError,
-    SharedGate,
-    ThreadShift,
-    check_handler,
-)
+from delaylog.client._sync.workers.calls import SharedGate
+from delaylog.client._sync.workers.shift import STOP_S, OnError, ThreadShift, check_handler
 from delaylog.client.errors import ClientClosed
 from delaylog.client.hooks import NO_HOOKS, Hooks
 from delaylog.client.wire.checks import check_topic

@@ -9,8 +9,7 @@ import pytest
 
 from delaylog.client.errors import AnswerLost, BadRequest, ClientError, NotReached, SendFailed
 from delaylog.client.models import Sent
-from delaylog.client.sending.async_sender import AsyncSender
-from delaylog.client.sending.async_sending import AsyncSending
+from delaylog.client.sending.async_sender import AsyncSender, AsyncSending
 from delaylog.client.sending.outbox import Outbox, OutboxFull, SendLimits
 from delaylog.client.sending.row import make_row
 from delaylog.client.wire.bulk_answers import SendAnswer

@@ -15,8 +15,7 @@ import pytest
 from delaylog.client.errors import AnswerLost, BadRequest, ClientError
 from delaylog.client.sending.outbox import Outbox, SendLimits
 from delaylog.client.sending.row import make_row
-from delaylog.client.sending.sending import ThreadSending
-from delaylog.client.sending.thread_sender import ThreadSender
+from delaylog.client.sending.thread_sender import ThreadSender, ThreadSending
 from delaylog.client.wire.bulk_answers import SendAnswer
 from delaylog.client.wire.exchanging import OnRepeat
 from tests.client.sending.fake_broker import REFUSED, FakeBroker
