@@ -13,22 +13,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
-import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 
-from judged_run import run_judged
+from drill import Drill, counted, open_messages, parser_of, run_main
 from recorded_calls import Known, RecordedCalls, now_ms
 
-from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
+from delaylog.broker.history import HistoryRecorder
 from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import ChildBroker
 
 TOPIC = "race"
-RULES = frozenset("ABCDEHJ")
-"""No keys here: F and G are the kill loop's."""
 BATCH = 500
 AHEAD_MS = (20, 2_500)
 RECENT_BATCHES = 60
@@ -41,25 +38,23 @@ DRAIN_TIMEOUT_S = 60.0
 _SENDERS, _CONTROLLERS, _CONSUMERS = 2, 4, 3
 
 
-class ControlRace:
+class ControlRace(Drill):
     """One run over one folder."""
 
-    def __init__(self, folder: Path, seed: int, controls_max: int) -> None:
-        self.folder = folder
-        self.history = folder / "history.jsonl"
-        self._seed = seed
-        self._controls_max = controls_max
+    rules = "ABCDEHJ"  # No keys here: F and G are the kill loop's.
+    lease_ms = LEASE_MS
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(folder, options)
         self.controls = 0
         self.made = 0
         self.replies: Counter[str] = Counter()
-        self.counts: Counter[str] = Counter()
-        self.surprises: list[str] = []
         self._recent: deque[list[str]] = deque(maxlen=RECENT_BATCHES)
         self._living = 0
 
     @property
     def _done(self) -> bool:
-        return self.controls >= self._controls_max
+        return self.controls >= self.options.controls
 
     async def run(self) -> None:
         """The race, then the drain."""
@@ -69,27 +64,27 @@ class ControlRace:
                 AsyncPlainClient(broker.url) as client,
             ):
                 await client.put_topic(TOPIC, {"max_retry": RETRIES_MAX})
-                calls = RecordedCalls(client, recorder, self.surprises, self.counts)
+                calls = RecordedCalls(client, recorder, self.wrong, self.counts)
                 works = [
                     *(self._send(calls, n) for n in range(_SENDERS)),
                     *(self._control(calls, n) for n in range(_CONTROLLERS)),
                     *(self._consume(calls, n) for n in range(_CONSUMERS)),
                 ]
                 await asyncio.gather(*works)
-                await self._drain(calls, client)
+                await self._finish(calls, client)
                 recorder.mark("end", now_ms())
 
-    def _random(self, what: str, number: int) -> Random:
-        return Random(f"{self._seed} {what} {number}")
+    def _random_of(self, what: str, number: int) -> Random:
+        return Random(f"{self.options.seed} {what} {number}")
 
     async def _send(self, calls: RecordedCalls, number: int) -> None:
-        random = self._random("send", number)
+        random = self._random_of("send", number)
         while not self._done:
             if self._living > BACKLOG_MAX:
                 await asyncio.sleep(0.01)
                 continue
             first, self.made = self.made, self.made + BATCH
-            bodies = [b"%d-%d" % (self._seed, k) for k in range(first, first + BATCH)]
+            bodies = [b"%d-%d" % (self.options.seed, k) for k in range(first, first + BATCH)]
             dues_ms = [now_ms() + random.randint(*AHEAD_MS) for _ in bodies]
             ids = None
             if random.random() < 0.5:
@@ -99,7 +94,7 @@ class ControlRace:
             self._recent.append([each.id for each in known])
 
     async def _control(self, calls: RecordedCalls, number: int) -> None:
-        random = self._random("control", number)
+        random = self._random_of("control", number)
         while not self._done:
             if len(self._recent) < RECENT_BATCHES // 4:
                 await asyncio.sleep(0.01)
@@ -135,7 +130,7 @@ class ControlRace:
             self._living -= done
 
     async def _consume(self, calls: RecordedCalls, number: int) -> None:
-        random = self._random("consume", number)
+        random = self._random_of("consume", number)
         while not self._done:
             lease, leased = await calls.receive_bulk(TOPIC, 1_000, 50, LEASE_MS)
             if random.random() < 0.3:
@@ -150,60 +145,31 @@ class ControlRace:
                 await calls.ack_lease(lease, leased)
             self._living -= len(leased) - len(back)
 
-    async def _drain(self, calls: RecordedCalls, client: AsyncPlainClient) -> None:
-        deadline = time.monotonic() + DRAIN_TIMEOUT_S
-        while time.monotonic() < deadline:
+    async def _finish(self, calls: RecordedCalls, client: AsyncPlainClient) -> None:
+        async def take() -> int:
             lease, leased = await calls.receive_bulk(TOPIC, 1_000, 200, 10_000)
             await calls.ack_lease(lease, leased)
-            if leased:
-                continue
-            counts = (await client.stats(TOPIC))["counts"]
-            if not any(counts[state] for state in ("waiting", "ready", "leased")):
-                return
-        self.surprises.append(f"after {DRAIN_TIMEOUT_S:.0f} s still open: {counts}")
+            return len(leased)
 
-    def report(self) -> tuple[bool, str]:
-        """Whether all held, and the page that says so."""
-        settings = CheckSettings(bound_ms=0, lease_ms=LEASE_MS, rules=RULES)
-        checked = check_files([self.history], settings)
-        lines = [
-            f"{self.controls:,} controls of {self.made:,} messages",
-            ", ".join(f"{name} {count:,}" for name, count in sorted(self.replies.items())),
-            ", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items())),
-            report_text(checked),
-            *(f"surprise: {text}" for text in self.surprises[:20]),
-        ]
-        # A race that one side always wins tries nothing.
-        raced = all(
-            self.replies[f"{op} {how}"] > self._controls_max // 100
-            for op in ("cancel", "reschedule")
-            for how in ("done", "too late")
-        )
-        if not raced:
-            lines.append("not a race: see the replies above")
-        return checked.holds and raced and not self.surprises, "\n".join(lines)
+        async def left() -> int:
+            return open_messages((await client.stats(TOPIC))["counts"])
+
+        await self.drain(take, left, DRAIN_TIMEOUT_S)
+
+    def figures(self) -> Sequence[str]:
+        """How the race ended. One that one side always wins tries nothing."""
+        for op in ("cancel", "reschedule"):
+            for how in ("done", "too late"):
+                if self.replies[f"{op} {how}"] <= self.options.controls // 100:
+                    self.wrong.append(f"not a race: see how often {op} was {how}")
+        return [f"{self.controls:,} controls of {self.made:,} messages", counted(self.replies)]
 
     def pace(self, took_s: float) -> str:
         """For the page's last line."""
         return f"{self.controls / took_s:,.0f} controls/s"
 
 
-def main() -> None:
-    """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--controls", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
-    options = parser.parse_args()
-    seed = options.seed
-    holds = run_judged(
-        "control-race",
-        seed,
-        lambda folder: ControlRace(folder, seed, options.controls),
-        keep=options.keep,
-    )
-    sys.exit(0 if holds else 1)
-
-
 if __name__ == "__main__":
-    main()
+    parser = parser_of(__doc__)
+    parser.add_argument("--controls", type=int, default=1_000_000)
+    run_main("control-race", ControlRace, parser)

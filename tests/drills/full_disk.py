@@ -16,21 +16,19 @@ import asyncio
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from random import Random, SystemRandom
 
+from drill import Drill, open_messages, parser_of, run_drill
 from recorded_calls import EXPECTED_CODES, Known, RecordedCalls, now_ms
 from small_mount import free_bytes, mount, own_mounts, take_every_byte, unmount
 
-from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
+from delaylog.broker.history import HistoryRecorder
 from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import ChildBroker
 
-RULES = frozenset("ABCDEJ")
 TOPIC = "t"
 HOUR_MS = 3_600_000
 BODY_BYTES = 1_000
@@ -49,20 +47,23 @@ RETURN_TIMEOUT_S = 10.0
 STARTED = '"message":"replayed '
 """The first line of a process: it may need the reserve before it serves."""
 FROM_RESERVE = "everything else uses the reserve"
-OPEN_STATES = ("waiting", "ready", "leased")
 
 
-class FullDisk:
-    """One run on the file system at `disk`."""
+class FullDisk(Drill):
+    """One run on a small file system, which is mounted at `disk` unless it is there."""
 
-    def __init__(self, folder: Path, disk: Path, seed: int) -> None:
-        self.history = folder / "history.jsonl"
-        self._disk = disk
-        self._data = disk / "data"
-        self._filler = disk / "filler"
-        self._random = Random(seed)
+    rules = "ABCDEJ"
+    lease_ms = LEASE_MS
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(folder, options)
+        self._disk = options.on or folder / "disk"
+        if options.on is None:
+            mount(self._disk, options.size_mib)
+        self._data = self._disk / "data"
+        self._filler = self._disk / "filler"
         # Small enough for the disk; the reserve file's size is the broker's own choice.
-        reserve = (free_bytes(disk) // 6) >> 20
+        reserve = (free_bytes(self._disk) // 6) >> 20
         config = folder / "delaylog.toml"
         config.write_text(f"[limits]\ndisk_reserve_bytes = {reserve << 20}\n")
         self._config = config
@@ -72,8 +73,6 @@ class FullDisk:
         self._accepted = 0
         self._acked = 0
         self._retake_at = 0.0
-        self.faults: list[str] = []
-        self.counts: Counter[str] = Counter()
         self.notes: list[str] = []
 
     async def run(self) -> None:
@@ -115,11 +114,11 @@ class FullDisk:
 
     def _calls(self, client: AsyncPlainClient) -> RecordedCalls:
         expected = EXPECTED_CODES | {"disk_full"}
-        return RecordedCalls(client, self._recorder, self.faults, self.counts, expected)
+        return RecordedCalls(client, self._recorder, self.wrong, self.counts, expected)
 
     def _expect(self, holds: bool, fault: str) -> None:
         if not holds:
-            self.faults.append(fault)
+            self.wrong.append(fault)
 
     # The steps
 
@@ -133,7 +132,7 @@ class FullDisk:
         self._expect(self._accepted > 1_000, f"only {self._accepted} messages fit")
 
     async def _send(self, calls: RecordedCalls) -> bool:
-        random = self._random
+        random = self.random
         bodies, dues_ms, far = [], [], []
         for row in range(BATCH):
             self._made += 1
@@ -157,16 +156,16 @@ class FullDisk:
         while upto is None or self._acked < upto:
             if time.monotonic() > deadline:
                 stats = await client.stats(TOPIC)
-                self.faults.append(f"still open after {DRAIN_TIMEOUT_S:.0f} s: {stats['counts']}")
+                self.wrong.append(f"still open after {DRAIN_TIMEOUT_S:.0f} s: {stats['counts']}")
                 break
             if not broker.running:
-                self.faults.append(f"the broker ended by itself\n{broker.log_tail()}")
+                self.wrong.append(f"the broker ended by itself\n{broker.log_tail()}")
                 break
             if self._filler.exists() and time.monotonic() > self._retake_at:
                 self._retake_at = time.monotonic() + RETAKE_S
                 take_every_byte(self._filler)
             lease, leased = await calls.receive_bulk(TOPIC, 200, 100, LEASE_MS)
-            back = leased[:5] if self._random.random() < 0.1 else []
+            back = leased[:5] if self.random.random() < 0.1 else []
             if back:
                 await calls.settle("nack", back, delay_ms=200)
                 await calls.settle("ack", leased[5:])
@@ -176,7 +175,7 @@ class FullDisk:
             await self._change_far(calls)
             if not leased and upto is None and not self._far:
                 counts = (await client.stats(TOPIC))["counts"]
-                if not any(counts[state] for state in OPEN_STATES):
+                if not open_messages(counts):
                     break
 
     async def _change_far(self, calls: RecordedCalls) -> None:
@@ -201,7 +200,7 @@ class FullDisk:
         freed = time.monotonic()
         while not await self._send(calls):
             if time.monotonic() - freed > RETURN_TIMEOUT_S:
-                self.faults.append("sends are still refused although there is space")
+                self.wrong.append("sends are still refused although there is space")
                 return
             await asyncio.sleep(0.05)
         self.notes.append(f"sends accepted {time.monotonic() - freed:.2f} s after space came back")
@@ -218,17 +217,22 @@ class FullDisk:
         self._expect(FROM_RESERVE in before, "the reserve was not needed before the kill")
         self._expect(FROM_RESERVE in after, "the reserve was not needed after the kill")
 
-    def report(self) -> tuple[bool, str]:
-        """Whether all held, and the page that says so."""
-        settings = CheckSettings(bound_ms=0, lease_ms=LEASE_MS, rules=RULES)
-        checked = check_files([self.history], settings)
-        lines = [
-            *self.notes,
-            ", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items())),
-            report_text(checked),
-            *(f"fault: {text}" for text in self.faults[:20]),
-        ]
-        return checked.holds and not self.faults, "\n".join(lines)
+    def figures(self) -> Sequence[str]:
+        """What each step found."""
+        return self.notes
+
+    def pace(self, took_s: float) -> str:
+        """For the page's last line."""
+        return f"{self._accepted:,} messages"
+
+    def release(self, *, keep: bool) -> None:
+        """Unmount the disk; `keep` copies what is on it."""
+        if self.options.on is not None:
+            return
+        if keep:
+            self._filler.unlink(missing_ok=True)
+            shutil.copytree(self._disk, self.folder / "kept", dirs_exist_ok=True)
+        unmount(self._disk)
 
 
 async def _metric(broker: ChildBroker, name: str) -> int:
@@ -241,47 +245,15 @@ async def _metric(broker: ChildBroker, name: str) -> int:
     return int(float(line.split()[1]))
 
 
-def run(size_mib: int, seed: int, *, on: Path | None = None, keep: bool = False) -> bool:
-    """One run; keeps the folder of one that failed."""
-    folder = Path(tempfile.mkdtemp(prefix="delaylog-full-disk-"))
-    disk = on or folder / "disk"
-    if on is None:
-        mount(disk, size_mib)
-    begun = time.monotonic()
-    holds = False
-    try:
-        drill = FullDisk(folder, disk, seed)
-        asyncio.run(drill.run())
-        holds, page = drill.report()
-        print(page)
-        print(f"seed {seed}, {time.monotonic() - begun:.1f} s")
-    finally:
-        if holds and not keep:
-            if on is None:
-                unmount(disk)
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            if on is None:
-                (disk / "filler").unlink(missing_ok=True)
-                shutil.copytree(disk, folder / "kept", dirs_exist_ok=True)
-                unmount(disk)
-            verdict = "kept" if holds else f"FAILED with seed {seed}"
-            print(f"{verdict}: data, log and history are in {folder}", flush=True)
-    return holds
-
-
 def main() -> None:
-    """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Parse, mount, run."""
+    parser = parser_of(__doc__)
     parser.add_argument("--size-mib", type=int, default=48)
-    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
     parser.add_argument("--on", type=Path, help="a small file system that is mounted already")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
     options = parser.parse_args()
     if options.on is None:
         own_mounts()
-    good = run(options.size_mib, options.seed, on=options.on, keep=options.keep)
-    sys.exit(0 if good else 1)
+    sys.exit(0 if run_drill("full-disk", lambda folder: FullDisk(folder, options), options) else 1)
 
 
 if __name__ == "__main__":

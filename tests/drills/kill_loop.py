@@ -15,26 +15,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import time
-from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random, SystemRandom
 
 # This is a program: what it needs of the tests is two folders up, behind all packages.
 sys.path.append(str(Path(__file__).parents[2]))
 
-from judged_run import run_judged
+from drill import Drill, open_messages, parser_of, run_main
 from mixed_load import RETRIES_MAX, TOPICS, MixedLoad
 from recorded_calls import RecordedCalls, now_ms
 
-from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
+from delaylog.broker.history import HistoryRecorder
 from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 from tests.starts.tuned import BUSY, tuned, tuning
 from tests.starts.warm_child import WarmChildBroker
 
-RULES = frozenset("ABCDEFGHJ")
 UP_S_RANGE = (0.1, 1.0)
 START_KILL_SHARE = 0.1
 """Rounds in which the broker is killed while it starts, before the round's real start."""
@@ -45,24 +42,21 @@ BUSY_SHARE = 0.6
 BUSY_CONSTANTS = {**BUSY, "delaylog.broker.host.system.descriptors.OPEN_HOURS_SERVED": 8}
 """Rounds are too short for the usual constants: with these the kill also meets the splitter, the
 writing of states, checkpoints and the dropping of segments, not only the log."""
-OPEN_STATES = ("waiting", "ready", "leased")
 DRAIN_TIMEOUT_S = 30.0
 
 
-class KillLoop:
+class KillLoop(Drill):
     """Rounds over one folder, and what they wrote down."""
 
-    def __init__(self, folder: Path, seed: int, rounds: int, *, warm: bool) -> None:
-        self.folder = folder
-        self._kind = WarmChildBroker if warm else ChildBroker
-        self._start_kill_s_max = WARM_START_KILL_S_MAX if warm else START_KILL_S_MAX
-        self._rounds = rounds
-        self.history = folder / "history.jsonl"
-        self._random = Random(seed)
-        self._load = MixedLoad(seed)
+    rules = "ABCDEFGHJ"
+    lease_ms = 1_000
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(folder, options)
+        self._kind = WarmChildBroker if options.warm else ChildBroker
+        self._start_kill_s_max = WARM_START_KILL_S_MAX if options.warm else START_KILL_S_MAX
+        self._load = MixedLoad(options.seed)
         self._recorder = HistoryRecorder(self.history, client="kill-loop")
-        self.surprises: list[str] = []
-        self.counts: Counter[str] = Counter()
         self.start_times_s: list[float] = []
         self.kills = 0
         self._topics_made = False
@@ -70,24 +64,24 @@ class KillLoop:
     async def run(self) -> None:
         """All rounds, then the drain."""
         with self._recorder:
-            for _ in range(self._rounds):
+            for _ in range(self.options.rounds):
                 await self._round()
             await self._finish()
 
     def _broker(self) -> ChildBroker:
-        constants = BUSY_CONSTANTS if self._random.random() < BUSY_SHARE else {}
+        constants = BUSY_CONSTANTS if self.random.random() < BUSY_SHARE else {}
         broker = self._kind(self.folder / "data", program=tuned(constants))
         if isinstance(broker, WarmChildBroker):
             broker.tuning = tuning(constants)
         return broker
 
     def _calls(self, client: AsyncPlainClient) -> RecordedCalls:
-        return RecordedCalls(client, self._recorder, self.surprises, self.counts)
+        return RecordedCalls(client, self._recorder, self.wrong, self.counts)
 
     async def _round(self) -> None:
-        if self._random.random() < START_KILL_SHARE:
+        if self.random.random() < START_KILL_SHARE:
             await self._kill_while_starting()
-        up_s = self._random.uniform(*UP_S_RANGE)
+        up_s = self.random.uniform(*UP_S_RANGE)
         async with self._broker() as broker:
             self.start_times_s.append(broker.started_in_s)
             async with AsyncPlainClient(broker.url, failover_s=0) as client:
@@ -97,7 +91,7 @@ class KillLoop:
                 await asyncio.wait([load], timeout=up_s)
                 self._load.stopping = True
                 if not broker.running:
-                    self.surprises.append(f"the broker ended by itself\n{broker.log_tail()}")
+                    self.wrong.append(f"the broker ended by itself\n{broker.log_tail()}")
                 killed_ms = now_ms()
                 await broker.kill()
                 self._recorder.mark("kill", killed_ms, until=now_ms())
@@ -114,7 +108,7 @@ class KillLoop:
     async def _kill_while_starting(self) -> None:
         broker = self._broker()
         starting = asyncio.create_task(broker.start())
-        await asyncio.wait([starting], timeout=self._random.uniform(0.0, self._start_kill_s_max))
+        await asyncio.wait([starting], timeout=self.random.uniform(0.0, self._start_kill_s_max))
         killed_ms = now_ms()
         await broker.kill()
         with suppress(BrokerStartError):
@@ -129,59 +123,33 @@ class KillLoop:
         async with self._broker() as broker, AsyncPlainClient(broker.url) as client:
             calls = self._calls(client)
             await self._load.finish(calls)
-            deadline = time.monotonic() + DRAIN_TIMEOUT_S
-            while time.monotonic() < deadline:
-                if await self._load.drain_step(calls):
-                    continue
+
+            async def left() -> int:
                 stats = [await client.stats(topic) for topic in TOPICS]
-                if not any(each["counts"][state] for each in stats for state in OPEN_STATES):
-                    break
-            else:
-                self.surprises.append(f"after {DRAIN_TIMEOUT_S:.0f} s still open: {stats}")
-            # Whatever could still come, a second copy of something above all, comes now.
-            await asyncio.sleep(0.3)
-            await self._load.drain_step(calls)
+                return sum(open_messages(each["counts"]) for each in stats)
+
+            await self.drain(lambda: self._load.drain_step(calls), left, DRAIN_TIMEOUT_S)
             self._recorder.mark("end", now_ms())
             status = await broker.stop()
             if status != 0:
-                self.surprises.append(f"SIGTERM ended it with status {status}")
+                self.wrong.append(f"SIGTERM ended it with status {status}")
 
-    def report(self) -> tuple[bool, str]:
-        """Whether all held, and the page that says so."""
-        settings = CheckSettings(bound_ms=0, lease_ms=1_000, rules=RULES)
-        checked = check_files([self.history], settings)
+    def figures(self) -> Sequence[str]:
+        """Kills, and how long starts took."""
         starts = self.start_times_s
-        lines = [
+        return [
             f"{self.kills} kills, {self._load.messages_made:,} messages made; "
-            f"start {sum(starts) / len(starts):.2f} s on average, {max(starts):.2f} s at most",
-            ", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items())),
-            report_text(checked),
-            *(f"surprise: {text}" for text in self.surprises[:20]),
+            f"start {sum(starts) / len(starts):.2f} s on average, {max(starts):.2f} s at most"
         ]
-        return checked.holds and not self.surprises, "\n".join(lines)
 
     def pace(self, took_s: float) -> str:
         """For the page's last line."""
-        return f"{self._rounds} rounds, {took_s / self._rounds:.1f} s each,"
-
-
-def main() -> None:
-    """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
-    parser.add_argument("--warm", action="store_true", help="start brokers with modules loaded")
-    options = parser.parse_args()
-    seed = options.seed
-    holds = run_judged(
-        "kill-loop",
-        seed,
-        lambda folder: KillLoop(folder, seed, options.rounds, warm=options.warm),
-        keep=options.keep,
-    )
-    sys.exit(0 if holds else 1)
+        rounds = self.options.rounds
+        return f"{rounds} rounds, {took_s / rounds:.1f} s each,"
 
 
 if __name__ == "__main__":
-    main()
+    parser = parser_of(__doc__)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--warm", action="store_true", help="start brokers with modules loaded")
+    run_main("kill-loop", KillLoop, parser)

@@ -19,31 +19,27 @@ import asyncio
 import json
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from random import Random, SystemRandom
 from typing import Any, Final
 
 # This is a program: what it needs of the tests is two folders up, behind all packages.
 sys.path.append(str(Path(__file__).parents[2]))
 
-from judged_run import run_judged
+from drill import Drill, open_messages, parser_of, run_main
 from recorded_calls import RecordedCalls, now_ms
 from schedule_load import LEASE_MS, STEADY, STEP_MS, TOPIC, ScheduleLoad
 from zone_releases import NEWER, OLDER, write_release, zone_file, zones_of
 
 from delaylog.broker.drills.trio import Trio
-from delaylog.broker.history import CheckSettings, HistoryRecorder, check_files, report_text
+from delaylog.broker.history import CheckReport, HistoryRecorder, check_files
 from delaylog.broker.rules.schedules import check_timing, next_instant
 from delaylog.client import AsyncPlainClient
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
 
-RULES: Final = frozenset("BCJK")
-"""The rules about deliveries of firings; the others are about sends."""
 UP_S: Final = (0.2, 1.3)
 START_KILL_SHARE: Final = 0.15
 START_KILL_S_MAX: Final = 1.0
@@ -54,7 +50,6 @@ SPARE_MS: Final = 8_000
 """What a round takes on a busy machine: the older release must not lead when the zone changes."""
 AHEAD_S: Final = 1_800
 DRAIN_S: Final = 60.0
-OPEN_STATES: Final = ("waiting", "ready", "leased")
 
 
 class Releases:
@@ -105,19 +100,18 @@ class Node:
         return ["env", f"PYTHONPATH={self._link}", *command]
 
 
-class Drill(ABC):
+class ScheduleKills(Drill):
     """Rounds of kills, and what they wrote down."""
 
+    rules = "BCJK"  # About deliveries of firings; the others are about sends.
+    lease_ms = LEASE_MS
+
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        self.folder = folder
-        self._rounds, self._plant = options.rounds, options.plant
-        self._random = Random(options.seed)
+        super().__init__(folder, options)
+        self._rounds = options.rounds
         self._releases = Releases(folder / "releases")
-        self.history = folder / "history.jsonl"
         self._recorder = HistoryRecorder(self.history, client="schedule-kills")
         self._load = ScheduleLoad(options.seed, options.schedules)
-        self._surprises: list[str] = []
-        self._counts: Counter[str] = Counter()
         self._kills = 0
 
     async def run(self) -> None:
@@ -131,14 +125,12 @@ class Drill(ABC):
     async def _all_rounds(self) -> None: ...
 
     def _calls(self, client: AsyncPlainClient) -> RecordedCalls:
-        return RecordedCalls(
-            client, self._recorder, self._surprises, self._counts, unclear=self.unclear
-        )
+        return RecordedCalls(client, self._recorder, self.wrong, self.counts, unclear=self.unclear)
 
     async def _loaded(self, calls: RecordedCalls) -> asyncio.Task[None]:
         """Begin the load, and let it run for a while."""
         load = asyncio.create_task(self._load.run(calls))
-        await asyncio.wait([load], timeout=self._random.uniform(*UP_S))
+        await asyncio.wait([load], timeout=self.random.uniform(*UP_S))
         if load.done():
             await load
         return load
@@ -146,43 +138,35 @@ class Drill(ABC):
     async def _finish(self, calls: RecordedCalls) -> None:
         self._load.stopping = True
         await self._load.finish(calls)
-        deadline = time.monotonic() + DRAIN_S
-        while time.monotonic() < deadline:
-            if await self._load.take(calls):
-                continue
-            counts = (await calls.client.stats(TOPIC))["counts"]
-            if not any(counts[state] for state in OPEN_STATES):
-                break
-        else:
-            self._surprises.append(f"after {DRAIN_S:.0f} s still open: {counts}")
-        # A second message of an instant would come now.
-        await asyncio.sleep(0.3)
-        await self._load.take(calls)
+
+        async def left() -> int:
+            return open_messages((await calls.client.stats(TOPIC))["counts"])
+
+        await self.drain(lambda: self._load.take(calls), left, DRAIN_S)
         self._recorder.mark("end", now_ms())
 
-    def report(self) -> tuple[bool, str]:
-        """Whether all held, and the page that says so."""
-        if self._plant != "none":
-            plant(self.history, self._plant)
-        settings = CheckSettings(bound_ms=0, lease_ms=LEASE_MS, rules=RULES)
-        checked = check_files([self.history], settings, instants=self._releases.instants)
+    def check(self) -> CheckReport:
+        """By the instants of the newer release."""
+        if self.options.plant != "none":
+            plant(self.history, self.options.plant)
+        checked = check_files([self.history], self.settings(), instants=self._releases.instants)
         if not checked.rules["K"].checked:
-            self._surprises.append("rule K had nothing to check")
-        lines = [
+            self.wrong.append("rule K had nothing to check")
+        return checked
+
+    def figures(self) -> Sequence[str]:
+        """Kills, schedules and firings."""
+        return [
             f"{self._kills} kills, {len(self._load.names)} schedules, "
-            f"{self._load.firings:,} deliveries",
-            ", ".join(f"{name} {count:,}" for name, count in sorted(self._counts.items())),
-            report_text(checked),
-            *(f"surprise: {text}" for text in self._surprises[:20]),
+            f"{self._load.firings:,} deliveries"
         ]
-        return checked.holds and not self._surprises, "\n".join(lines)
 
     def pace(self, took_s: float) -> str:
         """For the page's last line."""
         return f"{self._rounds} rounds, {took_s / self._rounds:.1f} s each,"
 
 
-class BrokerDrill(Drill):
+class BrokerDrill(ScheduleKills):
     """One broker on one folder, whose clock and tzdata change between its starts."""
 
     async def _all_rounds(self) -> None:
@@ -211,7 +195,7 @@ class BrokerDrill(Drill):
             await self._finish(calls)
             status = await self._broker.stop()
             if status != 0:
-                self._surprises.append(f"SIGTERM ended it with status {status}")
+                self.wrong.append(f"SIGTERM ended it with status {status}")
 
     async def _round(self, round_: int, offset_ms: int | None) -> None:
         killed_ms = await self._spare_kill()
@@ -229,7 +213,7 @@ class BrokerDrill(Drill):
                 load = await self._loaded(calls)
                 self._load.stopping = True
                 if not self._broker.running:
-                    self._surprises.append(f"it ended by itself\n{self._broker.log_tail()}")
+                    self.wrong.append(f"it ended by itself\n{self._broker.log_tail()}")
                 self._killed_ms = now_ms()
                 await self._broker.kill()
                 self._kills += 1
@@ -241,9 +225,9 @@ class BrokerDrill(Drill):
 
     async def _spare_kill(self) -> int:
         """Sometimes kill it while it starts; returns when the outage began."""
-        if self._killed_ms and self._random.random() < START_KILL_SHARE:
+        if self._killed_ms and self.random.random() < START_KILL_SHARE:
             starting = asyncio.create_task(self._broker.start())
-            await asyncio.wait([starting], timeout=self._random.uniform(0.1, START_KILL_S_MAX))
+            await asyncio.wait([starting], timeout=self.random.uniform(0.1, START_KILL_S_MAX))
             await self._broker.kill()
             with suppress(BrokerStartError):
                 await starting
@@ -257,7 +241,7 @@ class BrokerDrill(Drill):
             self._recorder.mark("kill", killed_ms, until=now_ms())
 
 
-class ClusterDrill(Drill):
+class ClusterDrill(ScheduleKills):
     """Three nodes, of which the leader is killed; each start takes another release."""
 
     unclear = frozenset({"not_ready"})
@@ -277,8 +261,8 @@ class ClusterDrill(Drill):
                     self._kills += 1
                     await trio.leader([node for node in trio.nodes if node != leader])
                     self._recorder.mark("failover", killed_ms, until=now_ms())
-                    await asyncio.sleep(self._random.uniform(*UP_S))
-                    nodes[leader].use(self._random.choice((OLDER, NEWER)))
+                    await asyncio.sleep(self.random.uniform(*UP_S))
+                    nodes[leader].use(self.random.choice((OLDER, NEWER)))
                     await trio.start(leader)
                     await trio.all_vote()
                     self._load.stopping = True
@@ -325,22 +309,15 @@ def _without(line: dict[str, Any]) -> bool:
     return bool(line["ids"])
 
 
-def main() -> None:
-    """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("course", choices=("broker", "cluster"))
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--schedules", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
-    parser.add_argument("--plant", choices=("none", "skip", "double", "alien"), default="none")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
-    options = parser.parse_args()
-    kind = BrokerDrill if options.course == "broker" else ClusterDrill
-    holds = run_judged(
-        "schedule-kills", options.seed, lambda folder: kind(folder, options), keep=options.keep
-    )
-    sys.exit(0 if holds else 1)
+def make(folder: Path, options: argparse.Namespace) -> ScheduleKills:
+    """The drill of a course."""
+    return (BrokerDrill if options.course == "broker" else ClusterDrill)(folder, options)
 
 
 if __name__ == "__main__":
-    main()
+    parser = parser_of(__doc__)
+    parser.add_argument("course", choices=("broker", "cluster"))
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--schedules", type=int, default=200)
+    parser.add_argument("--plant", choices=("none", "skip", "double", "alien"), default="none")
+    run_main("schedule-kills", make, parser)

@@ -1,12 +1,14 @@
 """The SDK under kills and failovers: nothing lost, nothing sent twice, nothing early.
 
-    python tests/drills/sdk_kills.py {broker,shards,cluster} [--rounds 20] [--seed S] [--keep]
+    python tests/drills/sdk_kills.py {broker,shards,cluster,workers} [--rounds 20] [--seed S]
+                                     [--plant FAULT] [--keep]
 
 `broker`: one broker, killed with -9 and started again. `shards`: two, of which one is killed at a
 time. `cluster`: three nodes whose leader is killed, or hands over. Meanwhile a program sends,
 receives and handles by the public SDK only; between it and brokers that are killed, a wire loses
 some of the answers. At the end nothing may be open, the history is judged by the checker, and each
-body has to be there exactly once. `--plant` makes the client wrong in a way that has to be found.
+body has to be there exactly once. `workers`: worker processes are killed (`sdk_worker_kills.py`).
+`--plant` makes the client or the workers wrong in a way that has to be found.
 """
 
 from __future__ import annotations
@@ -14,26 +16,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from abc import ABC, abstractmethod
-from contextlib import AsyncExitStack
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
-from random import Random, SystemRandom
 from typing import Final
 
-from judged_run import run_judged
+# This is a program: what it needs of the tests is two folders up, behind all packages.
+sys.path.append(str(Path(__file__).parents[2]))
+
+from drill import Drill, counted, parser_of, run_drill
 from sdk_faults import FAULTS, SOUND
 from sdk_history import SdkHistory, now_ms
 from sdk_load import SdkLoad, Ways
 from sdk_wire import LossyWire
+from sdk_worker_kills import PLANTS, SdkWorkerKills
 
 from delaylog.broker.drills.trio import NODES, Trio
-from delaylog.broker.history import CheckSettings, check_files, report_text
 from delaylog.client import Shard
 from delaylog.client.child_broker import ChildBroker
 
-RULES: Final = frozenset("ABCFGJ")
-"""Nothing is cancelled, rescheduled or sent under an id that was used: D, E and H are tried by
-other drills."""
 CALM_S: Final = (0.2, 0.8)
 SENT_A_ROUND: Final = 100
 """Sends acknowledged between two faults at least: on a busy machine that takes longer."""
@@ -44,17 +46,18 @@ LOST_SENDS_MIN: Final = 5
 HANDOVER_EVERY: Final = 3
 
 
-class SdkKills(ABC):
+class SdkKills(Drill):
     """Rounds of faults under a load, in one folder."""
 
-    def __init__(self, folder: Path, seed: int, rounds: int) -> None:
-        self.folder = folder
-        self.random = Random(seed)
-        self.history = SdkHistory(folder / "history.jsonl")
+    rules = "ABCFGJ"
+    # Nothing is cancelled, rescheduled or sent under an id that was used: D, E and H are tried by
+    # other drills.
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(folder, options)
+        self.calls = SdkHistory(self.history)
         self.notes: list[str] = []
         self.caught = 0
-        self._seed = seed
-        self._rounds = rounds
         self._load: SdkLoad | None = None
 
     @abstractmethod
@@ -72,14 +75,14 @@ class SdkKills(ABC):
 
     async def run(self) -> None:
         """All rounds, then the drain."""
-        with self.history:
+        with self.calls:
             async with AsyncExitStack() as stack:
-                load = self._load = SdkLoad(self.history, self._seed, await self.open(stack))
+                load = self._load = SdkLoad(self.calls, self.options.seed, await self.open(stack))
                 try:
                     await load.begin()
-                    for _ in range(self._rounds):
+                    for _ in range(self.options.rounds):
                         await load.calm(SENT_A_ROUND, self.random.uniform(*CALM_S))
-                        self.caught += self.history.under_way
+                        self.caught += self.calls.under_way
                         await self.strike()
                     await load.calm(SENT_A_ROUND, 0.0)
                     while not self.has_tried:
@@ -89,40 +92,35 @@ class SdkKills(ABC):
                 finally:
                     await load.close()
 
-    def report(self) -> tuple[bool, str]:
-        """Whether all held, and the page that says so."""
+    def figures(self) -> Sequence[str]:
+        """Bodies, retries and handlers. A drill whose client was never in doubt tries nothing."""
         assert self._load is not None
-        checked = check_files([self.history.path], CheckSettings(bound_ms=0, rules=RULES))
-        wrong, summary = self.history.judge_bodies()
-        retries = self._load.telling.retries
-        given_up = self.history.given_up
-        wrong += [f"surprise: {text}" for text in self.history.surprises[:20]]
-        # A drill whose client was never in doubt tries nothing.
+        wrong, summary = self.calls.judge_bodies()
+        self.wrong += [*wrong, *self.calls.surprises]
         if not self.caught:
-            wrong.append("no send was ever under way when a fault came")
+            self.wrong.append("no send was ever under way when a fault came")
         if not all(self._load.handled[how] for how in ("tasks", "threads", "by hand")):
-            wrong.append("some consumers had nothing to do")
-        lines = [
+            self.wrong.append("some consumers had nothing to do")
+        return [
             summary,
-            f"{self.caught} sends were under way at a fault; repeated: {_counted(retries)}; "
-            f"given up: {_counted(given_up)}",
-            "handled " + _counted(self._load.handled),
+            f"{self.caught} sends were under way at a fault; "
+            f"repeated: {counted(self._load.telling.retries)}; "
+            f"given up: {counted(self.calls.given_up)}",
+            "handled " + counted(self._load.handled),
             *self.notes,
-            report_text(checked),
-            *wrong,
         ]
-        return checked.holds and not wrong, "\n".join(lines)
 
     def pace(self, took_s: float) -> str:
         """For the page's last line."""
-        return f"{self._rounds} rounds, {took_s / self._rounds:.1f} s each,"
+        return f"{self.options.rounds} rounds, {took_s / self.options.rounds:.1f} s each,"
 
 
 class KilledBrokers(SdkKills):
     """One broker, or several shards; one at a time is killed with -9 and started again."""
 
-    def __init__(self, folder: Path, seed: int, rounds: int, *, brokers: int) -> None:
-        super().__init__(folder, seed, rounds)
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(folder, options)
+        brokers = 2 if options.course == "shards" else 1
         self._brokers = [ChildBroker(folder / f"data-{n}") for n in range(brokers)]
         self._wires: list[LossyWire] = []
 
@@ -133,7 +131,9 @@ class KilledBrokers(SdkKills):
             await stack.enter_async_context(broker)
             ways.direct.append(Shard(broker.url, name=f"shard-{n}"))
             for shards, share in ((ways.behind, LOST_SHARE), (ways.hasty, HASTY_LOST_SHARE)):
-                wire = LossyWire(broker.port, share=share, seed=self._seed + len(self._wires))
+                wire = LossyWire(
+                    broker.port, share=share, seed=self.options.seed + len(self._wires)
+                )
                 self._wires.append(await stack.enter_async_context(wire))
                 shards.append(Shard(wire.url, name=f"shard-{n}"))
         return ways
@@ -142,10 +142,10 @@ class KilledBrokers(SdkKills):
         """SIGKILL, and some time later a start on the same folder."""
         broker = self.random.choice(self._brokers)
         if not broker.running:
-            self.history.surprise(f"a broker ended by itself\n{broker.log_tail()}")
+            self.calls.surprise(f"a broker ended by itself\n{broker.log_tail()}")
         killed_ms = now_ms()
         await broker.kill()
-        self.history.mark("kill", killed_ms, until=now_ms())
+        self.calls.mark("kill", killed_ms, until=now_ms())
         await asyncio.sleep(self.random.uniform(*DOWN_S))
         await broker.start()
 
@@ -166,8 +166,8 @@ class KilledBrokers(SdkKills):
 class FailingLeader(SdkKills):
     """Three nodes; the leader is killed, or asked to hand over."""
 
-    def __init__(self, folder: Path, seed: int, rounds: int) -> None:
-        super().__init__(folder, seed, rounds)
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(folder, options)
         self._trio = Trio(folder)
         self._handovers = self._strikes = 0
 
@@ -188,12 +188,12 @@ class FailingLeader(SdkKills):
         if self._strikes % HANDOVER_EVERY == 2:
             await self._trio.hand_over(leader, self.random.choice(others))
             await self._trio.leader(others)
-            self.history.mark("failover", struck_ms, until=now_ms(), planned=True)
+            self.calls.mark("failover", struck_ms, until=now_ms(), planned=True)
             self._handovers += 1
             return
         await self._trio.nodes[leader].kill()
         await self._trio.leader(others)
-        self.history.mark("kill", struck_ms, until=now_ms())
+        self.calls.mark("kill", struck_ms, until=now_ms())
         await asyncio.sleep(self.random.uniform(*DOWN_S))
         await self._trio.start(leader)
         await self._trio.caught_up(leader)
@@ -204,33 +204,24 @@ class FailingLeader(SdkKills):
         self.notes.append(f"{self._handovers} of {self._strikes} faults were hand-overs")
 
 
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) or "none"
-
-
-def make(course: str, folder: Path, seed: int, rounds: int) -> SdkKills:
-    """The drill of that name."""
-    if course == "cluster":
-        return FailingLeader(folder, seed, rounds)
-    return KilledBrokers(folder, seed, rounds, brokers=2 if course == "shards" else 1)
+COURSES: Final[dict[str, type[Drill]]] = {
+    "broker": KilledBrokers,
+    "shards": KilledBrokers,
+    "cluster": FailingLeader,
+    "workers": SdkWorkerKills,
+}
 
 
 def main() -> None:
     """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("course", choices=["broker", "shards", "cluster"])
+    parser = parser_of(__doc__)
+    parser.add_argument("course", choices=COURSES)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
-    parser.add_argument("--plant", choices=sorted(FAULTS), default=SOUND, help="a wrong client")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
+    parser.add_argument("--plant", choices=sorted({*FAULTS, *PLANTS}), default=SOUND)
     options = parser.parse_args()
-    with FAULTS[options.plant]():
-        holds = run_judged(
-            f"sdk-{options.course}",
-            options.seed,
-            lambda folder: make(options.course, folder, options.seed, options.rounds),
-            keep=options.keep,
-        )
+    with FAULTS.get(options.plant, nullcontext)():
+        name, drill = f"sdk-{options.course}", COURSES[options.course]
+        holds = run_drill(name, lambda folder: drill(folder, options), options)
     sys.exit(0 if holds else 1)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from drill import open_messages
 from sdk_history import Begun, SdkHistory, now_ms
 
 from delaylog.client import (
@@ -52,7 +53,6 @@ THREADS: Final = 2
 CALL_TIMEOUT_S: Final = 5.0
 DRAIN_S: Final = 60.0
 CALM_S_MAX: Final = 60.0
-OPEN_STATES: Final = ("waiting", "ready", "leased")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class SdkLoad:
         for shard in self._asking.shards:
             for topic in CONSUMED:
                 counts = (await self._asking.broker(shard.name).stats(topic))["counts"]
-                n += sum(counts[state] for state in OPEN_STATES)
+                n += open_messages(counts)
         return n
 
     # Sending

@@ -1,6 +1,6 @@
 """Workers killed at any point: nothing is lost, taken too soon, or acked unfinished.
 
-    python tests/drills/sdk_worker_kills.py [--kills 50] [--seed S] [--keep]
+    python tests/drills/sdk_kills.py workers [--rounds 20]
 
 One broker and three worker processes, of tasks and of threads, each killed with SIGKILL a moment
 after its handlers began, and replaced. Handlers write a journal that outlives them. At the end
@@ -18,28 +18,23 @@ import argparse
 import asyncio
 import signal
 import sys
-import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from random import Random, SystemRandom
 from typing import Final
 
-# This is a program: what it needs of the tests is two folders up, behind all packages.
-sys.path.append(str(Path(__file__).parents[2]))
-
-from judged_run import run_judged
+from drill import Drill, counted, open_messages
 from sdk_history import SdkHistory, now_ms
 from sdk_lives import Journals, judge_life, tally
 from sdk_worker import COUNT_ALL, EARLY_ACK, POISON, TOPIC
 
-from delaylog.broker.history import CheckSettings, check_files, report_text
+from delaylog.broker.history import CheckReport, check_files
 from delaylog.client import AsyncClient, ClientError
 from delaylog.client.child_broker import ChildBroker
 from tests.starts.tuned import tuned
 
-RULES: Final = frozenset("ABCFGJ")
 PROGRAM: Final = Path(__file__).with_name("sdk_worker.py")
 KINDS: Final = ("tasks", "threads")
 WORKERS: Final = 3
@@ -61,9 +56,9 @@ BEGIN_S_MAX: Final = 60.0
 LIFE_TRIES: Final = 5
 """A broker looks into its log for two seconds, in which a busy machine may not get through it."""
 DRAIN_S: Final = 90.0
-SHOWN_MAX: Final = 10
 SOUND: Final = "none"
 MEDDLER: Final = "meddler"
+PLANTS: Final = (EARLY_ACK, COUNT_ALL, MEDDLER)
 LOG_KEPT = {
     "delaylog.broker.engine.upkeep.checkpoints.CHECKPOINT_MS": 86_400_000,
     "delaylog.broker.engine.upkeep.checkpoints.IDLE_MS": 86_400_000,
@@ -71,30 +66,30 @@ LOG_KEPT = {
 """So that the log still holds every step of every life at the end."""
 
 
-class SdkWorkerKills:
-    """One run over one folder."""
+class SdkWorkerKills(Drill):
+    """One run over one folder; a round is a kill."""
 
-    def __init__(self, folder: Path, seed: int, kills: int, plant: str) -> None:
-        self.folder = folder
-        self.history = SdkHistory(folder / "sends.jsonl")
+    rules = "ABCFGJ"
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(folder, options)
+        self.calls = SdkHistory(self.history)
         self.kills = 0
         self.complete = 0
         self.cut_off = 0
         self.kinds: Counter[str] = Counter()
-        self._kills_max = kills
-        self._plant = plant
-        self._seed = seed
-        self._random = Random(seed)
+        self._kills_max = options.rounds
+        self._plant = options.plant
+        self._seed = options.seed
         self._numbers = count(1)
         self._ids: list[str] = []
         self._poisoned: set[str] = set()
         self.unhandled: Counter[str] = Counter()
-        self._wrong: list[str] = []
         self._stopping = False
 
     async def run(self) -> None:
         """Kill, then drain, then read every life."""
-        with self.history:
+        with self.calls:
             async with (
                 ChildBroker(self.folder / "data", program=tuned(LOG_KEPT)) as broker,
                 AsyncClient(broker.url) as client,
@@ -108,7 +103,7 @@ class SdkWorkerKills:
                 await asyncio.gather(*(self._kill_some(broker.url, n) for n in range(WORKERS)))
                 self._stopping = True
                 await asyncio.gather(*helpers)
-                await self._drain(client, broker.url)
+                await self._finish(client, broker.url)
                 await self._read_lives(client)
 
     # The load
@@ -120,11 +115,11 @@ class SdkWorkerKills:
                 for number in range(BURST):
                     poisoned = number == POISONED
                     body = b"%d-%d%b" % (self._seed, len(self._ids), POISON if poisoned else b"")
-                    key = f"key-{self._random.randrange(KEYS)}" if number % 2 else None
-                    begun = self.history.begin(TOPIC, body, None, own_id=None, key=key)
+                    key = f"key-{self.random.randrange(KEYS)}" if number % 2 else None
+                    begun = self.calls.begin(TOPIC, body, None, own_id=None, key=key)
                     retries = RETRIES if poisoned else None
                     sent = await client.send(TOPIC, body, key=key, max_retry=retries)
-                    self.history.sent(begun, sent)
+                    self.calls.sent(begun, sent)
                     self._ids.append(sent.id)
                     if poisoned:
                         self._poisoned.add(sent.id)
@@ -138,8 +133,7 @@ class SdkWorkerKills:
             await asyncio.sleep(0.05)
 
     async def _open(self, client: AsyncClient) -> int:
-        counts = (await client.broker().stats(TOPIC))["counts"]
-        return sum(counts[state] for state in ("waiting", "ready", "leased"))
+        return open_messages((await client.broker().stats(TOPIC))["counts"])
 
     # Workers
 
@@ -162,37 +156,30 @@ class SdkWorkerKills:
             try:
                 async with asyncio.timeout(BEGIN_S_MAX):
                     await _begun(journal)
-                moment_s = self._random.uniform(*MOMENT_S)
+                moment_s = self.random.uniform(*MOMENT_S)
                 if self.kills % SPARED_EVERY == 0:
                     moment_s += 1.5 * LEASE_MS / 1000
                 await asyncio.sleep(moment_s)
                 if process.returncode is not None:
-                    self._wrong.append(f"a worker ended by itself with {process.returncode}")
+                    self.wrong.append(f"a worker ended by itself with {process.returncode}")
             finally:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
             self.kills += 1
 
-    async def _drain(self, client: AsyncClient, url: str) -> None:
+    async def _finish(self, client: AsyncClient, url: str) -> None:
         """Workers that are left alone end all of it, and then end by SIGTERM."""
         workers = [await self._start(url, kind) for kind in KINDS]
         try:
-            deadline_s = time.monotonic() + DRAIN_S
-            while left := await self._open(client):
-                if time.monotonic() > deadline_s:
-                    self._wrong.append(f"{left} messages are still open after {DRAIN_S:.0f} s")
-                    break
-                await asyncio.sleep(0.1)
-            # Whatever could still come, a second copy of something above all, comes now.
-            await asyncio.sleep(0.3)
-            self.history.mark("end", now_ms())
+            await self.drain(lambda: asyncio.sleep(0.1), lambda: self._open(client), DRAIN_S)
+            self.calls.mark("end", now_ms())
             for process, _ in workers:
                 process.send_signal(signal.SIGTERM)
                 async with asyncio.timeout(BEGIN_S_MAX):
                     status = await process.wait()
                 if status != 0:
-                    self._wrong.append(f"SIGTERM ended a worker with status {status}")
+                    self.wrong.append(f"SIGTERM ended a worker with status {status}")
         finally:
             for process, _ in workers:
                 with suppress(ProcessLookupError):
@@ -203,7 +190,7 @@ class SdkWorkerKills:
 
     async def _read_lives(self, client: AsyncClient) -> None:
         journals = Journals.read(sorted(self.folder.glob("journal-*.jsonl")))
-        self._wrong += journals.wrong
+        self.wrong += journals.wrong
         self.cut_off = journals.cut_off
         for own in self._ids:
             for _ in range(LIFE_TRIES):
@@ -215,30 +202,29 @@ class SdkWorkerKills:
             self.complete += info.life_complete
             self.kinds.update(str(step["event"]) for step in info.life)
             retries = RETRIES if own in self._poisoned else None
-            self._wrong += [f"{own}: {text}" for text in judge_life(info.life, handled, retries)]
+            self.wrong += [f"{own}: {text}" for text in judge_life(info.life, handled, retries)]
             self.unhandled += tally(info.life, handled)
 
-    def report(self) -> tuple[bool, str]:
-        """Whether all held, and the page that says so."""
-        paths = [self.history.path, *sorted(self.folder.glob("journal-*.jsonl"))]
-        checked = check_files(paths, CheckSettings(bound_ms=0, rules=RULES))
-        wrong = list(self._wrong)
+    def check(self) -> CheckReport:
+        """By what was sent, and by the journals of all workers."""
+        journals = sorted(self.folder.glob("journal-*.jsonl"))
+        return check_files([self.history, *journals], self.settings())
+
+    def figures(self) -> Sequence[str]:
+        """Kills, lives and attempts."""
+        wrong = self.wrong
         if self.complete != len(self._ids):
             wrong.append(f"only {self.complete} of {len(self._ids)} lives are complete")
         if not self.cut_off or not self.kinds["lease_expired"] or not self.kinds["lease_extended"]:
             wrong.append("no worker was killed with a message in hand, or none extended a lease")
-        counted, uncounted = self.unhandled["counted"], self.unhandled["uncounted"]
-        if not uncounted or counted > COUNTED_A_KILL_MAX * self.kills:
+        counts, uncounted = self.unhandled["counted"], self.unhandled["uncounted"]
+        if not uncounted or counts > COUNTED_A_KILL_MAX * self.kills:
             wrong.append("attempts at messages that waited in a killed worker were counted")
-        lines = [
+        return [
             f"{self.kills} workers killed, {self.cut_off} handlers cut off; the lives of "
-            f"{len(self._ids):,} messages: {dict(sorted(self.kinds.items()))}",
-            f"{counted + uncounted} leases ended without a handler, {counted} of them were counted",
-            report_text(checked),
-            *wrong[:SHOWN_MAX],
-            *([f"… and {len(wrong) - SHOWN_MAX} more"] if len(wrong) > SHOWN_MAX else []),
+            f"{len(self._ids):,} messages: {counted(self.kinds)}",
+            f"{counts + uncounted} leases ended without a handler, {counts} of them were counted",
         ]
-        return checked.holds and not wrong, "\n".join(lines)
 
     def pace(self, took_s: float) -> str:
         """For the page's last line."""
@@ -255,24 +241,3 @@ async def _begun(journal: Path) -> None:
 
 def _size_bytes(path: Path) -> int:
     return path.stat().st_size
-
-
-def main() -> None:
-    """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(2**32))
-    parser.add_argument("--plant", choices=[SOUND, EARLY_ACK, COUNT_ALL, MEDDLER], default=SOUND)
-    parser.add_argument("--keep", action="store_true", help="keep the folder of a good run too")
-    options = parser.parse_args()
-    holds = run_judged(
-        "sdk-workers",
-        options.seed,
-        lambda folder: SdkWorkerKills(folder, options.seed, options.kills, options.plant),
-        keep=options.keep,
-    )
-    sys.exit(0 if holds else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,62 +1,43 @@
 """A worker that is killed leaves its messages to others: after the lease, and never half done.
 
-The drill runs as the program that people run by hand; its page, with seed and folder, is what a
-failure shows. Workers that ack too early, and somebody who ends the leases of others, show that it
-can fail; the judge of lives is shown lives that cannot be as well.
+Workers that ack too early, and somebody who ends the leases of others, show that the drill can
+fail; the judge of lives is shown lives that cannot be as well.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.drills.drill_program import page_of
 from tests.drills.sdk_lives import Handled, judge_life, tally
-from tests.programs import run_program
-
-PROGRAM = Path(__file__).with_name("sdk_worker_kills.py")
 
 
-def run(folder: Path, kills: int, seed: int, timeout_s: float, plant: str = "none") -> str:
-    """The page of a run, if it ended as it should: well, or with a planted fault that was found."""
-    command = [sys.executable, str(PROGRAM), "--kills", str(kills), "--seed", str(seed)]
-    command += ["--plant", plant]
-    # A drill that fails keeps its folder, and it is one of this test's.
-    done = run_program(*command, timeout=timeout_s, env={**os.environ, "TMPDIR": str(folder)})
-    expected = 0 if plant == "none" else 1
-    assert done.returncode == expected, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-def test_a_few_kills(tmp_path: Path) -> None:
-    run(tmp_path, 8, seed=20130101, timeout_s=300)
+@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.drill)])
+def test_killed_workers(tmp_path: Path, kills: int) -> None:
+    options = ("workers", "--rounds", kills, "--seed", 20130101)
+    page_of(tmp_path, "sdk_kills", *options, timeout_s=3_000)
 
 
 @pytest.mark.drill
-def test_two_hundred_kills(tmp_path: Path) -> None:
-    run(tmp_path, 200, seed=20131231, timeout_s=3_000)
-
-
-@pytest.mark.drill
-def test_acks_before_the_work_are_found(tmp_path: Path) -> None:
-    page = run(tmp_path, 4, seed=20130101, timeout_s=300, plant="early-ack")
-    assert "before its handler had ended" in page
-
-
-@pytest.mark.drill
-def test_attempts_at_what_waits_are_found(tmp_path: Path) -> None:
-    page = run(tmp_path, 8, seed=20130101, timeout_s=300, plant="count-all")
-    assert "that waited in a killed worker were counted" in page
-
-
-@pytest.mark.drill
-def test_deliveries_before_the_lease_is_over_are_found(tmp_path: Path) -> None:
-    page = run(tmp_path, 4, seed=20130101, timeout_s=300, plant="meddler")
-    assert "and not by its handler" in page
-    assert "violated:" in page, "the checker finds it in the journals alone"
+@pytest.mark.parametrize(
+    ("plant", "kills", "found"),
+    [
+        ("early-ack", 4, "before its handler had ended"),
+        ("count-all", 8, "that waited in a killed worker were counted"),
+        ("meddler", 4, "and not by its handler"),
+        # The checker finds it in the journals alone.
+        ("meddler", 4, "violated:"),
+    ],
+)
+def test_workers_that_are_wrong_are_found(
+    tmp_path: Path, plant: str, kills: int, found: str
+) -> None:
+    options = ("workers", "--rounds", kills, "--seed", 20130101, "--plant", plant)
+    page = page_of(tmp_path, "sdk_kills", *options, timeout_s=300, statuses=(1,))
+    assert found in page, page
 
 
 def step(event: str, at_ms: int, **more: int) -> dict[str, Any]:

@@ -30,17 +30,8 @@ def pushing(start_three: Callable[..., ThreeNodes], sink: Sink) -> ThreeNodes:
 
 
 def call(three: ThreeNodes, method: str, path: str, body: Any = None) -> Answer:
-    """A call to whoever leads; while nobody does, or not all nodes know targets, again."""
-
-    def ask() -> Answer | None:
-        try:
-            answer = three.call(three.leader(), method, path, body)
-        except OSError:
-            return None
-        return None if answer.status in (307, 409, 503) else answer
-
-    found: Answer = three.until(ask)
-    return found
+    """A call to the leader, repeated while not all nodes know targets."""
+    return three.on_leader(method, path, body, later=(0, 307, 409, 503))
 
 
 def send(three: ThreeNodes, first: int, count: int, delay_ms: int, topic: str = "t") -> None:

@@ -62,6 +62,10 @@ CHANGES = (
     ("POST", "/v1/clock", {"accept": True}),
     ("DELETE", "/v1/jobs/j1", None),
     ("POST", "/v1/transactions", {}),
+    ("POST", "/v1/topics/{t}/claims/c", {}),
+    ("GET", "/v1/topics/{t}/claims/c", None),
+    ("GET", "/v1/topics/{t}/claims/c/rows", None),
+    ("POST", "/v1/topics/{t}/claims/c/ack", {}),
 )
 
 

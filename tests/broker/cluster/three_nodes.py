@@ -241,15 +241,24 @@ class ThreeNodes:
         return leaders[0] if len(leaders) == 1 else None
 
     def on_leader(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        *,
+        later: tuple[int, ...] = (0, 307, 503),
     ) -> Answer:
-        """The answer of whoever leads: a busy machine changes leaders at any moment."""
+        """The answer of the leader, which may change at any moment on a busy machine.
+
+        A call with a status of `later` is repeated.
+        """
 
         def answered() -> Answer | None:
             answer = self.call(self.leader(), method, path, body, headers)
-            return None if answer.status in (307, 503) else answer
+            return None if answer.status in later else answer
 
-        found: Answer = self.until(answered, f"nobody took {method} {path}")
+        found: Answer = self.until(answered, f"no leader took {method} {path}")
         return found
 
     def followers(self) -> list[int]:

@@ -1,12 +1,11 @@
-"""Replies as bytes: a table of each kind in both protocols, and the real server's own writing.
+"""Replies as bytes: a table of each kind in both protocols.
 
-`DEBUG PROTOCOL` and Lua make redis-server write replies of all kinds; ours must be the same bytes.
+The differential tests (`tests/redis/differential`) compare them with what redis-server writes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from enum import IntEnum
 
 import pytest
@@ -26,7 +25,6 @@ from delaylog.broker.keyspace.replies import (
     Status,
     Verbatim,
 )
-from tests.redis_reference import Reference, reference
 
 
 class SomeBytes(bytes):
@@ -106,64 +104,6 @@ def test_a_large_value_is_not_copied() -> None:
         out: list[bytes] = []
         encode_into(out, reply, 3)
         assert any(piece is LONG for piece in out)
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[Reference]:
-    with reference("--enable-debug-command", "local") as running:
-        yield running
-
-
-def answer(redis: Reference, command: bytes, resp: int) -> bytes:
-    """The bytes of its reply to one command."""
-    hello = b"HELLO %d\r\n" % resp
-    end = b"modules\r\n*0\r\n"
-    told = redis.ask(hello + command + b"\r\nQUIT\r\n")
-    return told[told.index(end) + len(end) :].removesuffix(b"+OK\r\n")
-
-
-# As the server's own test command has them.
-KINDS: list[tuple[bytes, Reply]] = [
-    (b"string", b"Hello World"),
-    (b"integer", 12345),
-    (b"double", Double(3.141)),
-    (b"null", None),
-    (b"array", [0, 1, 2]),
-    (b"set", Members([0, 1, 2])),
-    (b"verbatim", Verbatim(b"This is a verbatim\nstring")),
-]
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("resp", [2, 3])
-@pytest.mark.parametrize(("kind", "reply"), KINDS, ids=[kind.decode() for kind, _ in KINDS])
-def test_each_kind_as_redis_writes_it(
-    redis: Reference, kind: bytes, reply: Reply, resp: int
-) -> None:
-    assert answer(redis, b"DEBUG PROTOCOL " + kind, resp) == encode(reply, resp)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("resp", [2, 3])
-def test_pushes_and_missing_arrays_as_redis_writes_them(redis: Reference, resp: int) -> None:
-    assert answer(redis, b"BLPOP none 0.001", resp) == encode(NO_ARRAY, resp)
-    assert answer(redis, b"SUBSCRIBE a", resp) == encode(Push([b"subscribe", b"a", 1]), resp)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("resp", [2, 3])
-def test_numbers_and_lines_as_redis_writes_them(redis: Reference, resp: int) -> None:
-    numbers = ("3", "-0", "0.1", "1e17", "1e-7", "123456789012345678", "1e300", "inf", "-inf")
-    for number in (*numbers, "5e-324"):
-        script = b"return {double=tonumber(ARGV[1])}"
-        told = answer(redis, b'EVAL "%b" 0 %b' % (script, number.encode()), resp)
-        assert told == encode(Double(number), resp)
-    for text in (b"A b", b"A\r\nb", b"A\n", b"A b\r\n\r", b""):
-        quoted = b'"' + text.replace(b"\r", b"\\r").replace(b"\n", b"\\n") + b'"'
-        told = answer(redis, b'EVAL "return {ok=ARGV[1]}" 0 ' + quoted, resp)
-        assert told == encode(Status(text), resp)
-        told = answer(redis, b'EVAL "return {err=ARGV[1]}" 0 ' + quoted, resp)
-        assert told == encode(ErrorReply(text), resp)
 
 
 REPLY: st.SearchStrategy[Reply] = st.recursive(

@@ -1,6 +1,6 @@
-"""Write the replies of redis-server into the files of traps (all, or those named).
+"""Write the replies of redis-server into transcripts: all traps, or the named files.
 
-.venv/bin/python tests/redis/differential/record.py [strings ...]
+.venv/bin/python tests/redis/differential/record.py [strings ... ../../recipes/dyno ...]
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Libraries as a whole: replacing, deleting, dumping; the words of refusals are compared with Redis
-in test_against_redis."""
+in tests/redis/differential/test_lua.py."""
 
 from __future__ import annotations
 
