@@ -12,13 +12,6 @@ from tests.broker.engine.late.test_waits import asking, bound, causes
 from tests.broker.engine.views.test_life import lives
 
 
-@pytest.fixture
-def host(tmp_path: Any) -> Any:
-    host = Host(tmp_path)
-    yield host
-    host.close()
-
-
 def key_waits(host: Host, id: str) -> list[tuple[int, int]]:
     """(ms, origin of the holder) of each part in which a key was locked."""
     (life,) = lives(host, [id])

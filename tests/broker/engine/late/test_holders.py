@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.engine.late import holders as module
-from tests.broker.engine.host import Host
 from tests.broker.engine.views.test_life import lives
-
-
-@pytest.fixture
-def host(tmp_path: Any) -> Any:
-    host = Host(tmp_path)
-    yield host
-    host.close()
 
 
 def test_bounded(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:

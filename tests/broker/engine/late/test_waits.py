@@ -25,13 +25,6 @@ from tests.broker.engine.host import HOUR, Host
 from tests.broker.engine.views.test_life import lives
 
 
-@pytest.fixture
-def host(tmp_path: Any) -> Any:
-    host = Host(tmp_path)
-    yield host
-    host.close()
-
-
 @contextmanager
 def asking(host: Host, masks: Masks = EVERYTHING) -> Iterator[None]:
     """A consumer asks meanwhile, as a long poll does."""

@@ -48,13 +48,6 @@ WANTED = [
 ]
 
 
-@pytest.fixture
-def host(tmp_path: Any) -> Any:
-    host = Host(tmp_path)
-    yield host
-    host.close()
-
-
 def whole(host: Host) -> None:
     """Finish the background work on the index."""
     host.engine.run_inline(host.engine.housekeeping.texts_work())
