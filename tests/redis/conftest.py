@@ -109,7 +109,7 @@ def bench(endpoint: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     This process, too, finds the modules of jobs/, which read the environment.
     """
     bench = Bench(endpoint, tmp_path)
-    for name, value in bench.environment().items():
+    for name, value in bench.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(JOBS)
     return bench

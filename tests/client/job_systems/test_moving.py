@@ -80,7 +80,7 @@ def lose(server: redis.Redis, key: str) -> None:
 def test_the_steps_move_an_application_and_what_waits(
     broker: Broker, namespace: str, client: Client, tmp_path: Path
 ) -> None:
-    bench = Bench(tmp_path, {"PYTHONPATH": str(tmp_path)})
+    bench = Bench(tmp_path, tmp_path, dict)
 
     def done(task_id: str) -> bool:
         return f"[{task_id}] succeeded" in bench.log()

@@ -186,7 +186,7 @@ class Place:
 
     def _rq_waits(self) -> bool:
         """Whether it has asked for jobs since it began the last one."""
-        log = (self._bench.folder / "rq.log").read_text()
+        log = self._bench.log()
         return "dequeueing jobs on queues" in log.rpartition("rq_jobs.add(")[2]
 
     def _missing(self) -> list[str]:

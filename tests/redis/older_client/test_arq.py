@@ -166,6 +166,6 @@ def test_the_program(bench: Bench, run: Callable[[Main], None]) -> None:
 
     with bench.worker("arq", "arq_jobs.Settings"):
         run(main)
-    text = (bench.folder / "arq.log").read_text()
+    text = bench.log()
     assert "redis_version=" in text
     assert "shutdown on SIGTERM" in text
