@@ -13,7 +13,6 @@ old ones. Checksums cover blocks of 1,024 rows; a block is verified before its f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -258,13 +257,6 @@ class SortedRun:
     def _compare(self, offset: int, size: int, crc: int) -> None:
         if crc32c(self.open_file().pread(size, offset)) != crc:
             raise CorruptionError("a block with a wrong checksum", path=self._path, position=offset)
-
-    def verify(self) -> Sequence[int]:
-        """Check every block; return their numbers."""
-        for number in range(len(self._blocks)):
-            self._check_rows(number)
-            self.check_records(number)
-        return range(len(self._blocks))
 
     def close(self) -> None:
         """Unmap and close."""
