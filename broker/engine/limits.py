@@ -1,6 +1,7 @@
-"""One table of limits: the sizes and counts that an operator may set, and what happens beyond them.
+"""One table of limits: what an operator may set, and what happens beyond each.
 
-The texts are those of docs/LIMITS.md. Bounds that nobody has a reason to change are constants beside the code that uses them.
+The texts are those of docs/LIMITS.md. Bounds that nobody has a reason to change are constants
+beside the code that uses them.
 """
 
 from __future__ import annotations

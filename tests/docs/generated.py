@@ -53,7 +53,8 @@ def limits() -> str:
     texts = {}
     for name, text in zip(kind.body, kind.body[1:], strict=False):
         if isinstance(name, ast.AnnAssign) and isinstance(text, ast.Expr):
-            assert isinstance(name.target, ast.Name) and isinstance(text.value, ast.Constant)
+            assert isinstance(name.target, ast.Name)
+            assert isinstance(text.value, ast.Constant)
             texts[name.target.id] = " ".join(str(text.value.value).split())
     names = [field.name for field in fields(Limits)]
     return _items(f"`{name}` ({_shown(name)}): {texts[name]}" for name in names)
