@@ -33,11 +33,23 @@ _SIZES: Final = (("GiB", 30), ("MiB", 20), ("KiB", 10))
 
 
 def calls() -> str:
-    """Every call: method and path, right, sentence."""
-    ordered = sorted(ALL, key=lambda call: "target" in call.path or "schedule" in call.path)
-    rows = [(f"{call.method} {call.path}", call.right, call.doc) for call in ordered]
-    rows += [(f"GET {path}", right or "none", doc) for path, (_, right, doc, _) in PAGES.items()]
-    return _items(f"`{line}` ({right}): {doc}" for line, right, doc in rows)
+    """Every path: its methods with their rights, and the sentences of its first call and of POST."""
+    ordered = sorted(ALL, key=lambda call: "/target" in call.path or "/schedules" in call.path)
+    rights: dict[str, dict[str, list[str]]] = {}
+    texts: dict[str, str] = {}
+    for call in ordered:
+        rights.setdefault(call.path, {}).setdefault(call.right, []).append(call.method)
+        if call.path not in texts:
+            texts[call.path] = call.doc.removesuffix(".")
+        elif call.method == "POST":
+            texts[call.path] += f"; POST: {call.doc.removesuffix('.')}"
+    for path, (_, right, text, _) in PAGES.items():
+        rights[path], texts[path] = {right or "none": ["GET"]}, text
+    rows = []
+    for path, methods in rights.items():
+        shown = "; ".join(f"{'/'.join(names)} {right}" for right, names in methods.items())
+        rows.append(f"`{path}` ({shown}): {texts[path]}")
+    return _items(rows)
 
 
 def errors() -> str:
