@@ -1,6 +1,7 @@
-"""One table of limits: the sizes and counts that an operator may set, each with a sentence of why.
+"""One table of limits: what an operator may set, and what happens beyond each.
 
-Bounds that nobody has a reason to change are constants beside the code that uses them.
+The texts are those of docs/LIMITS.md. Bounds that nobody has a reason to change are constants
+beside the code that uses them.
 """
 
 from __future__ import annotations
@@ -21,38 +22,38 @@ class Limits:
     """Limits of one node; configuration may change them."""
 
     body_bytes_max: int = 4 << 20
-    """One message's body: larger payloads belong in an object store."""
+    """Body of a message; beyond it 413."""
     request_bytes_max: int = 64 << 20
-    """One request: what may sit in memory per connection."""
+    """Body of a request, below 256 MiB; beyond it 413."""
     bodies_bytes_max: int = 256 << 20
-    """Bodies of all requests that are being read or answered; beyond it a request gets 503.
-    Briefly twice as much, while the pieces of a body are joined."""
+    """Bodies of all requests that are being read or answered; beyond it 503. A body takes twice
+    its size while its parts are joined."""
     bulk_rows_max: int = 100_000
-    """Rows of one bulk body: one frame, one slice of apply."""
+    """Rows of a bulk or Arrow body; beyond it 400."""
     horizon_ms: int = 10 * 366 * 86_400_000
-    """How far ahead a message may be due."""
+    """How far ahead a message may be due, at most 50 years; beyond it 400."""
     receive_max: int = 10_000
-    """Messages of one receive: one reply, one frame."""
+    """Messages of one receive; beyond it 400."""
     leased_max: int = 1_000_000
-    """Messages under lease per group: 27 bytes of memory each."""
+    """Messages under lease in a group; beyond it a receive gets nothing until some are settled."""
     disk_reserve_bytes: int = 256 << 20
-    """Space kept for splitting, leases and settles: sends are refused below it."""
+    """Free space below which sends get 507, and all else goes on."""
     reserve_file_bytes: int = 160 << 20
-    """The preallocated file that is given up when another program takes the last byte; an eighth
-    of the file system where that is less; 0 for none."""
+    """The preallocated file that is used on a full disk: at most an eighth of its file system,
+    0 for none (the default of an embedded broker)."""
     staged_bytes_max: int = 16 << 30
-    """Parts of open transactions, in the log only."""
+    """Staged parts of open transactions; beyond it 429. If open transactions keep more than four
+    times as much of the log, the one with the oldest parts expires."""
     topics_max: int = 200_000
-    """Topics: one to two kilobytes of memory each; a call that would create another is refused."""
+    """Topics; a call that would create another gets 429."""
     schedules_max: int = 1_000_000
-    """Recurring schedules: some 150 bytes of memory each; a call that would create another is
-    refused."""
+    """Recurring schedules; another gets 429."""
     groups_max: int = 1_000
-    """Groups of one topic: each message is checked for each of them."""
+    """Groups of a topic; another gets 429."""
     metrics_topics_max: int = 200
-    """Topics with their own metrics; the others are summed, so that a scrape stays below 1 MB."""
+    """Topics with their own metrics, and four times as many groups; others are `topic="other"`."""
     connections_max: int = 20_000
-    """Open connections of clients, with those of Redis clients; at most half of the descriptors."""
+    """HTTP and Redis clients, at most half of the descriptors; beyond it 503, then closed."""
 
     def __post_init__(self) -> None:
         """Raises ValueError."""

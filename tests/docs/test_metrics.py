@@ -1,6 +1,4 @@
-"""docs/METRICS.md lists the table of metrics, and every metric that a page or a file of ops/ names
-is in it.
-"""
+"""Every metric that a page or a file of ops/ names is in the table."""
 
 from __future__ import annotations
 
@@ -10,10 +8,9 @@ from typing import Final
 
 import pytest
 
-from delaylog.broker.host.metrics.table import METRICS, SECTIONS
+from delaylog.broker.host.metrics.table import METRICS
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "METRICS.md"
 NAMING: Final = [
     path
     for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("ops/**/*"))
@@ -31,22 +28,6 @@ NOT_METRICS: Final = (
     "delaylog_priority",
 )
 """Metrics of the SDK, and other names of that form, such as labels of taskiq."""
-
-
-def tables() -> str:
-    """The tables of the page."""
-    lines = []
-    for title, section in SECTIONS.items():
-        lines += [f"## {title}", "", "| metric | kind | labels | |", "|---|---|---|---|"]
-        for row in section:
-            labels = ", ".join(f"`{label}`" for label in row.labels)
-            lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.text} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def test_the_page_ends_with_the_tables() -> None:
-    assert PAGE.read_text().endswith(tables())
 
 
 def unknown(text: str) -> set[str]:

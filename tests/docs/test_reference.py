@@ -56,7 +56,7 @@ def test_every_public_name_is_named() -> None:
 
 
 def test_every_exception_stands_with_its_code() -> None:
-    rows = [line for line in REFERENCE.splitlines() if line.startswith("| `")]
+    rows = [line for line in REFERENCE.splitlines() if line.startswith("- `")]
     for code, kind in CLASSES.items():
         assert any(f"`{kind.__name__}`" in row and f"`{code}`" in row for row in rows), code
 
