@@ -122,12 +122,12 @@ def one_run(folder: Path, dial: str, way: str, batches: int) -> Timed:
     with delaylog.open(folder / "data", fsync=dial) as broker:
         run = WAYS[way]
         run(broker, bodies, WARM_UP)
-        node = broker._node
-        log, commits = node.engine.state.log, node.commits.commits
+        node = broker._thread.node
+        log, commits = node.engine.state.log, node.log_commits.commits
         start, cpu_s, began = log.end_position, process_time(), perf_counter()
         run(broker, bodies, batches)
         seconds, cpu_s = perf_counter() - began, process_time() - cpu_s
-        commits, size = node.commits.commits - commits, log.end_position - start
+        commits, size = node.log_commits.commits - commits, log.end_position - start
     floor_s = floor_seconds(folder, size, commits if dial == "always" else 1)
     count = batches * BATCH
     return Timed(count / seconds, 1e6 * cpu_s / count, commits, count / floor_s)

@@ -8,7 +8,7 @@ from delaylog.broker.calls.access.access import Access
 from delaylog.broker.calls.turn.turn import Turn
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.push.targets import GroupKey, Health
-from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node import Node
 from delaylog.broker.host.periodic_checks import PeriodicChecks
@@ -22,7 +22,7 @@ class ServingNode(Node):
     def __init__(
         self,
         engine: Engine,
-        clock: BrokerClock,
+        clock: Clock,
         on_fatal: Callable[[BaseException], None],
         *,
         fsync: str = "always",
@@ -41,6 +41,10 @@ class ServingNode(Node):
 
     def start(self) -> None:
         """Start serving: allocate the reserve, and start the timers and the background work."""
+        self.start_work()
+        self.access.start()
+
+    def start_work(self) -> None:
+        """Start all but the care for principals."""
         super().start()
         self._checks.start()
-        self.access.start()

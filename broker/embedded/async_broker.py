@@ -1,30 +1,27 @@
 """AsyncEmbeddedBroker: the embedded broker for event loops, with the methods of `AsyncClient`.
 
-It runs on an `EmbeddedNode`, like the broker for threads, and not on a server's node. So it works
-with a manual clock, and both decide calls in the same way. A call holds the broker's lock only
-while it decides. While it waits for the disk or for messages, it is suspended and the loop goes on.
+The node has a thread of its own, as for the broker for threads. So both work with a manual clock,
+and the program's loop goes on while a call decides or waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar, Unpack
 
 from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
-from delaylog.broker.embedded.calls import Steps
 from delaylog.broker.embedded.clocks import ManualClock
+from delaylog.broker.embedded.node import Steps
 from delaylog.broker.embedded.opened import ClockT, Opened
-from delaylog.broker.embedded.waits.driving import LoopDriver
-from delaylog.broker.embedded.waits.sendings import EmbeddedSending
+from delaylog.broker.embedded.sendings import EmbeddedSending
 from delaylog.client._async.workers.ports import async_queue_ports
 from delaylog.client._async.workers.worker import AsyncWorker
 from delaylog.client.errors import SendFailed
 from delaylog.client.keywords import OneSendKeywords, QueuedSendKeywords, TimeLimit
-from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
-from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.wire.durations import limit_of, split_limit
 
 T = TypeVar("T")
@@ -39,7 +36,6 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         super().__init__(opened)
         AsyncWorker.__init__(self, async_queue_ports(self), hooks=opened.face.hooks)
         self._loop = asyncio.get_running_loop()
-        self._driver = LoopDriver(opened.node, self._loop)
         self._sends: set[EmbeddedSending] = set()
         self._failures: list[BaseException] = []
 
@@ -49,7 +45,7 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         Raises SendFailed as `flush` does.
         """
         try:
-            if not self._node.closed:
+            if not self._thread.closed:
                 try:
                     await self.stop()
                 except BaseException:
@@ -61,7 +57,6 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
                 await self.flush()
         finally:
             await asyncio.to_thread(self._opened.close)
-            self._driver.close()
 
     async def advance(self, by: timedelta | None = None, **passed: float) -> int:
         """Advance a manual clock, as `ManualClock.advance` does, without blocking the loop."""
@@ -79,8 +74,14 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         """
         return await asyncio.to_thread(self._opened.serve_ui, host, port)
 
-    async def _run(self, steps: Steps[T]) -> T:
-        return await self._driver.run(steps)
+    async def _run(
+        self,
+        steps: Steps[T],
+        *,
+        soon: bool = False,
+        give_back: Callable[[T], Steps[Any]] | None = None,
+    ) -> T:
+        return await self._thread.wait(steps, soon=soon, give_back=give_back)
 
     async def send(
         self,
@@ -106,8 +107,8 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         Errors in the arguments are raised here. Refusals that no caller has read are raised by
         `flush()` or `close()`.
         """
-        steps = self._calls.send(topic, body, **fields)
-        task = self._loop.create_task(self._run(steps))
+        row = self._calls.row(topic, body, fields)
+        task = self._loop.create_task(self._send_one(topic, row))
         sending = EmbeddedSending(task)
         self._sends.add(sending)
         task.add_done_callback(lambda _: self._sent(sending))
@@ -143,10 +144,3 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
         failures, self._failures = self._failures, []
         if failures:
             raise SendFailed(failures)
-
-    async def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
-        steps = self._calls.receive(wanted, how_much)
-        return await self._driver.run(steps, give_back=self._give_back)
-
-    def _give_back(self, batch: MessageBatch) -> Steps[Any]:
-        return self._calls.settle("extend", batch, lease_ms=0, wait=False)

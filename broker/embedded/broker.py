@@ -8,19 +8,17 @@ such calls.
 
 from __future__ import annotations
 
-from typing import TypeVar, Unpack
+from collections.abc import Callable
+from typing import Any, TypeVar, Unpack
 
 from delaylog.broker.embedded.broker_calls import BrokerCalls
-from delaylog.broker.embedded.calls import Steps
+from delaylog.broker.embedded.node import Steps
 from delaylog.broker.embedded.opened import ClockT, Opened
-from delaylog.broker.embedded.waits.driving import run
-from delaylog.broker.embedded.waits.sendings import SoonSending, SoonSendings, within
+from delaylog.broker.embedded.sendings import SoonSending, SoonSendings
 from delaylog.client._sync.workers.ports import queue_ports
 from delaylog.client._sync.workers.worker import ThreadWorker
 from delaylog.client.keywords import OneSendKeywords, QueuedSendKeywords, TimeLimit
-from delaylog.client.message import MessageBatch
 from delaylog.client.models import Sent
-from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.wire.durations import limit_of
 
 T = TypeVar("T")
@@ -36,7 +34,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
     def __init__(self, opened: Opened[ClockT]) -> None:
         super().__init__(opened)
         ThreadWorker.__init__(self, queue_ports(self), hooks=opened.face.hooks)
-        self._soon = SoonSendings(opened.node)
+        self._soon = SoonSendings(opened.thread, self._calls)
 
     def close(self) -> None:
         """Stop the workers, write everything to disk and release the folder.
@@ -45,7 +43,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         """
         try:
             # A forked child has none of the parent's worker threads, and must not use its files.
-            if not self._node.forked:
+            if not self._thread.forked:
                 self.stop()
                 self._end_loops()
         finally:
@@ -63,8 +61,14 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         """
         return self._opened.serve_ui(host, port)
 
-    def _run(self, steps: Steps[T]) -> T:
-        return run(self._node, steps)
+    def _run(
+        self,
+        steps: Steps[T],
+        *,
+        soon: bool = False,
+        give_back: Callable[[T], Steps[Any]] | None = None,
+    ) -> T:
+        return self._thread.run(steps, soon=soon, give_back=give_back)
 
     # ------------------------------------------------------------------ send
 
@@ -75,7 +79,8 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message, due at a time, after a delay, or now."""
-        return self._run(self._calls.send(topic, body, **fields))
+        wait = fields.pop("wait", True)
+        return self._send_one(topic, self._calls.row(topic, body, fields), wait=wait)
 
     def send_soon(
         self,
@@ -89,7 +94,8 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         waits for the disk. Errors in the arguments are raised here. Refusals that no caller has
         read are raised by `flush()` or `close()`.
         """
-        return self._soon.hand_over(self._calls.send(topic, body, wait=False, **fields))
+        row = self._calls.row(topic, body, fields)
+        return self._soon.hand_over(lambda: self._send_one(topic, row, wait=False))
 
     def flush(self, **limits: Unpack[TimeLimit]) -> None:
         """Wait for all sends of `send_soon`, and for all calls with `wait=False`.
@@ -97,11 +103,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         Raises SendFailed with refusals of `send_soon` that no caller has read, and TimeoutError
         after the time limit; the broker then goes on writing.
         """
-        timeout_s = limit_of("flush", limits)
-        within(timeout_s, lambda: self._run(self._calls.flush()), "not everything was on the disk")
+        self._thread.run(self._calls.flush(), timeout_s=limit_of("flush", limits))
         failed = self._soon.take_unseen()
         if failed is not None:
             raise failed
-
-    def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
-        return self._run(self._calls.receive(wanted, how_much))

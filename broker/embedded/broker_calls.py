@@ -9,23 +9,26 @@ Made from broker/embedded/async_broker_calls.py by `make twins`: change that one
 from __future__ import annotations
 
 import logging
+import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar, Unpack, cast
 
-from delaylog.broker.embedded.calls import EmbeddedCalls, Steps
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.calls import EmbeddedCalls
+from delaylog.broker.embedded.node import Steps
 from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.client._sync.link import Link
 from delaylog.client._sync.message import Message, messages_of
 from delaylog.client._sync.surface import QueueClient
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.messages import BulkSendKeywords
-from delaylog.client.errors import ClientError
+from delaylog.client.errors import ClientError, IdInUse
+from delaylog.client.holding import HANDLED, noted
 from delaylog.client.keywords import ManySendKeywords, ReceiveKeywords
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
+from delaylog.client.sending.row import Row
 from delaylog.client.shards.receiving import HowMuch, Wanted
 from delaylog.client.shards.settling import ToSettle, Verb
 from delaylog.client.shards.sharding import ByKey, Shard, Topology
@@ -53,10 +56,10 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
     def __init__(self, opened: Opened[ClockT]) -> None:
         """`opened` = an open folder with a running node."""
         self._opened = opened
-        self._node: EmbeddedNode = opened.node
+        self._thread = opened.thread
         self.clock = opened.clock
         """The broker's clock; a `ManualClock` is moved by `clock.advance(days=30)`."""
-        self._calls = EmbeddedCalls(opened.node, opened.face)
+        self._calls = EmbeddedCalls(opened.thread.node, opened.face)
         self._places = self._calls.places
         self._topology = _ONE_SHARD
         self._fetched = {}
@@ -65,19 +68,25 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
         self._links: Sequence[Link] = [here]
 
     def _check_open(self) -> None:
-        self._node.check_open()
+        self._thread.check_open()
 
     @abstractmethod
-    def _run(self, steps: Steps[T]) -> T:
-        """Run a call and return its answer."""
+    def _run(
+        self,
+        steps: Steps[T],
+        *,
+        soon: bool = False,
+        give_back: Callable[[T], Steps[Any]] | None = None,
+    ) -> T:
+        """Run a call and return its answer, as `NodeThread` does."""
 
     @abstractmethod
     def close(self) -> None:
         """Write everything to disk and release the folder."""
 
     def __repr__(self) -> str:
-        state = "closed" if self._node.closed else "open"
-        return f"<{type(self).__name__} {self._node.engine.folder} {state}>"
+        state = "closed" if self._thread.closed else "open"
+        return f"<{type(self).__name__} {self._thread.engine.folder} {state}>"
 
     def __exit__(
         self,
@@ -99,6 +108,23 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
 
     # ------------------------------------------------------------------ send
 
+    def _send_one(self, topic: str, row: Row, *, wait: bool = True) -> Sent:
+        (sent,) = self._send_rows(topic, [row], wait=wait)
+        if sent.result == "rejected":
+            raise IdInUse(sent)
+        return noted(topic, sent)
+
+    def _send_rows(self, topic: str, rows: list[Row], *, wait: bool = True) -> list[Sent]:
+        """Send messages, and tell the hooks."""
+        began_s = time.monotonic()
+        try:
+            sent = self._run(self._calls.send_rows(topic, rows, wait=wait), soon=not wait)
+        except Exception as error:
+            self._calls.failed(topic, len(rows), error, began_s)
+            raise
+        self._calls.heard(topic, sent, began_s)
+        return sent
+
     def send_many(
         self,
         topic: str,
@@ -106,7 +132,8 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
         **defaults: Unpack[ManySendKeywords],
     ) -> list[Sent]:
         """Send all messages, or none if one is refused; `defaults` are arguments of `send`."""
-        return self._run(self._calls.send_many(topic, messages, **defaults))
+        sent = self._send_rows(topic, self._calls.rows(topic, messages, defaults))
+        return [noted(topic, each) for each in sent] if HANDLED.get() else sent
 
     def send_columns(
         self,
@@ -119,7 +146,8 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
     ) -> SendAnswer:
         """Send the columns of `client.wire.bulk.encode_send`; without a time they are due now."""
         self._topology.one(shard, "send_columns")
-        return self._run(self._calls.send_columns(topic, bodies, wait=wait, **columns))
+        steps = self._calls.send_columns(topic, bodies, wait=wait, **columns)
+        return self._run(steps, soon=not wait)
 
     # ------------------------------------------------------------------ receive and settle
 
@@ -142,12 +170,13 @@ class BrokerCalls(QueueClient, Generic[ClockT]):
         wanted, how_much = Wanted.split(topic, {"max": 1_000, **asked})
         return self._receive(wanted, how_much)
 
-    @abstractmethod
     def _receive(self, wanted: Wanted, how_much: HowMuch) -> MessageBatch:
-        """Lease ready messages, or wait for some."""
+        steps = self._calls.receive(wanted, how_much)
+        return self._run(steps, give_back=self._calls.give_back)
 
     def _settle(self, verb: Verb, messages: ToSettle, **times: Any) -> list[Settled]:
-        return self._run(self._calls.settle(verb, messages, **times))
+        soon = not times.get("wait", True)
+        return self._run(self._calls.settle(verb, messages, **times), soon=soon)
 
 
 class Direct:

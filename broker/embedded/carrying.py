@@ -13,7 +13,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON, BufferedContext
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.routing import resolve
-from delaylog.broker.embedded.node import EmbeddedNode, as_host
+from delaylog.broker.embedded.node import EmbeddedNode
 from delaylog.client.calls.call import Call
 from delaylog.contract.calls.access import OF_ACCESS
 from delaylog.contract.calls.targets import OF_TARGETS
@@ -48,7 +48,7 @@ async def answer_to(
             "an embedded broker has no principals, no streams and no files to read again, and "
             "pushes nothing",
         )
-    ctx = BufferedContext(as_host(node), headers, query, body)
+    ctx = BufferedContext(node, headers, query, body)
     ctx.about(route.call, route.topic_key, route.params)
     ctx.reads = route.call.reads
     if query and not route.call.query:

@@ -21,29 +21,6 @@ _MS_MAX: Final = 253_402_300_799_000
 _TAKEN: Final = "advance takes a timedelta, or numbers: days=, hours=, minutes=, seconds=, ms="
 
 
-class Clock(Protocol):
-    """The clock of an embedded broker: a server's `BrokerClock`, or one with these members."""
-
-    steps: int
-
-    def now_ms(self) -> int:
-        """The time in ms since 1970. It goes back only by `accept`."""
-
-    def hold_from(self, ms: int) -> None:
-        """Do not go below `ms`, the time of an earlier run on the same folder."""
-
-    @property
-    def wall_ms(self) -> int:
-        """The time of the wall clock."""
-
-    @property
-    def ahead_ms(self) -> int:
-        """How far this clock is ahead of the wall clock."""
-
-    def accept(self) -> int:
-        """Go back to the wall clock's time; return the change in ms (0 or negative)."""
-
-
 class WallClock(BrokerClock):
     """Real time, as in `delaylog serve`: it stands still after the wall clock is set back."""
 

@@ -18,11 +18,6 @@ def why_closed(failure: BaseException | None, *, forked: bool) -> ClosedError:
         )
     if failure is None:
         return ClosedError("this broker is closed: open its folder again")
-    if not isinstance(failure, Exception):
-        return ClosedError(
-            f"a call was interrupted by {type(failure).__name__}: close this broker and open its "
-            "folder again, which has everything that was answered"
-        )
     error = ClosedError(f"this broker has failed: {failure}; check the disk")
     error.__cause__ = failure
     return error

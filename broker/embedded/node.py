@@ -1,411 +1,395 @@
-"""The node of an embedded broker: an engine, its clock, one lock, and the calls that wait for news.
+"""The node of an embedded broker: a server's node on a thread with an event loop of its own.
 
-All decisions are made under the lock, on the calling thread. Handlers of `broker/calls` use this
-node like a server's `Node`, so both answer a call alike. What the handlers await is a `Step`, which
-the driver of the coroutine (`waits/driving.py`) carries out. With a wall clock a thread does the
-upkeep. With a manual clock the thread that moves the clock, or makes a call, does it.
+Program threads and event loops hand their calls over to that thread and wait for the answer. With a
+wall clock the node goes on between calls, as in a server. With a manual clock its workers run at
+once (`InlineMachine`), and a call is answered when nothing is due any more: so a test finds
+everything done that its calls and its moves of the clock have caused.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
-from delaylog.broker.embedded.chores import ChoreRunner
-from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
+from delaylog.broker.calls.problems import Problem, document_of, problem_of
+from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.embedded.clocks import ManualClock, WallClock
 from delaylog.broker.embedded.closed import ClosedError, why_closed
-from delaylog.broker.embedded.direct import DirectTurn
 from delaylog.broker.embedded.in_process import register
-from delaylog.broker.embedded.waits.commits import ThreadCommits
-from delaylog.broker.embedded.waits.steps import Job, Pause, Safe
-from delaylog.broker.embedded.waits.waiting import Waiting
+from delaylog.broker.embedded.thread_loop import ThreadLoop
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.host.commits.position_waiters import Completion
-from delaylog.broker.host.machine import REAL
-from delaylog.broker.host.node_role import Standalone
-from delaylog.broker.host.slices import drive
+from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.host.clock import Clock
+from delaylog.broker.host.commits.position_waiters import finish
+from delaylog.broker.host.machine import REAL, InlineMachine
 from delaylog.broker.host.system.folder_lock import retention_suspended
-from delaylog.broker.host.system.space import Space
-from delaylog.broker.host.watch.recent_lateness import RecentLateness
-from delaylog.storage.work import Work
+from delaylog.client.errors import ApiError, api_error
+from delaylog.storage.errors import DISTRUSTED
 
-if TYPE_CHECKING:
-    from delaylog.broker.calls.serving_node import ServingNode
+T = TypeVar("T")
+Steps: TypeAlias = Coroutine[Any, Any, T]
+"""A call, which runs on the node's thread."""
 
-_TURNS_MAX: Final = 64
-"""Most slices of releases that one call runs; the next call runs more."""
+log: Final = logging.getLogger("delaylog.embedded")
 
 
-class EmbeddedNode:
-    """Runs an engine for threads. Methods need the lock (`locked`), unless "No lock" is stated."""
+class EmbeddedNode(ServingNode):
+    """A server's node without callers from elsewhere."""
 
-    suspended = False
-    machine = REAL
-    time_s = staticmethod(monotonic)
-
-    def __init__(self, engine: Engine, clock: Clock, *, dial: str) -> None:
-        self.engine = engine
-        self.clock = clock
-        self.role = Standalone(self)
-        self.waiters = Waiting(self.tell_news)
-        self.turn = DirectTurn(as_host(self))
-        self.manual = isinstance(clock, ManualClock)
-        """Whether the clock is manual: then only calls and moves of the clock do any work."""
-        self.lock = threading.Lock()
-        self._news = threading.Condition(self.lock)
-        self._callers: set[int] = set()
-        self._listeners: set[Callable[[], None]] = set()
-        self._failure: BaseException | None = None
-        self.closed = False
-        self.forked = False
-        self.commits = ThreadCommits(
-            engine.state.log, dial, self._committed, threaded=not self.manual
-        )
-        self.space = Space(
-            lambda: self.engine, lambda: self.commits.disk_full, self.machine.steady_s
-        )
-        self.recent_lateness = RecentLateness()
-        self.chores = ChoreRunner(self)
-        engine.upkeep.files_pinned = self._files_pinned
-        register(self)
+    @property
+    def manual(self) -> bool:
+        """Whether a program moves its clock."""
+        return isinstance(self.clock, ManualClock)
 
     def start(self) -> None:
-        """Create the reserve, do everything that is due, and start the upkeep thread. No lock."""
-        with self.locked():
-            if self.manual:
-                # Count from now: the first checkpoint is due after a day of this clock.
-                self.engine.upkeep.checkpoint_ms = self.clock.now_ms()
-            self.engine.create_reserve()
-            self.run_due()
-        if isinstance(self.clock, WallClock):
-            self.clock.on_jump = self._clock_jumped
-        if not self.manual:
-            self.chores.start()
+        """Start the timers and the background work; there are no principals to look after."""
+        self.files_pinned = self._pinned
+        self.start_work()
 
-    def _files_pinned(self) -> bool:
+    def _pinned(self) -> bool:
         # As in a server, space for messages has priority over a backup that holds files.
         enough = self.free_bytes() >= 2 * self.engine.limits.disk_reserve_bytes
         return enough and retention_suspended(self.engine.folder)
 
-    # ------------------------------------------------------------------ the lock
+    def log_committed(self) -> None:
+        """As on a server; what only a server's monitor reads is dropped."""
+        super().log_committed()
+        self.engine.state.take_activities()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock; upkeep lets callers have it first. Raises ClosedError."""
-        self.enter()
+
+class Asked:
+    """One call of the program, until it is answered."""
+
+    __slots__ = ("answer", "error", "give_back", "soon", "steps", "task", "tell", "told")
+
+    def __init__(
+        self,
+        steps: Steps[Any],
+        tell: Callable[[], object],
+        give_back: Callable[[Any], Steps[Any]] | None,
+        *,
+        soon: bool,
+    ) -> None:
+        self.steps, self.tell, self.give_back, self.soon = steps, tell, give_back, soon
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.told = False
+
+    def result(self) -> Any:
+        """The answer. Raises the error of the call."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+class NodeThread:
+    """Runs a node, and carries calls to it. Any thread and any event loop may call."""
+
+    def __init__(self, engine: Engine, clock: Clock, *, fsync: str) -> None:
+        """Start the thread and the node. Raises the error of the start."""
+        self.engine, self.clock = engine, clock
+        self.closed = self.forked = False
+        self._failure: BaseException | None = None
+        self._ending: BaseException | None = None
+        self._manual = isinstance(clock, ManualClock)
+        self._began_ms = clock.now_ms()
+        self._asked: set[Asked] = set()
+        """Calls under way."""
+        self._answered: list[Asked] = []
+        """Calls whose callers are told when nothing is due any more."""
+        self._handing_over = threading.Lock()
+        """No call is handed over once the end of the thread was."""
+        self._loop = ThreadLoop()
+        self._loop.set_exception_handler(self._bug)
+        self._thread = threading.Thread(target=self._run, name="delaylog-node", daemon=True)
+        register(self)
+        self._thread.start()
         try:
-            yield
-        finally:
-            self.lock.release()
-
-    def enter(self) -> None:
-        """Take the lock, for `lock.release()` to release. Raises ClosedError, without the lock."""
-        if not self.lock.acquire(blocking=False):
-            mine = threading.get_ident()
-            self._callers.add(mine)
-            self.lock.acquire()
-            self._callers.discard(mine)
-        if self.closed or self._failure is not None:
-            self.lock.release()
-            raise why_closed(self._failure, forked=self.forked)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether a caller waits for the lock. No lock."""
-        return bool(self._callers)
-
-    def fail(self, error: BaseException) -> None:
-        """Refuse all further calls: the disk or the state in memory cannot be trusted any more."""
-        self._failure = self._failure or error
-        self.tell_news()
-
-    # ------------------------------------------------------------------ the turn
-
-    def run_due(self, *, unpaced: bool = False) -> None:  # noqa: ARG002 (the node's form)
-        """Release due messages and wake the calls that wait for them."""
-        now_ms = self.clock.now_ms()
-        if self.engine.state.exposures:
-            # The thread that committed a send may not have shown it to the wheel yet, although the
-            # sender has its answer.
-            self.show_committed(now_ms)
-        self.run_due_by(now_ms)
-
-    def run_due_by(self, now_ms: int) -> None:
-        """The same, for a caller that has just read the clock."""
-        if self.manual:
-            self.chores.run_all()
-        else:
-            engine = self.engine
-            for _ in range(_TURNS_MAX):
-                wake_ms = engine.next_wake_ms()
-                if wake_ms is None or wake_ms > now_ms or not engine.run_due(now_ms):
-                    break
-            if engine.state.log.pending_size:
-                self.commits.kick()
-            loader = engine.dispatcher.loader
-            if loader.loading or loader.laying_out:
-                self.chores.kick()
-        self.wake_ready()
-
-    def next_stop_ms(self) -> int | None:
-        """The next expiry, at which a manual clock has to stop: its time is recorded. No lock."""
-        with self.locked():
-            state = self.engine.state
-            ends = (
-                state.leases.next_expiry_ms(),
-                state.claims.next_expiry_ms(),
-                state.keyspace.next_expiry_ms(),
-            )
-            return min((end for end in ends if end is not None), default=None)
-
-    def clock_moved(self) -> None:
-        """Do everything that is due after a move of a manual clock. No lock."""
-        with self.locked():
-            self.run_due()
-            # A call may also wait for the time itself.
-            self.tell_news()
-
-    def _clock_jumped(self, jump_ms: int) -> None:
-        # The caller has read the clock, so it holds the lock.
-        self.engine.jump_ahead(jump_ms, self.clock.now_ms())
-        self.commits.kick()
-
-    def _committed(self) -> None:
-        """Show newly committed frames to the wheel and release due messages. No lock."""
-        with self.lock:
-            if self.closed or self._failure is not None:
-                return
-            # The node has recorded an error; it must not end the thread that commits.
-            with suppress(Exception):
-                self._release_committed()
-
-    def written(self, position: int) -> bool:
-        """Make the log safe up to `position`, if a write is enough for that; return whether it is.
-
-        Then show the newly committed frames to the wheel, and release due messages.
-        """
-        if not self.commits.write(position):
-            return False
-        if not self.manual and not self.engine.state.exposures:
-            self.wake_ready()
-        else:
-            self._release_committed()
-        return True
-
-    def _release_committed(self) -> None:
-        """Show committed frames to the wheel and release due messages; an error ends the node."""
-        try:
-            now_ms = self.clock.now_ms()
-            self.show_committed(now_ms)
-            self.run_due_by(now_ms)
-        except ClosedError:
-            # The broker was closed while this call waited for space on a full disk.
-            raise
+            self.run(self._start(fsync), soon=True)
         except BaseException as error:
-            self.fail(error)
+            self._failure = self._failure or error
+            self.close()
+            # The cause, and not how a call would tell it.
+            raise self._failure from None
+
+    async def _start(self, fsync: str) -> None:
+        engine, clock = self.engine, self.clock
+        if self._manual:
+            # Count from now: the first checkpoint is due after a day of this clock.
+            engine.upkeep.checkpoint_ms = clock.now_ms()
+        machine = InlineMachine() if self._manual else REAL
+        self.node = EmbeddedNode(engine, clock, self._fail, fsync=fsync, machine=machine)
+        self.node.start()
+        if isinstance(clock, WallClock):
+            clock.on_jump = self._clock_jumped
+        if self._manual:
+            self._loop.on_idle = self._idle
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    # ------------------------------------------------------------------ calls
+
+    def run(
+        self,
+        steps: Steps[T],
+        *,
+        soon: bool = False,
+        give_back: Callable[[T], Steps[Any]] | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Run a call and block this thread until its answer. Raises ApiError, ClosedError.
+
+        `soon` = the call does not wait for the disk, nor for what an earlier one has caused. After
+        the timeout the call goes on, and TimeoutError is raised. A call that is interrupted ends
+        without an effect, or goes on; `give_back` undoes one that has leased messages.
+        """
+        told = threading.Lock()
+        told.acquire()
+        asked = Asked(steps, told.release, give_back, soon=soon)
+        self._hand_over(asked)
+        try:
+            if not told.acquire(timeout=-1 if timeout_s is None else timeout_s):
+                raise TimeoutError(f"no answer within {timeout_s} s")
+        except TimeoutError:
             raise
+        except BaseException:
+            self._call_soon(self._abandoned, asked)
+            raise
+        answer: T = asked.result()
+        return answer
 
-    def show_committed(self, now_ms: int | None = None) -> None:
-        """Show committed frames to the wheel; `now_ms` = the time, if it was just read."""
-        self.engine.commit(
-            self.commits.position(), self.clock.now_ms() if now_ms is None else now_ms
-        )
-
-    def wake_ready(self) -> None:
-        """Wake waiting calls if messages became ready or a group was dropped."""
-        state = self.engine.state
-        if state.marks.newly_ready or state.marks.dropped:
-            state.marks.newly_ready.clear()
-            state.marks.dropped.clear()
-            self.tell_news()
-
-    def tell_news(self) -> None:
-        """Wake all waiting calls, which then check again."""
-        self._news.notify_all()
-        for listener in self._listeners:
-            listener()
-
-    # ------------------------------------------------------------------ waiting for news
-
-    def seconds_to_wait(self, seconds: float) -> float:
-        """How long to wait for news: until the wheel is due, as the waiting call turns it."""
-        if self.manual:
-            return seconds
-        wake_ms = self.engine.next_wake_ms()
-        if wake_ms is None:
-            return seconds
-        return min(seconds, max(wake_ms - self.clock.now_ms(), 1) / 1000)
-
-    def wait_for_news(self, seconds: float) -> None:
-        """Release the lock until there is news, or `seconds` have passed."""
-        self._news.wait(self.seconds_to_wait(seconds))
-        self.check_open()
+    async def wait(
+        self,
+        steps: Steps[T],
+        *,
+        soon: bool = False,
+        give_back: Callable[[T], Steps[Any]] | None = None,
+    ) -> T:
+        """The same for an event loop, which goes on meanwhile."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        tell = partial(loop.call_soon_threadsafe, finish, told)
+        asked = Asked(steps, tell, give_back, soon=soon)
+        self._hand_over(asked)
+        try:
+            await told
+        except asyncio.CancelledError:
+            self._call_soon(self._abandoned, asked)
+            raise
+        answer: T = asked.result()
+        return answer
 
     def check_open(self) -> None:
-        """Raise ClosedError if the broker is closed or has failed. No lock."""
+        """Raise ClosedError if the broker is closed or has failed."""
         if self.closed or self._failure is not None:
             raise why_closed(self._failure, forked=self.forked)
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` at any news, under the lock, on any thread."""
-        self._listeners.add(listener)
+    def is_safe(self, position: int) -> bool:
+        """Whether the log is safe up to `position`, as the fsync option defines it."""
+        return self.node.log_commits.position() >= position
 
-    def unlisten(self, listener: Callable[[], None]) -> None:
-        """Stop calling `listener`."""
-        self._listeners.discard(listener)
+    def _hand_over(self, asked: Asked) -> None:
+        try:
+            self.check_open()
+            with self._handing_over:
+                self.check_open()
+                self._loop.call_soon_threadsafe(self._begin, asked)
+        except ClosedError:
+            asked.steps.close()
+            raise
 
-    # ------------------------------------------------------------------ what handlers ask for
+    def _call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Have the thread make a call, unless it has ended."""
+        if not self.closed:
+            with self._handing_over:
+                if not self.closed:
+                    self._loop.call_soon_threadsafe(call, *arguments)
 
-    @property
-    def stopping(self) -> bool:
-        """Whether the broker is closed or being closed."""
-        return self.closed
+    # ------------------------------------------------------------------ on the node's thread
 
-    def state_ms(self) -> int:
-        """Time of the engine's state."""
-        return self.clock.now_ms()
+    def _begin(self, asked: Asked) -> None:
+        self._asked.add(asked)
+        asked.task = self._loop.create_task(self._carry_out(asked))
+        if self._failure is not None:
+            self._refuse(asked, why_closed(self._failure, forked=False))
 
-    def when_durable(self, position: int, call: Completion) -> None:
-        """Call `call` once the log is safe up to `position`, at once if it is; on any thread."""
-        self.commits.when_durable(position, call)
-
-    async def durable(self, position: int) -> None:
-        """Wait until the log is safe up to `position`."""
-        await Safe(position)
-
-    async def run(self, work: Work) -> None:
-        """Run work in slices to its end; raise its errors."""
-        await drive(work, now=self.machine.steady_s, pause=Pause, committed=self._synced, done=Job)
-
-    async def _synced(self, _seconds: float) -> None:
-        # The work waits for the log: sync it now instead of waiting for another thread.
-        await Job(self.commits.sync)
-        self.show_committed()
-
-    async def room(self) -> None:
-        """Wait while the tails in memory are at their limit, until the splitter has caught up."""
-        while self.engine.housekeeping.crowded():
-            await self._catch_up()
-
-    async def turn_for_large(self) -> None:
-        """Wait for room only: the lock already lets threads take turns."""
-        await self.room()
-
-    async def room_for_changes(self, *, rows: bool = True) -> None:
-        """Wait while the memory of changed states is at its limit; `rows` = that of tails, too."""
-        while self.engine.housekeeping.crowded_by_changes(rows=rows) and not self.refusing_sends:
-            await self._catch_up()
-
-    async def _catch_up(self) -> None:
-        if self.manual:
-            self.chores.run_all()
+    async def _carry_out(self, asked: Asked) -> None:
+        try:
+            if self._manual and not asked.soon:
+                # No other thread commits what nobody has waited for.
+                await self.node.durable(self.node.engine.state.position)
+            asked.answer = await asked.steps
+        except Exception as error:
+            known = self._translated(error)
+            if not asked.told:
+                asked.error = known
+        self._ended(asked)
+        if self._manual and not asked.soon:
+            self._answered.append(asked)
         else:
-            self.chores.kick()
-            await Pause(0.001)
+            self._tell(asked)
 
-    @property
-    def crowded(self) -> bool:
-        """Whether sends have to wait for the splitter."""
-        return self.engine.housekeeping.crowded()
+    def _ended(self, asked: Asked) -> None:
+        asked.steps.close()
+        self._asked.discard(asked)
 
-    def free_bytes(self) -> int:
-        """Free space of the folder, less what committed transactions still need."""
-        return max(self.space.free_bytes() - self.engine.state.transactions.debt_bytes, 0)
+    def _tell(self, asked: Asked) -> None:
+        if not asked.told:
+            asked.told = True
+            try:
+                asked.tell()
+            except RuntimeError:
+                log.debug("the event loop of a caller was closed before the answer")
 
-    @property
-    def refusing_sends(self) -> bool:
-        """Whether sends are refused for lack of space."""
-        return self.space.refusing_sends
+    def _abandoned(self, asked: Asked) -> None:
+        """The caller waits no more: end the call, or give back what it has leased."""
+        asked.told = True
+        assert asked.task is not None, "it was handed over before"
+        if not asked.task.done():
+            asked.task.cancel()
+            asked.task.add_done_callback(lambda _: self._ended(asked))
+        elif asked.give_back is not None and asked.answer is not None and asked.error is None:
+            back = Asked(asked.give_back(asked.answer), lambda: None, None, soon=True)
+            self._begin(back)
 
-    def appended(self) -> None:
-        """Have appended frames committed."""
-        self.commits.kick()
+    def _refuse(self, asked: Asked, why: ClosedError) -> None:
+        """End a call with this error."""
+        if not asked.told:
+            asked.error = why
+            self._tell(asked)
+        self._abandoned(asked)
 
-    def kick_dispatch(self) -> None:
-        """Release due messages."""
-        self.run_due()
+    def _refuse_all(self, failure: BaseException | None) -> None:
+        for asked in [*self._asked, *self._answered]:
+            self._refuse(asked, why_closed(failure, forked=False))
+        self._answered.clear()
 
-    def kick_jobs(self) -> None:
-        """Have a new job run."""
-        self.chores.kick()
+    def _translated(self, error: Exception) -> Exception:
+        """The client's error for one of the engine or of storage; others stay the same."""
+        problem: EngineError | None
+        if isinstance(error, DISTRUSTED):
+            # No call may be answered from this disk any more.
+            self._fail(error)
+            problem = Problem("not_ready", f"the broker stops: {error}")
+        else:
+            problem = problem_of(error)
+        return error if problem is None else refusal(problem)
 
-    def kick_publish(self) -> None:
-        """Have the rows of a committed transaction published."""
-        self.chores.kick()
+    def _fail(self, error: BaseException) -> None:
+        """Refuse all calls: the disk or the state in memory cannot be trusted any more."""
+        if self._failure is None and not self.closed:
+            log.critical("an error stops the embedded broker", exc_info=error)
+            self._failure = error
+            self._refuse_all(error)
 
-    def hold_changed(self) -> None:
-        """A call has held or released the broker."""
-        self.commits.kick()
-        self.run_due()
-        self.tell_news()
+    def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception):
+            self._fail(error)
+        else:
+            loop.default_exception_handler(context)
 
-    async def accept_clock(self) -> int:
-        """Go back to wall time after it was set back; return the change in ms (0 or negative)."""
-        step_ms = self.clock.accept()
-        if step_ms:
-            self.engine.set_back(step_ms, self.clock.now_ms())
-            self.run_due()
-        await Safe(self.engine.state.log.end_position)
-        return step_ms
+    # ------------------------------------------------------------------ the clock
 
-    def seconds_left(self, until_s: float, until_ms: int) -> float:
-        """How long a call may still wait. A manual clock that reaches `until_ms` ends the wait."""
-        if self.manual and self.clock.now_ms() >= until_ms:
-            return 0.0
-        return until_s - monotonic()
+    def next_stop_ms(self) -> int | None:
+        """The next expiry, at which a manual clock has to stop: its time is recorded."""
+        return self.run(self._next_stop())
 
-    async def pause(self, seconds: float = 0.0) -> None:
-        """Let other calls run for `seconds`."""
-        await Pause(seconds)
+    async def _next_stop(self) -> int | None:
+        state = self.node.engine.state
+        ends = (
+            state.leases.next_expiry_ms(),
+            state.claims.next_expiry_ms(),
+            state.keyspace.next_expiry_ms(),
+        )
+        return min((end for end in ends if end is not None), default=None)
 
-    def write_through(self) -> bool:
-        """Write appended frames now, without a sync; False if another thread is writing."""
-        return self.engine.state.log.write_pending(wait=False)
+    def clock_moved(self) -> None:
+        """Do everything that is due after a move of a manual clock."""
+        # As behind every call.
+        self.run(_nothing())
+
+    def _idle(self) -> bool:
+        """Under a manual clock: go on while something is due, then tell the callers."""
+        try:
+            if self._failure is None and self._caught_up():
+                return True
+        except Exception as error:
+            self._fail(error)
+        answered, self._answered = self._answered, []
+        for asked in answered:
+            self._tell(asked)
+        return bool(answered)
+
+    def _caught_up(self) -> bool:
+        """Release what is due, and then move the timers; returns whether there was anything."""
+        now_ms, node = self.clock.now_ms(), self.node
+        wake_ms = node.engine.next_wake_ms() if node.may_release else None
+        if wake_ms is not None and wake_ms <= now_ms:
+            node.run_due(unpaced=True)
+            return True
+        # Only now, so that messages come before the waits for them end.
+        ahead_s = (now_ms - self._began_ms) / 1000
+        if ahead_s <= self._loop.ahead_s:
+            return False
+        self._loop.ahead_s = ahead_s
+        return True
+
+    def _clock_jumped(self, jump_ms: int) -> None:
+        if threading.current_thread() is self._thread:
+            self.node.clock_jumped(jump_ms)
+        else:
+            self._call_soon(self.node.clock_jumped, jump_ms)
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Write everything appended to disk, take a last checkpoint, and close the engine. No lock.
+        """Write everything appended to disk, take a last checkpoint, and close the engine.
 
         After a failure the engine is closed without these: its log has everything that was
         answered. In a forked child this does nothing.
         """
-        # A call that waits for space on a full disk under the lock would keep the lock for ever.
-        self.commits.end_waits(ClosedError("this broker is closed: open its folder again"))
-        with self.lock:
-            if self.closed:
-                return
+        if self.closed:
+            return
+        with self._handing_over:
             self.closed = True
-            self.tell_news()
-        self.chores.stop()
-        self.commits.stop()
-        with self.lock:
-            try:
-                if self._failure is None:
-                    self.chores.finish()
-            finally:
-                self.engine.close()
+            self._loop.call_soon_threadsafe(self._begin_to_end)
+        self._thread.join()
+        if self._ending is not None:
+            raise self._ending
 
-    def give_up(self, error: BaseException) -> None:
-        """Close without a checkpoint, after an error at the start. No lock."""
-        with self.lock:
-            self.fail(error)
-        self.close()
+    def _begin_to_end(self) -> None:
+        self._last = self._loop.create_task(self._end())
+
+    async def _end(self) -> None:
+        try:
+            tasks = [asked.task for asked in self._asked if asked.task is not None]
+            self._refuse_all(self._failure)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.node.stop(finish=self._failure is None)
+        except Exception as error:
+            self._ending = error
+        finally:
+            self._loop.stop()
 
     def begin_forked(self) -> None:
         """Mark the node closed in a forked child: only the parent may write the folder."""
-        # Another thread of the parent may have held the lock. It does not exist here.
-        self.lock = threading.Lock()
-        self._news = threading.Condition(self.lock)
         self.forked = self.closed = True
 
 
-def as_host(node: EmbeddedNode) -> ServingNode:
-    """The node, typed as handlers of `broker/calls` expect it.
+async def _nothing() -> None:
+    """A call that is answered when nothing is due any more."""
 
-    They use only members that both kinds of node have; a test calls every handler with this one.
-    """
-    return cast("ServingNode", node)
+
+def refusal(problem: EngineError) -> ApiError:
+    """The client's exception for a refusal."""
+    document = document_of(problem)
+    wait_s = document.get("retry_after_s")
+    return api_error(document["status"], document, None if wait_s is None else float(wait_s))

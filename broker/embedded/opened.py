@@ -7,9 +7,10 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from delaylog.broker.embedded.clocks import Clock, ManualClock
+from delaylog.broker.embedded.clocks import ManualClock
 from delaylog.broker.embedded.closed import ClosedError
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.node import NodeThread
+from delaylog.broker.host.clock import Clock
 from delaylog.client.codec import Codec
 from delaylog.client.hooks import Hooks
 
@@ -31,9 +32,9 @@ class Face:
 class Opened(Generic[ClockT]):
     """An open data folder: created by `opening`, used by a broker."""
 
-    def __init__(self, node: EmbeddedNode, clock: ClockT, lock: int, face: Face) -> None:
-        """`node` runs already; `lock` = the descriptor that holds the folder's lock."""
-        self.node = node
+    def __init__(self, thread: NodeThread, clock: ClockT, lock: int, face: Face) -> None:
+        """`thread` runs already; `lock` = the descriptor that holds the folder's lock."""
+        self.thread = thread
         self.clock = clock
         self.face = face
         self._lock: int | None = lock
@@ -46,10 +47,10 @@ class Opened(Generic[ClockT]):
         from delaylog.broker.process.embedded_dashboard import UiThread
 
         with self._closing:
-            if self.node.closed:
+            if self.thread.closed:
                 raise ClosedError("this broker is closed: open its folder again")
             if self._ui is None:
-                self._ui = UiThread(self.node, host, port)
+                self._ui = UiThread(self.thread, host, port)
             return self._ui.url
 
     def close(self) -> None:
@@ -57,12 +58,12 @@ class Opened(Generic[ClockT]):
         # The first caller writes everything and releases the folder; the others wait for that.
         with self._closing:
             ui, self._ui = self._ui, None
-            if ui is not None and not self.node.forked:
+            if ui is not None and not self.thread.forked:
                 ui.close()
             try:
-                if isinstance(self.clock, ManualClock) and not self.node.closed:
-                    self.clock.detach(self.node)
-                self.node.close()
+                if isinstance(self.clock, ManualClock) and not self.thread.closed:
+                    self.clock.detach(self.thread)
+                self.thread.close()
             finally:
                 lock, self._lock = self._lock, None
                 if lock is not None:

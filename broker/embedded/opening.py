@@ -9,19 +9,19 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypedDict, Unpack, overload
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 from delaylog.broker.calls.routing import NAME_RULE, TOPIC_NAME
 from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
-from delaylog.broker.embedded.clocks import Clock, ManualClock, WallClock
+from delaylog.broker.embedded.clocks import ManualClock, WallClock
 from delaylog.broker.embedded.in_process import is_open_here
-from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.embedded.opened import ClockT, Face, Opened
-from delaylog.broker.embedded.waits.commits import DIALS, Dial
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.system import descriptors
 from delaylog.broker.host.system.folder_lock import lock_folder
@@ -33,6 +33,8 @@ from delaylog.storage.files.spare_descriptors import hold_spares
 from delaylog.storage.files.unsynced_files import UnsyncedFileSystem
 from delaylog.storage.hours.hour_folders import OPEN_HOURS_MAX
 
+Dial: TypeAlias = Literal["always", "everysec", "never"]
+DIALS: Final = get_args(Dial)
 MANUAL_CHECKPOINT_MS: Final = 86_400_000
 """Interval of checkpoints under a manual clock, on that clock: it may pass a month in a moment."""
 LIMITS: Final = Limits(reserve_file_bytes=0)
@@ -134,18 +136,17 @@ def _open(
         if manual:
             engine.upkeep.every_ms = engine.upkeep.idle_ms = MANUAL_CHECKPOINT_MS
         clock.hold_from(engine.started_ms)
-        node = EmbeddedNode(engine, clock, dial=fsync)
-        try:
-            node.start()
-            if isinstance(clock, ManualClock):
-                clock.attach(node)
-        except BaseException as error:
-            node.give_up(error)
-            raise
+        thread = NodeThread(engine, clock, fsync=fsync)
+        if isinstance(clock, ManualClock):
+            try:
+                clock.attach(thread)
+            except BaseException:
+                thread.close()
+                raise
     except BaseException:
         os.close(lock)
         raise
-    return Opened(node, clock, lock, face)
+    return Opened(thread, clock, lock, face)
 
 
 def _face(*, namespace: str = "default", codec: Codec = JSON, hooks: Sequence[Hooks] = ()) -> Face:

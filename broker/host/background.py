@@ -17,8 +17,7 @@ from functools import partial
 from typing import Final
 
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
-from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.commits.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.slices import SLICE_SECONDS, drive
 from delaylog.broker.host.turn_shares import Turnstile
@@ -151,8 +150,11 @@ class Background:
         )
 
     async def _committed(self, seconds: float) -> None:
-        # Work waits for a commit: schedule one, since during a shutdown no other caller does.
+        # Work waits for a sync: request one, since during a shutdown, and by some fsync settings,
+        # no other caller does.
         self._commits.appended()
+        if self._commits.written_is_safe:
+            self._commits.kick()
         await asyncio.sleep(seconds)
 
     async def _done(self, work: Work, step: IoJob) -> None:

@@ -1,20 +1,19 @@
 """The chores of an engine: its background work, and which chores are due.
 
-A node and an embedded broker ask for due chores every 50 ms, and on demand. They run chores in
-slices, and never two of the same name at once. Asking is cheap; all long steps are in the work.
+A node asks for due chores every 50 ms, and on demand. It runs chores in slices, and never two of
+the same name at once. Asking is cheap; all long steps are in the work.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from delaylog.broker.engine.engine import Engine
-from delaylog.broker.host.machine import Machine
-from delaylog.broker.host.node_role import NodeRole
-from delaylog.broker.host.system.space import Space
 from delaylog.storage.work import Work
+
+if TYPE_CHECKING:
+    from delaylog.broker.host.node import Node
 
 CHECK_MS: Final = 50
 RETIRE_EVERY_MS: Final = 5_000
@@ -25,38 +24,11 @@ Chore: TypeAlias = tuple[str, Callable[[], Work]]
 log = logging.getLogger("delaylog.node")
 
 
-class Host(Protocol):
-    """The owner of the engine: a node or an embedded broker."""
-
-    @property
-    def engine(self) -> Engine:
-        """The present engine, which the host may replace."""
-
-    @property
-    def role(self) -> NodeRole:
-        """The role of the host: what it may do at the moment."""
-
-    @property
-    def space(self) -> Space:
-        """The free space and the reserve of its data folder."""
-
-    @property
-    def machine(self) -> Machine:
-        """The clocks and threads that the host uses."""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the host shuts down; work that can stop early then does."""
-
-    def state_ms(self) -> int:
-        """Time of the engine's state: on a follower the replicated time of the leader."""
-
-
 class Chores:
-    """The chores of the host's present engine."""
+    """The chores of a node's present engine."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._retire_ms = 0
         self._claims_ms = 0
 
@@ -64,7 +36,7 @@ class Chores:
 
     def loads(self) -> Iterator[Chore]:
         """Chores that load messages that are due soon."""
-        loader = self._host.engine.dispatcher.loader
+        loader = self._node.engine.dispatcher.loader
         if loader.near:
             yield "load", loader.near_work
         if loader.far:
@@ -74,7 +46,7 @@ class Chores:
 
     def leading(self, now_ms: int) -> Iterator[Chore]:
         """Chores that append to the log, so that only a leader runs them."""
-        engine = self._host.engine
+        engine = self._node.engine
         if engine.jobs.due(now_ms):
             yield "jobs", self.jobs
         if engine.publisher.due:
@@ -89,7 +61,7 @@ class Chores:
 
     def storing(self, now_ms: int) -> Iterator[Chore]:
         """Chores that write files or free space; `now_ms` is the time of the state."""
-        host, engine = self._host, self._host.engine
+        node, engine = self._node, self._node.engine
         state, upkeep = engine.state, engine.upkeep
         if engine.housekeeping.flush_due():
             yield "flush", self.flush
@@ -98,7 +70,7 @@ class Chores:
         if engine.housekeeping.split_due(now_ms):
             yield "split", lambda: engine.housekeeping.split_work(self._stopping)
         if engine.housekeeping.merge_due():
-            yield "merge", lambda: engine.housekeeping.merge_work(host.state_ms, self._stopping)
+            yield "merge", lambda: engine.housekeeping.merge_work(node.state_ms, self._stopping)
         if engine.housekeeping.ids_due():
             yield "ids", lambda: engine.housekeeping.ids_work(self._stopping)
         if engine.housekeeping.texts_due():
@@ -108,13 +80,13 @@ class Chores:
         if upkeep.snapshots.due(now_ms, short_of_space=upkeep.short_of_space):
             yield "keyspace snapshot", self._snapshot
         if engine.compactor.due(now_ms):
-            yield "compaction", lambda: engine.compactor.work(host.state_ms, self._stopping)
+            yield "compaction", lambda: engine.compactor.work(node.state_ms, self._stopping)
         if state.unneeded_files:
             yield "discard", engine.housekeeping.discard_work
         if state.keyspace.garbage or state.replaced:
             yield "free", self.free
-        if host.space.refill_due():
-            yield "reserve", host.space.refill
+        if node.space.refill_due():
+            yield "reserve", node.space.refill
 
     def retire_due(self, now_ms: int) -> bool:
         """Whether to retire unused topics and groups: True once every five seconds."""
@@ -131,48 +103,48 @@ class Chores:
 
     def jobs(self) -> Work:
         """Jobs over many messages; they pause during a hand-over, so that the log stops growing."""
-        return self._host.engine.jobs.work(self._host.state_ms, self._may_not_append)
+        return self._node.engine.jobs.work(self._node.state_ms, self._may_not_append)
 
     def publish(self) -> Work:
         """Publish the rows of committed transactions."""
-        return self._host.engine.publisher.work(
-            self._host.state_ms, self._host.machine.processor_s, self._may_not_append
+        return self._node.engine.publisher.work(
+            self._node.state_ms, self._node.machine.processor_s, self._may_not_append
         )
 
     def claims(self) -> Work:
         """Finish settling claims whose caller may be gone."""
-        return self._host.engine.claims_work(self._host.state_ms)
+        return self._node.engine.claims_work(self._node.state_ms)
 
     def flush(self) -> Work:
         """Flush the tails of hours to their files."""
-        state = self._host.engine.state
+        state = self._node.engine.state
         # Only durable rows may be flushed, and some fsync settings do not sync by themselves.
         if state.committed() < state.log.end_position:
             yield 0.0
-        yield from self._host.engine.housekeeping.flush_work()
+        yield from self._node.engine.housekeeping.flush_work()
 
     def checkpoint(self) -> Work:
         """Write a checkpoint, and then apply retention."""
-        return self._host.engine.upkeep.checkpoint(self._host.state_ms)
+        return self._node.engine.upkeep.checkpoint(self._node.state_ms)
 
     def free(self) -> Work:
         """Free removed values of the keyspace, and what a replaced engine has left, in slices."""
-        while self._host.engine.state.free_slice():
+        while self._node.engine.state.free_slice():
             yield None
 
     def _snapshot(self) -> Work:
         """Make a snapshot of the keyspace. A shutdown does not wait for it."""
-        upkeep = self._host.engine.upkeep
+        upkeep = self._node.engine.upkeep
         upkeep.snapshots.on_failure = _snapshot_failed
         return upkeep.snapshots.work(
-            self._host.state_ms, short_of_space=upkeep.short_of_space, stopping=self._stopping
+            self._node.state_ms, short_of_space=upkeep.short_of_space, stopping=self._stopping
         )
 
     def _stopping(self) -> bool:
-        return self._host.stopping
+        return self._node.stopping
 
     def _may_not_append(self) -> bool:
-        return self._host.stopping or not self._host.role.may_dispatch()
+        return self._node.stopping or not self._node.role.may_dispatch()
 
 
 def _snapshot_failed(why: str) -> None:

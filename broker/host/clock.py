@@ -8,7 +8,7 @@ direction are counted and reported, so that an operator can see why deliveries a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from delaylog.broker.host.machine import REAL
 
@@ -16,6 +16,29 @@ STEP_MS: Final = 2_000
 """A difference between wall and monotonic progress beyond this is a step, not drift."""
 
 _READ_MS_MAX: Final = 100
+
+
+class Clock(Protocol):
+    """The clock of a node: `BrokerClock`, or one that a program moves."""
+
+    steps: int
+
+    def now_ms(self) -> int:
+        """The time in ms since 1970. It goes back only by `accept`."""
+
+    def hold_from(self, ms: int) -> None:
+        """Do not go below `ms`, the time of an earlier run on the same folder."""
+
+    @property
+    def wall_ms(self) -> int:
+        """The time of the wall clock."""
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far this clock is ahead of the wall clock."""
+
+    def accept(self) -> int:
+        """Go back to the wall clock's time; return the change in ms (0 or negative)."""
 
 
 class BrokerClock:

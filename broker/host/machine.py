@@ -3,8 +3,8 @@
 `Machine` is the seam. A test or a simulation passes one whose time it moves itself and whose
 workers run inline; `RealMachine` is the implementation in the product. An import contract keeps
 `time`, `threading` and the like out of `calls`, `cluster`, `host`, `resp` and `web`, apart from
-this module and the modules that observe the process itself. The embedded broker, which has no
-loop, uses its own locks and threads. Files have a seam of their own: `storage.files.FileSystem`.
+this module and the modules that observe the process itself. `InlineMachine` is for a clock that a
+program moves. Files have a seam of their own: `storage.files.FileSystem`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from random import Random
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from delaylog.storage.log.log_thread import LogThread
 from delaylog.storage.log.physical_log import PhysicalLog
@@ -108,3 +108,53 @@ class RealMachine:
 
 
 REAL: Final[Machine] = RealMachine()
+
+
+class InlineMachine(RealMachine):
+    """A machine whose workers run at once, on the calling thread: nothing goes on by itself."""
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Run the call."""
+        return call()
+
+    def worker(self, name: str) -> Executor:  # noqa: ARG002 (the form of a machine)
+        """A worker without a thread."""
+        return _Inline()
+
+    def log_worker(
+        self, log: PhysicalLog, done: Callable[[BaseException | None], None]
+    ) -> LogWorker:
+        """A worker that has written and synced the log when `kick` returns."""
+        return _InlineLog(log, done)
+
+
+class _Inline(Executor):
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run it."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class _InlineLog:
+    def __init__(self, log: PhysicalLog, done: Callable[[BaseException | None], None]) -> None:
+        self._log, self._done = log, done
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def kick(self) -> None:
+        """Write and sync the log."""
+        error: BaseException | None = None
+        try:
+            self._log.write_pending()
+            self._log.sync()
+        except Exception as failure:
+            error = failure
+        self._done(error)
+
+    def stop(self) -> None:
+        """Nothing to stop."""

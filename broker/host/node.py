@@ -19,9 +19,8 @@ from delaylog.broker.engine.errors import NO_LONGER_LEADS, ConflictError, NotLea
 from delaylog.broker.host.admission import Admission
 from delaylog.broker.host.background import Background
 from delaylog.broker.host.chores import Chores
-from delaylog.broker.host.clock import BrokerClock
-from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS
-from delaylog.broker.host.commits.log_commits import LogCommits
+from delaylog.broker.host.clock import Clock
+from delaylog.broker.host.commits.log_commits import DISK_RETRY_SECONDS, LogCommits
 from delaylog.broker.host.commits.position_waiters import Completion
 from delaylog.broker.host.engine_exchange import EngineExchange
 from delaylog.broker.host.machine import Machine
@@ -51,7 +50,7 @@ class Node:
     def __init__(
         self,
         engine: Engine,
-        clock: BrokerClock,
+        clock: Clock,
         on_fatal: Callable[[BaseException], None],
         *,
         fsync: str = "always",
@@ -144,8 +143,11 @@ class Node:
 
     # ------------------------------------------------------------------ ending
 
-    async def stop(self) -> None:
-        """Shut down cleanly: no new work, everything appended is durable, one last checkpoint."""
+    async def stop(self, *, finish: bool = True) -> None:
+        """Shut down cleanly: no new work, everything appended is durable, one last checkpoint.
+
+        Without `finish` nothing is written: the disk or the state cannot be trusted.
+        """
         self._stopping = True
         self.loop_lag.stop()
         self.log_commits.always_sync()
@@ -153,6 +155,18 @@ class Node:
         self.releases.cancel()
         self.waiters.close()
         self.engine.state.hot.close()
+        if finish:
+            await self._finish_in_time()
+        # Work that still waits for a commit would find closed files.
+        await self.background.halt()
+        if finish:
+            self.engine.write_tick(self.clock.now_ms())
+        self.log_commits.stop()
+        self.background.shutdown()
+        self.engine.close()
+
+    async def _finish_in_time(self) -> None:
+        """Finish, or give up because the disk stays full."""
         finishing = self._loop.create_task(self._finish())
         full_seconds = 0.0
         while not finishing.done():
@@ -169,12 +183,6 @@ class Node:
                 "no space for a last checkpoint; the next start replays the log",
                 extra={"why": str(error) or "the log cannot be written"},
             )
-        # Work that still waits for a commit would find closed files.
-        await self.background.halt()
-        self.engine.write_tick(self.clock.now_ms())
-        self.log_commits.stop()
-        self.background.shutdown()
-        self.engine.close()
 
     async def _finish(self) -> None:
         if self.engine.state.retired or self.engine.state.failure is not None:
@@ -195,10 +203,6 @@ class Node:
     def time_s(self) -> float:
         """The loop's monotonic time, in seconds."""
         return self._loop.time()
-
-    def seconds_left(self, until_s: float, until_ms: int) -> float:  # noqa: ARG002
-        """Seconds that a call may still wait: until its deadline by the loop's clock."""
-        return until_s - self._loop.time()
 
     async def pause(self, seconds: float = 0.0) -> None:
         """Let other tasks run for this time."""

@@ -54,8 +54,7 @@ class PeriodicChecks:
         now_ms = node.clock.now_ms()
         engine.write_changed_tick(now_ms)
         node.recent_lateness.look(now_ms, state.series)
-        unsynced = state.log.end_position > state.log.durable_position
-        if (unsynced or state.log.sealed) and not node.disk_full:
+        if node.log_commits.sync_due() and not node.disk_full:
             node.log_commits.kick()
         if node.role.leading:
             self._check_as_leader(engine, now_ms)

@@ -1,8 +1,4 @@
-"""Runs work in slices of two milliseconds; between them it may wait for a job or for a commit.
-
-A node's loop and an embedded broker both drive work with this module. They differ in how they
-yield, wait for a commit, and run a job.
-"""
+"""Runs work in slices of two milliseconds; between them it may wait for a job or for a commit."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.streams.live import LIVE, Live
 from delaylog.broker.embedded.carrying import answer_to
-from delaylog.broker.embedded.node import EmbeddedNode
-from delaylog.broker.embedded.waits.driving import LoopDriver
+from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.engine.access.grants import RIGHTS
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
@@ -44,7 +43,7 @@ log = logging.getLogger("delaylog.embedded")
 class UiThread:
     """The dashboard of one embedded broker."""
 
-    def __init__(self, node: EmbeddedNode, host: str, port: int) -> None:
+    def __init__(self, node_thread: NodeThread, host: str, port: int) -> None:
         """Serve until `close`. Raises OSError if the address cannot be used, ValueError if
         the port is not from 0 to 65535, TypeError if it is no integer or the host no text.
         """
@@ -54,7 +53,7 @@ class UiThread:
             raise TypeError(f"host is {host!r}: give an address or a name as a str")
         if not 0 <= port <= PORT_MAX:
             raise ValueError(f"port is {port}: give 0 (any free one) to {PORT_MAX}")
-        self._node = node
+        self._node_thread = node_thread
         self._checks = RequestChecks([host])
         self._streams = OpenStreams()
         self._stop: asyncio.Event | None = None
@@ -82,10 +81,9 @@ class UiThread:
 
     async def _serve(self, host: str, port: int, started: Future[int]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        driver = LoopDriver(self._node, self._loop)
 
         async def carry(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-            return await driver.run(self._answer(method, path, headers, body))
+            return await self._node_thread.wait(self._answer(method, path, headers, body))
 
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             return await self._respond(request, carry)
@@ -106,7 +104,6 @@ class UiThread:
         finally:
             self._streams.end_all(StopsError("the broker was closed"))
             await runner.cleanup()
-            driver.close()
 
     async def _respond(self, request: web.BaseRequest, carry: Carry) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
@@ -135,7 +132,7 @@ class UiThread:
     async def _answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
         """A call of the API, answered also if it is refused."""
         try:
-            return await answer_to(self._node, method, path, headers, body)
+            return await answer_to(self._node_thread.node, method, path, headers, body)
         except Exception as error:
             problem = problem_of(error)
             if problem is None:

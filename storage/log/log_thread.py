@@ -36,7 +36,8 @@ class LogThread:
         """End the thread after the job that runs."""
         self._stopping = True
         self._wake.put(None)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _run(self) -> None:
         while True:

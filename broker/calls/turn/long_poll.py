@@ -62,7 +62,7 @@ class Asking:
     @property
     def left_s(self) -> float:
         """Seconds that the call may still wait."""
-        return self.node.seconds_left(self.until_s, self.asked_ms + self.call.wait_ms)
+        return self.until_s - self.node.time_s()
 
     def must_look_again(self) -> float | None:
         """After a look-up without messages: seconds until the next one; None = wait to be woken."""
@@ -85,10 +85,7 @@ class Asking:
 
 
 async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -> Delivery | None:
-    """Lease ready messages of a topic, waiting up to `wait_ms`; None if there were none.
-
-    All waiting goes through `node`, because an embedded broker runs this without an event loop.
-    """
+    """Lease ready messages of a topic, waiting up to `wait_ms`; None if there were none."""
     asking = Asking(node, topic_key, call)
     try:
         return await look(asking)

@@ -45,7 +45,7 @@ class Clock(Protocol):
 
 
 class Host(Protocol):
-    """The parts of a node, or of an embedded broker, that a call uses."""
+    """The parts of a node that a call uses."""
 
     @property
     def engine(self) -> Engine:

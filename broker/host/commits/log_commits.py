@@ -9,20 +9,22 @@ outlives the engines that append to it, so this module does not know the engine.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Final, Protocol
 
-from delaylog.broker.host.commits.group_commit import DISK_RETRY_SECONDS, GroupCommit
 from delaylog.broker.host.commits.inline_syncs import InlineSyncs
-from delaylog.broker.host.commits.position_waiters import Completion
+from delaylog.broker.host.commits.position_waiters import Completion, PositionWaiters
 from delaylog.broker.host.commits.sync_times import SyncTimes
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.watch.timings import Timings
-from delaylog.storage.errors import DiskFullError
+from delaylog.storage.errors import DiskFullError, NoDescriptorError
 from delaylog.storage.log.physical_log import PhysicalLog
 
+DISK_RETRY_SECONDS: Final = 0.2
 WRITE_INLINE_BYTES: Final = 128 << 10
 """The loop itself writes frames up to this total size; the log thread writes larger ones."""
 SLOW_SECONDS: Final = 0.1
@@ -34,6 +36,13 @@ writes."""
 
 TURNS_TIMED_MAX: Final = 4_096
 """Turns whose commit is timed; without a majority the oldest ones are forgotten."""
+
+WRITTEN_IS_SAFE: Final = ("interval", "everysec", "never")
+"""Settings of fsync by which a written log is safe: then no caller waits for a sync."""
+SYNC_EVERY_SECONDS: Final = {"everysec": 1.0, "never": inf}
+"""How long written frames may wait for their sync by itself; otherwise until the next check."""
+
+log = logging.getLogger("delaylog.node")
 
 
 class Host(Protocol):
@@ -52,8 +61,12 @@ class Host(Protocol):
         """The log cannot be trusted any more."""
 
 
-class LogCommits(GroupCommit):
-    """Commits a log and notifies its waiters. All methods belong to the loop's thread."""
+class LogCommits:
+    """Commits a log and notifies its waiters. All methods belong to the loop's thread.
+
+    On a full disk all waiters keep waiting, and nothing is rolled back. Any other error is
+    permanent: the log is not written again.
+    """
 
     def __init__(
         self,
@@ -65,7 +78,17 @@ class LogCommits(GroupCommit):
         machine: Machine,
         timings: Timings,
     ) -> None:
-        super().__init__(physical_log, written_is_safe=fsync == "interval")
+        self._log = physical_log
+        self.written_is_safe = fsync in WRITTEN_IS_SAFE
+        self._every_seconds = SYNC_EVERY_SECONDS.get(fsync, 0.0)
+        self._synced_s = machine.steady_s()
+        self.waiters = PositionWaiters()
+        self.disk_full = False
+        """Whether the last write of the log or of background work failed for lack of space."""
+        self.commits = 0
+        """The number of successful commits."""
+        self.failure: BaseException | None = None
+        """The permanent error of the log: after it, no further frames become safe."""
         self._timings = timings
         self._turns: deque[tuple[int, float]] = deque(maxlen=TURNS_TIMED_MAX)
         """(end of the log, time) of turns that are not committed yet, oldest first."""
@@ -116,9 +139,10 @@ class LogCommits(GroupCommit):
         """Frames were appended in this turn: commit them when the turn ends."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._commit_turn)
+            self._loop.call_soon(self.commit_turn)
 
-    def _commit_turn(self) -> None:
+    def commit_turn(self) -> None:
+        """Commit what this turn has appended so far."""
         self._scheduled = False
         self._turns.append((self._log.end_position, self._now()))
         try:
@@ -154,6 +178,12 @@ class LogCommits(GroupCommit):
         ended = self._now()
         self._inline.done(ended - self._began_s)
         self._synced(error, ended)
+
+    def sync_due(self) -> bool:
+        """Whether a check has to have the log synced."""
+        unsynced = self._log.end_position > self._log.durable_position
+        overdue = self._now() - self._synced_s >= self._every_seconds
+        return (unsynced and overdue) or bool(self._log.sealed)
 
     def kick(self) -> None:
         """Have the log thread write and sync the appended frames, unless a job is running."""
@@ -203,6 +233,7 @@ class LogCommits(GroupCommit):
         if error is not None:
             self._log_failed(error)
             return
+        self._synced_s = ended
         self._timings.fsync.note(ended - self._began_s)
         self.ended(None)
         try:
@@ -214,6 +245,24 @@ class LogCommits(GroupCommit):
             # `write_through` wrote more during this job. These frames are no longer pending, and
             # during a shutdown no periodic check requests their fsync.
             self.kick()
+
+    def ended(self, error: BaseException | None) -> None:
+        """Record the end of a commit; `error` is None if it succeeded."""
+        if error is None:
+            self.disk_full = False
+            self.commits += 1
+            return
+        if not isinstance(error, DiskFullError):
+            self.failure = self.failure or error
+            return
+        if isinstance(error, NoDescriptorError):
+            log.error("the log waits for a descriptor", extra={"why": str(error)})
+        elif not self.disk_full:
+            log.error(
+                "the disk is full and the reserve is used up; everything waits for space",
+                extra={"why": str(error)},
+            )
+        self.disk_full = True
 
     def _log_failed(self, error: BaseException) -> None:
         self.ended(error)

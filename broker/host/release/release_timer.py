@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final, Protocol
 
 from delaylog.broker.engine.engine import Engine
-from delaylog.broker.host.clock import BrokerClock
+from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.commits.log_commits import LogCommits
 from delaylog.broker.host.machine import Machine
 from delaylog.broker.host.node_role import NodeRole
@@ -67,7 +67,7 @@ class Owner(Protocol):
     """The node whose messages are released."""
 
     engine: Engine
-    clock: BrokerClock
+    clock: Clock
     log_commits: LogCommits
     role: NodeRole
     machine: Machine

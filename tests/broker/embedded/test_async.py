@@ -52,7 +52,7 @@ async def test_sends_are_handed_over_and_flushed(nodes: list[EmbeddedNode], tmp_
         await broker.flush()
         assert all(send.done() and send.exception() is None for send in sends)
         assert (await broker.stats("t")).sent == 500
-        assert nodes[0].commits.commits < 250
+        assert nodes[0].log_commits.commits < 250
         broker.send_soon("t", "x", id="a", merge="reject", delay_ms=60_000)
         with pytest.raises(errors.IdInUse):
             await broker.send("t", "x", id="a", merge="reject", delay_ms=60_000)
@@ -80,7 +80,7 @@ async def test_a_receive_that_is_cancelled_when_messages_have_come_gives_them_ba
     async with delaylog.open_async(tmp_path / "f", fsync="always") as broker:
         await broker.send("t", "x")
         log, sync, go_on = nodes[0].engine.state.log, os.fdatasync, threading.Event()
-        write, taken = log.write_pending, asyncio.Event()
+        write, taken = log.write_pending, threading.Event()
 
         def busy(*, wait: bool = True) -> bool:
             if wait:
@@ -91,15 +91,14 @@ async def test_a_receive_that_is_cancelled_when_messages_have_come_gives_them_ba
         monkeypatch.setattr(log, "write_pending", busy)
         monkeypatch.setattr(os, "fdatasync", lambda fd: (go_on.wait(20), sync(fd)))
         waiting = asyncio.create_task(broker.receive("t", wait_ms=30_000, lease_ms=600_000))
-        await taken.wait()
+        await asyncio.to_thread(taken.wait, 20)
         assert (await broker.stats("t")).counts.leased == 1
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         go_on.set()
-        assert (await broker.stats("t")).counts.ready == 1
         monkeypatch.setattr(log, "write_pending", write)
-        (message,) = await broker.receive("t")
+        (message,) = await broker.receive("t", wait_ms=20_000)
         assert (message.text, message.attempts) == ("x", 1)
 
 

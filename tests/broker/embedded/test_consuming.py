@@ -202,7 +202,7 @@ def test_a_refused_consumer_loses_no_send_that_is_under_way(
             await broker.put_topic("t", {})
             broker.consumer("t", group="missing")(handler)
             await broker.start()
-            monkeypatch.setattr(nodes[0].engine.housekeeping, "crowded", lambda: crowded[0])
+            monkeypatch.setattr(nodes[0].engine.housekeeping, "crowded", lambda **_: crowded[0])
             broker.send_soon("t", "under way")
             await asyncio.to_thread(await_that, lambda: refused(broker))
             stop = broker.stop

@@ -23,7 +23,7 @@ def test_they_are_sent_in_order_and_safe_after_a_flush(
     sendings = [broker.send_soon("t", f"{k}") for k in range(300)]
     broker.flush(timeout_s=30)
     assert all(sending.done() and sending.exception() is None for sending in sendings)
-    assert nodes[0].commits.commits < 150
+    assert nodes[0].log_commits.commits < 150
     messages = broker.receive("t", max=300)
     assert [message.text for message in messages] == [f"{k}" for k in range(300)]
     assert [sending.result().id for sending in sendings] == [message.id for message in messages]

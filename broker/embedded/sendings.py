@@ -8,20 +8,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from delaylog.broker.embedded.calls import Steps
-from delaylog.broker.embedded.node import EmbeddedNode
-from delaylog.broker.embedded.waits.driving import run
+from delaylog.broker.embedded.calls import EmbeddedCalls
+from delaylog.broker.embedded.node import NodeThread
 from delaylog.client.errors import ApiError, SendFailed
 from delaylog.client.models import Sent
 from delaylog.client.wire.durations import seconds_of
 
 FAILURES_KEPT: Final = 1_000
 """Unread failures that are kept; later ones are only counted."""
-T = TypeVar("T")
 
 
 class SoonSending:
@@ -30,10 +27,10 @@ class SoonSending:
     Any number of threads may wait for it.
     """
 
-    __slots__ = ("_node", "_outcome", "_position", "looked")
+    __slots__ = ("_outcome", "_owner", "_position", "looked")
 
-    def __init__(self, node: EmbeddedNode, outcome: Sent | ApiError, position: int) -> None:
-        self._node = node
+    def __init__(self, owner: SoonSendings, outcome: Sent | ApiError, position: int) -> None:
+        self._owner = owner
         self._outcome = outcome
         self._position = position
         self.looked = False
@@ -41,7 +38,7 @@ class SoonSending:
     def done(self) -> bool:
         """Whether the send is as durable as the fsync option says, or was refused."""
         refused = isinstance(self._outcome, ApiError)
-        return refused or self._node.commits.position() >= self._position
+        return refused or self._owner.thread.is_safe(self._position)
 
     def exception(self) -> BaseException | None:
         """Why it was refused, None when it was sent. InvalidStateError while it is under way."""
@@ -58,28 +55,28 @@ class SoonSending:
             # Several threads may raise it, each with another traceback.
             raise self._outcome.with_traceback(None)
         if not self.done():
-            node, position = self._node, self._position
-            within(timeout_s, lambda: run(node, node.durable(position)), "the message was not sent")
+            owner = self._owner
+            owner.thread.run(owner.calls.safe(self._position), timeout_s=timeout_s)
         return self._outcome
 
 
 class SoonSendings:
     """Makes the sends of `send_soon`, and keeps their failures until a caller has read them."""
 
-    def __init__(self, node: EmbeddedNode) -> None:
-        self._node = node
+    def __init__(self, thread: NodeThread, calls: EmbeddedCalls) -> None:
+        self.thread, self.calls = thread, calls
         self._lock = threading.Lock()
         self._failed: list[SoonSending] = []
         self._uncounted = 0
 
-    def hand_over(self, steps: Steps[Sent]) -> SoonSending:
-        """Run a send that does not wait for the disk. Raises ClosedError."""
+    def hand_over(self, send: Callable[[], Sent]) -> SoonSending:
+        """Make a send that does not wait for the disk. Raises ClosedError."""
         outcome: Sent | ApiError
         try:
-            outcome = run(self._node, steps)
+            outcome = send()
         except ApiError as error:
             outcome = error
-        sending = SoonSending(self._node, outcome, self._node.engine.state.position)
+        sending = SoonSending(self, outcome, self.thread.engine.state.position)
         if isinstance(outcome, ApiError):
             with self._lock:
                 if len(self._failed) < FAILURES_KEPT:
@@ -128,22 +125,3 @@ class EmbeddedSending:
         if self._looked or not self.task.done() or self.task.cancelled():
             return None
         return self.task.exception()
-
-
-def within(timeout_s: float | None, call: Callable[[], T], what: str) -> T:
-    """Return the call's answer. Raises TimeoutError; the call then goes on in a thread."""
-    if timeout_s is None:
-        return call()
-    answer: Future[T] = Future()
-
-    def carry_out() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=carry_out, name="delaylog-wait", daemon=True).start()
-    try:
-        return answer.result(timeout_s)
-    except TimeoutError:
-        raise TimeoutError(f"{what} within {timeout_s} s") from None
