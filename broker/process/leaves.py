@@ -1,0 +1,68 @@
+"""The leaves: parts that a broker runs without, each in folders of its own.
+
+The core imports none of them. The file `leaf.py` in the folder of a leaf declares what it adds, and
+this module finds the leaves that are installed. It is loaded by each start of the command line, so
+a `leaf.py` and the `__init__.py` beside it import nothing but this: what a leaf adds is named, or a
+function that imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, Final
+
+FOLDERS: Final = ("drills", "history")
+"""Where leaves may be, below `delaylog.broker`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb of the command line. `delaylog.broker.cli.verbs` has those of the core."""
+
+    name: str
+    group: str
+    module: str
+    """Below the folder."""
+    help: str
+    calls: bool = True
+    """Whether it calls a running broker."""
+    parses: bool = True
+    """Whether its arguments are declared here; a job on Spark parses its own."""
+    folder: str = "cli"
+    """Below `delaylog.broker`."""
+
+    def function(self, what: str) -> Callable[[Any], Any]:
+        """Its function of `arguments` or `command`, from its module."""
+        module = import_module(f"delaylog.broker.{self.folder}.{self.module}")
+        own: Callable[[Any], Any] | None = getattr(module, f"{self.name}_{what}", None)
+        return partial(getattr(module, what), self.name) if own is None else own
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What one leaf adds."""
+
+    name: str
+    verbs: tuple[Verb, ...] = ()
+    errors: tuple[tuple[str, str, str], ...] = ()
+    """Modules, the errors that verbs raise on purpose, and the codes that `--json` shows."""
+
+
+@cache
+def leaves() -> tuple[Leaf, ...]:
+    """The leaves that are installed."""
+    found = (_leaf_in(f"delaylog.broker.{folder}") for folder in FOLDERS)
+    return tuple(leaf for leaf in found if leaf is not None)
+
+
+def _leaf_in(folder: str) -> Leaf | None:
+    try:
+        leaf: Leaf = import_module(f"{folder}.leaf").LEAF
+    except ModuleNotFoundError as error:
+        if error.name not in (folder, f"{folder}.leaf"):
+            raise
+        return None
+    return leaf
