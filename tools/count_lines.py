@@ -22,7 +22,7 @@ LEAVES: Final = (
     "broker/keyspace",
     "broker/engine/keyspace",
     "broker/resp",
-    "broker/web/camellia",
+    "broker/camellia",
     "broker/push",
     "broker/engine/push",
     "broker/calls/streams",

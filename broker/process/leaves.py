@@ -12,9 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-FOLDERS: Final = ("drills", "history")
+if TYPE_CHECKING:
+    from delaylog.broker.calls.serving_node import ServingNode
+    from delaylog.broker.host.tls.client_tls import ClientTls
+    from delaylog.broker.web.mounts import Files, MountedApi
+
+FOLDERS: Final = ("camellia", "drills", "history", "ui")
 """Where leaves may be, below `delaylog.broker`."""
 
 
@@ -46,9 +51,18 @@ class Leaf:
     """What one leaf adds."""
 
     name: str
+    """As an error names it."""
     verbs: tuple[Verb, ...] = ()
     errors: tuple[tuple[str, str, str], ...] = ()
     """Modules, the errors that verbs raise on purpose, and the codes that `--json` shows."""
+    api: Callable[[ServingNode, ClientTls | None], MountedApi] | None = None
+    """Makes its API over a node, which trusts these certificates of the leader."""
+    files: Callable[[], Files] | None = None
+    """Its files for browsers."""
+
+
+class MissingLeafError(ImportError):
+    """A leaf is not installed: install the whole package."""
 
 
 @cache
@@ -56,6 +70,17 @@ def leaves() -> tuple[Leaf, ...]:
     """The leaves that are installed."""
     found = (_leaf_in(f"delaylog.broker.{folder}") for folder in FOLDERS)
     return tuple(leaf for leaf in found if leaf is not None)
+
+
+def needed(name: str) -> Leaf:
+    """The leaf of this name. Raises MissingLeafError if it is not installed."""
+    for leaf in leaves():
+        if leaf.name == name:
+            return leaf
+    raise MissingLeafError(
+        f"this installation of delaylog has no {name}; "
+        "run: pip install --force-reinstall --no-deps delaylog"
+    )
 
 
 def _leaf_in(folder: str) -> Leaf | None:

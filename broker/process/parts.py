@@ -43,10 +43,11 @@ from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
 from delaylog.broker.host.watch.timings import note_recovery
 from delaylog.broker.process.collector import Collector
+from delaylog.broker.process.leaves import leaves
 from delaylog.broker.push.starting import start_pusher
 from delaylog.broker.rules.addresses import host_port
 from delaylog.broker.web.app import HttpFace
-from delaylog.broker.web.camellia import CamelliaFace
+from delaylog.broker.web.mounts import Mounts
 from delaylog.broker.web.oidc import OidcIssuer
 from delaylog.broker.web.request_checks import RequestChecks, host_name
 from delaylog.storage.errors import damage_of
@@ -210,8 +211,7 @@ class Parts:
         config, node, place, stops = self._config, self.node, self._place, self._stops
         metrics, audit = self._metrics(), self._audit()
         metrics.registry.register(audit)
-        camellia = CamelliaFace(node, nodes_tls=self._nodes_tls)
-        face = HttpFace(node, metrics, camellia, self._request_checks(), audit)
+        face = HttpFace(node, metrics, self._mounts(), self._request_checks(), audit)
         resp = self._resp_face(metrics, face, audit)
 
         audit.start()
@@ -296,6 +296,11 @@ class Parts:
             urls = [member.http_url for member in place.member.config.members]
             hosts += [host_name(url.partition("://")[2]) for url in urls]
         return RequestChecks(hosts, config.http_allowed_origins)
+
+    def _mounts(self) -> Mounts:
+        apis = (leaf.api(self.node, self._nodes_tls) for leaf in leaves() if leaf.api is not None)
+        files = (leaf.files() for leaf in leaves() if leaf.files is not None)
+        return Mounts(tuple(apis), tuple(files))
 
     def _resp_face(self, metrics: Metrics, face: HttpFace, audit: AuditLog) -> RespFace | None:
         if self._config.resp is None:

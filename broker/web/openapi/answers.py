@@ -13,7 +13,6 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
-from delaylog.broker.web.openapi.camellia_answers import camellia_schemas
 from delaylog.broker.web.openapi.looking_answers import FORECAST, TAIL
 from delaylog.broker.web.openapi.overview_answer import OVERVIEW
 from delaylog.broker.web.openapi.schemas import (
@@ -101,7 +100,6 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         **_of_changes(),
         **_of_transactions(),
         **_of_node(),
-        **camellia_schemas(),
     }
 
 

@@ -12,12 +12,17 @@ from pathlib import Path
 import pytest
 
 import delaylog
-from delaylog.broker.process.leaves import FOLDERS, leaves
+from delaylog.broker.process.leaves import FOLDERS, MissingLeafError, leaves, needed
 from tests.programs import run_program
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path(delaylog.__file__).parent
-LEAVES = {"drills": ("broker/drills",), "history": ("broker/history", "broker/drills")}
+LEAVES = {
+    "camellia": ("broker/camellia",),
+    "dashboard": ("broker/ui",),
+    "drills": ("broker/drills",),
+    "history": ("broker/history", "broker/drills"),
+}
 """The folders that are missing without each leaf. The drills check the histories they record."""
 TESTS = (
     "tests/wheel/test_few_entries.py",
@@ -52,6 +57,12 @@ def test_every_leaf_is_tested() -> None:
     assert {path.removeprefix("broker/") for paths in LEAVES.values() for path in paths} == set(
         FOLDERS
     )
+
+
+def test_an_error_names_the_leaf_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delaylog.broker.process.leaves.leaves", lambda: ())
+    with pytest.raises(MissingLeafError, match="has no dashboard; run: pip install"):
+        needed("dashboard")
 
 
 @pytest.mark.processes
