@@ -70,13 +70,22 @@ class CamelliaFace:
     """camellia's API over one node."""
 
     name, prefix = "camellia", "/camellia/"
-    local = ("/camellia/metrics", "/camellia/health/")
-    switches = ("/camellia/health/",)
+    local: tuple[str, ...] = ("/camellia/metrics", "/camellia/health/")
+    switches: tuple[str, ...] = ("/camellia/health/",)
     """camellia takes a node out of service by GET too."""
 
-    def __init__(self, node: ServingNode, *, nodes_tls: ClientTls | None = None) -> None:
-        """`nodes_tls`: which certificates of the leader are trusted; None = those of the system."""
+    def __init__(
+        self,
+        node: ServingNode,
+        described: Callable[[], Described],
+        *,
+        nodes_tls: ClientTls | None = None,
+    ) -> None:
+        """`described` is its part of the OpenAPI document. `nodes_tls`: which certificates of the
+        leader are trusted; None = those of the system.
+        """
         self._node = node
+        self.described = described
         self.monitor = Monitor(node)
         self.queue = QueueCalls(node, self.monitor)
         self.health = Health(node.machine.steady_s)
@@ -94,12 +103,6 @@ class CamelliaFace:
         """Stop counting, close connections."""
         self.monitor.stop()
         await self._proxy.stop()
-
-    def described(self) -> Described:
-        """Its part of the OpenAPI document."""
-        from delaylog.broker.camellia.openapi import described
-
-        return described()
 
     def route(
         self, path: str, method: str, caller: Caller

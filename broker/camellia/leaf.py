@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 def _api(node: ServingNode, nodes_tls: ClientTls | None) -> MountedApi:
     from delaylog.broker.camellia.face import CamelliaFace
+    from delaylog.broker.camellia.openapi import described
 
-    return CamelliaFace(node, nodes_tls=nodes_tls)
+    return CamelliaFace(node, described, nodes_tls=nodes_tls)
 
 
 LEAF: Final = Leaf("camellia", api=_api)

@@ -8,19 +8,25 @@ function that imports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from delaylog.extras import missing_part
+
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
     from delaylog.broker.host.tls.client_tls import ClientTls
+    from delaylog.broker.process.served import Endpoint, Served, Stop
     from delaylog.broker.web.mounts import Files, MountedApi
 
-FOLDERS: Final = ("camellia", "drills", "history", "ui")
+FOLDERS: Final = ("camellia", "drills", "history", "push", "resp", "ui")
 """Where leaves may be, below `delaylog.broker`."""
+PUSH: Final = "push"
+REDIS: Final = "Redis endpoint"
+"""Names of leaves that settings and folders ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +65,10 @@ class Leaf:
     """Makes its API over a node, which trusts these certificates of the leader."""
     files: Callable[[], Files] | None = None
     """Its files for browsers."""
-
-
-class MissingLeafError(ImportError):
-    """A leaf is not installed: install the whole package."""
+    endpoint: Callable[[Served], Endpoint | None] | None = None
+    """Makes its listener, if the configuration asks for one."""
+    start: Callable[[Served, Mapping[str, str]], Stop] | None = None
+    """Starts its work, once the process has these listeners; returns what stops it."""
 
 
 @cache
@@ -72,15 +78,17 @@ def leaves() -> tuple[Leaf, ...]:
     return tuple(leaf for leaf in found if leaf is not None)
 
 
+def is_installed(name: str) -> bool:
+    """Whether the leaf of this name is installed."""
+    return any(leaf.name == name for leaf in leaves())
+
+
 def needed(name: str) -> Leaf:
-    """The leaf of this name. Raises MissingLeafError if it is not installed."""
-    for leaf in leaves():
-        if leaf.name == name:
-            return leaf
-    raise MissingLeafError(
-        f"this installation of delaylog has no {name}; "
-        "run: pip install --force-reinstall --no-deps delaylog"
-    )
+    """The leaf of this name. Raises ImportError with what installs it, if it is missing."""
+    leaf = next((leaf for leaf in leaves() if leaf.name == name), None)
+    if leaf is None:
+        raise ImportError(missing_part(name))
+    return leaf
 
 
 def _leaf_in(folder: str) -> Leaf | None:

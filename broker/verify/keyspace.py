@@ -7,8 +7,7 @@ from collections.abc import Generator
 
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER, Reader, position_of_name
-from delaylog.broker.keyspace.snapshots.layout import SnapshotError
-from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
+from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
 from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
 from delaylog.storage.files.file_system import FileSystem
@@ -60,10 +59,11 @@ def _file(
 ) -> Generator[None, None, int | None]:
     """Check one file; return its size if it is intact."""
     report.files += 1
+    part = keyspace_part()
     file = fs.open(f"{folder}/{FOLDER}/{name}")
     try:
         report.bytes_read += file.size()
-        check = ChunkCheck(Reader(file))
+        check = part.ChunkCheck(Reader(file))
         while check.next() is not None:
             yield
         if check.summary.position != position_of_name(name):
@@ -71,7 +71,7 @@ def _file(
             report.damaged(f"{FOLDER}/{name}", 0, what)
             return None
         return check.summary.size
-    except SnapshotError as error:
+    except part.SnapshotError as error:
         report.damaged(f"{FOLDER}/{name}", error.offset, error.what)
         return None
     finally:

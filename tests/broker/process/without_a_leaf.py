@@ -21,9 +21,12 @@ from delaylog.broker.host.config import load_config
 from delaylog.broker.process.leaves import FOLDERS
 from delaylog.broker.process.parts import Parts
 
-LEAVES = tuple(f"delaylog.broker.{folder}" for folder in FOLDERS)
-OPTIONAL = ("delaylog.client.", "delaylog.replication.raftos_oracle", "delaylog.broker.__main__")
-"""These need packages of extras, or run when they are imported."""
+LEAVES = (
+    *(f"delaylog.broker.{folder}" for folder in (*FOLDERS, "keyspace")),
+    *(f"delaylog.client.{folder}" for folder in ("job_systems", "queues", "spark")),
+)
+OPTIONAL = ("delaylog.replication.raftos_oracle", "delaylog.broker.__main__")
+"""The first needs packages of an extra, the second runs when it is imported."""
 
 
 def import_core() -> None:
