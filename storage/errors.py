@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 from typing import Final
 
+from delaylog.extras import missing_part
+
 
 class StorageError(Exception):
     """Base of all errors that the storage layer raises on purpose."""
@@ -39,6 +41,15 @@ class OlderFormatError(StorageError):
             f"{what} was written by delaylog 0.1.0, or by a build before 0.2.0, and no later "
             "release reads it: start with an empty data folder, there is no way to upgrade this one"
         )
+
+
+class MissingPartError(StorageError):
+    """The folder has what only a part of the package reads, which is missing. Nothing is damaged
+    and nothing was changed: install the part.
+    """
+
+    def __init__(self, what: str, part: str) -> None:
+        super().__init__(f"{what}, and {missing_part(part)}")
 
 
 class DiskFullError(StorageError):

@@ -21,11 +21,9 @@ PRODUCT: Final = ("contract", "broker", "storage", "wheel", "replication", "clie
 OTHERS: Final = ("tests", "bench", "tools", "examples")
 LEAVES: Final = (
     "broker/keyspace",
-    "broker/engine/keyspace",
     "broker/resp",
-    "broker/web/camellia",
+    "broker/camellia",
     "broker/push",
-    "broker/engine/push",
     "broker/calls/streams",
     "broker/ui",
     "broker/history",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from delaylog.broker.calls.streams.flow import Flow
-    from delaylog.broker.calls.streams.live import Live
+from delaylog.broker.host.open_streams import OpenStream
 
 
 @dataclass(slots=True)
@@ -33,7 +31,7 @@ class Stream:
     pieces: AsyncGenerator[bytes, None]
     kind: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    flow: Flow | Live | None = None
+    flow: OpenStream | None = None
     """The flow of deliveries, or the live reads, that the pieces carry."""
 
 
@@ -41,7 +39,7 @@ class Stream:
 class Duplex:
     """The call goes on as a WebSocket, which carries this flow of deliveries."""
 
-    flow: Flow
+    flow: OpenStream
 
 
 AnyAnswer: TypeAlias = "Answer | Stream | Duplex"

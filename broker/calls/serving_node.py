@@ -33,8 +33,10 @@ class ServingNode(Node):
         self.access = Access(self)
         self.reloader = Reloader(machine)
         """Reads configured files again; `serve` sets the one with this process's files."""
-        self.push_rules = AddressRules()
-        """What a push may reach; `serve` sets the rules of the configuration."""
+        self.push_rules: AddressRules | None = AddressRules()
+        """What a push may reach; `serve` sets the rules of the configuration. None: no push is made
+        here.
+        """
         self.push_health: Callable[[GroupKey], Health | None] = lambda _: None
         """What pushes have learned of a target, if this node makes them."""
         self._checks = PeriodicChecks(self, on_fatal)

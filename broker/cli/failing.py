@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 from delaylog.broker.cli.values import plain_lines
+from delaylog.broker.process.leaves import leaves
 
 DONE: Final = 0
 WRONG: Final = 1
@@ -43,13 +44,13 @@ _CODES: Final = (
     ("delaylog.broker.host.settings.options", "ConfigError", "usage"),
     ("delaylog.replication.errors", "ClusterError", "usage"),
     ("delaylog.broker.backup.manifest", "BackupError", "backup"),
-    ("delaylog.broker.drills.kinds", "DrillError", "drill"),
     ("delaylog.storage.errors", "CorruptionError", "damaged"),
     ("delaylog.storage.errors", "DiskFullError", "disk_full"),
     ("delaylog.storage.errors", "DiskFailedError", "disk_failed"),
     ("delaylog.storage.errors", "StorageError", "storage"),
 )
-"""Modules, the errors that they raise on purpose or because of the environment, and the codes."""
+"""Modules, the errors that they raise on purpose or because of the environment, and the codes.
+Leaves declare their own."""
 
 
 _SPACE: Final = "make space on that disk, then run the command again"
@@ -107,7 +108,7 @@ _NAMED: Final = re.compile(r"\b(topic|group) '([^'\\]+)'")
 
 
 def _codes() -> Iterator[tuple[type[Exception], str]]:
-    for module, name, code in _CODES:
+    for module, name, code in (*_CODES, *(each for leaf in leaves() for each in leaf.errors)):
         if module in sys.modules:
             yield getattr(sys.modules[module], name), code
     yield UsageError, "usage"

@@ -1,4 +1,4 @@
-"""Verbs that read folders and files without a broker: verify, backup, restore, check."""
+"""Verbs that read folders and files without a broker: verify, backup, restore."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from random import SystemRandom
 
 import orjson
@@ -19,39 +18,15 @@ from delaylog.broker.backup.copying import Route
 from delaylog.broker.backup.manifest import Manifest
 from delaylog.broker.backup.restoring import restore_backup
 from delaylog.broker.backup.taking import take_backup
-from delaylog.broker.cli.arguments import span
 from delaylog.broker.cli.failing import DONE, WRONG, UsageError
-from delaylog.broker.cli.parser import add_examples, add_json, complete_files, complete_folders
+from delaylog.broker.cli.parser import add_examples, add_json, complete_folders
 from delaylog.broker.cli.progress import Progress, scaled
 from delaylog.broker.cli.values import time_text
-from delaylog.broker.history import RULES, run_check
 from delaylog.broker.host.system.folder_lock import LOCK, holder_of
-from delaylog.broker.rules.schedules import instants_of
 from delaylog.broker.verify import Report, verify_folder
 from delaylog.storage.files.file_system import FILE_MODE
 from delaylog.storage.files.os_file_system import OsFileSystem, ReadOnlyFileSystem
 from delaylog.storage.layout import INDEX_ENTRY_SIZE, STATE_ENTRY_SIZE
-
-
-def check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `delaylog check`."""
-    complete_files(
-        parser.add_argument(
-            "history", nargs="+", type=Path, metavar="HISTORY", help="JSON-lines files"
-        )
-    )
-    parser.add_argument(
-        "--bound",
-        type=span,
-        default=5_000,
-        metavar="DURATION",
-        help="most lateness that is allowed (default 5s)",
-    )
-    parser.add_argument(
-        "--rules", default="", metavar="A,B,…", help="letters of rules (default: all)"
-    )
-    add_json(parser)
-    add_examples(parser, "check history.jsonl", "check history.jsonl --rules A,B --bound 30s")
 
 
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,19 +192,6 @@ def _say(
         f"{manifest.hours:,} hours, {manifest.rows:,} rows and {manifest.frames:,} frames of log, "
         f"{len(manifest.files):,} files, {scaled(manifest.byte_count, 'B')}, "
         f"{took_ms / 1000:.1f} s"
-    )
-
-
-def check_command(args: argparse.Namespace) -> int:
-    """`delaylog check`: 0 if the history breaks no rule, 1 if it breaks one, 2 if unreadable."""
-    rules = [letter.strip().upper() for letter in args.rules.split(",") if letter.strip()]
-    return run_check(
-        args.history,
-        bound_ms=args.bound,
-        as_json=args.json,
-        rules=rules or RULES,
-        instants=instants_of,
-        progress=Progress("check", unit="lines", quiet=args.json),
     )
 
 

@@ -2,16 +2,14 @@
 
 The module of a verb has `NAME_arguments(parser)` and `NAME_command(args)`, or for several verbs
 `arguments(verb, parser)` and `command(verb, args)`. It is imported only when the verb runs, so
-`serve` starts without the client's code, and `--help` with almost none.
+`serve` starts without the client's code, and `--help` with almost none. Leaves declare their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
+
+from delaylog.broker.process.leaves import Verb, leaves
 
 GROUPS: Final = (
     "messages",
@@ -25,28 +23,7 @@ GROUPS: Final = (
 """The subjects, in the order of the help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """One verb."""
-
-    name: str
-    group: str
-    module: str
-    """Below `delaylog.broker.cli`."""
-    help: str
-    calls: bool = True
-    """Whether it calls a running broker."""
-    parses: bool = True
-    """Whether its arguments are declared here; a job on Spark parses its own."""
-
-    def function(self, what: str) -> Callable[[Any], Any]:
-        """Its function of `arguments` or `command`, from its module."""
-        module = import_module(f"delaylog.broker.cli.{self.module}")
-        own: Callable[[Any], Any] | None = getattr(module, f"{self.name}_{what}", None)
-        return partial(getattr(module, what), self.name) if own is None else own
-
-
-_ALL: Final = (
+_CORE: Final = (
     Verb("send", "messages", "messages.sending", "send a message, or one per line of input"),
     Verb("receive", "messages", "messages.receiving", "lease messages and print them"),
     Verb("peek", "messages", "messages.receiving", "print ready messages without leasing them"),
@@ -84,16 +61,16 @@ _ALL: Final = (
     Verb("transactions", "a broker", "called", "list, show or abort transactions"),
     Verb("archive", "a broker", "called", "show which ended hours wait, or release them"),
     Verb("cluster", "a cluster", "clusters", "show a cluster, hand over, change its members"),
-    Verb("drill", "a cluster", "drill", "test the failover of three nodes here", calls=False),
     Verb("init", "access", "access", "make the first administrator's token", calls=False),
     Verb("token", "access", "access", "create, show, rotate and revoke tokens"),
     Verb("verify", "data folders", "folders", "check a data folder for damage", calls=False),
     Verb("backup", "data folders", "folders", "copy a data folder", calls=False),
     Verb("restore", "data folders", "folders", "make a data folder from a backup", calls=False),
     Verb("dump", "data folders", "dump.files", "print a file as JSON lines", calls=False),
-    Verb("check", "data folders", "folders", "check recorded histories", calls=False),
     Verb("worker", "programs", "worker", "run the consumers of a program", calls=False),
     Verb("spark", "programs", "spark", "run a job on Apache Spark", calls=False, parses=False),
     Verb("completion", "programs", "completion", "print a script for a shell", calls=False),
 )
-VERBS: Final = {verb.name: verb for verb in _ALL}
+_ALL: Final = (*_CORE, *(verb for leaf in leaves() for verb in leaf.verbs))
+VERBS: Final = {verb.name: verb for verb in sorted(_ALL, key=lambda verb: GROUPS.index(verb.group))}
+"""By name, in the order of the help."""

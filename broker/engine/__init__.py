@@ -1,8 +1,8 @@
 """The engine: the synchronous, deterministic core of the broker. One data folder, one thread.
 
 It decides what a call does, appends one frame to the log and applies that frame to the state in
-memory. It imports `broker.keyspace`, `storage` and `wheel`. Time, files and randomness are
-arguments, so it never reads a clock, sleeps, or opens a socket.
+memory. It imports `broker.rules`, `storage` and `wheel`. Time, files and randomness are arguments,
+so it never reads a clock, sleeps, or opens a socket.
 
 Start with `engine.py` (what a host calls), then `state.py` (what frames change), then the module
 of the step that you need:

@@ -29,8 +29,13 @@ from delaylog.broker.engine.hold import (
     release_hold,
 )
 from delaylog.broker.engine.jobs.jobs import JobRunner
-from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace, load_keyspace
+from delaylog.broker.engine.keyspace.keyspace_files import (
+    LoadedKeyspace,
+    load_keyspace,
+    refuse_without_part,
+)
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.schedules.firing import ScheduleRunner
@@ -46,7 +51,6 @@ from delaylog.broker.engine.upkeep.checkpoints import Upkeep
 from delaylog.broker.engine.upkeep.compaction import Compactor
 from delaylog.broker.engine.upkeep.housekeeping import Housekeeping
 from delaylog.broker.engine.upkeep.restoring import restore_checkpoint
-from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.reserved_files import ReservedFileSystem
 from delaylog.storage.files.space_reserve import RESERVE, SpaceReserve
@@ -86,8 +90,10 @@ class Engine:
         if not fs.exists(folder):
             fs.mkdir(folder)
             fs.sync_folder(parent_of(folder))
-        # First, since the folder of another release must stay as it is.
+        # First, since a folder that is refused must stay as it is.
         saved = load_newest(fs, folder)
+        if saved is not None:
+            refuse_without_part(saved)
         self.reserve = SpaceReserve(fs, f"{folder}/{RESERVE}", self.limits.reserve_file_bytes)
         scratch, fs = fs, ReservedFileSystem(fs, self.reserve)
         self.fs: FileSystem = fs
@@ -150,6 +156,7 @@ class Engine:
         frames = replay(state, start, durable_end, run=self.run_inline, working=self._setup.working)
         told_ms = state.leader_time_ms if frames else saved_ms
         self._setup.progress(f"replayed {frames} frames from position {start}")
+        self._setup.check(state)
         if newest is not None and newest.durable_end >= state.log.end_position:
             told_ms = max(told_ms, newest.wall_time_ms)
         now_ms = self.started_ms = max(now_ms, told_ms)
@@ -186,7 +193,7 @@ class Engine:
         saved = load_newest(self.fs, self.folder)
         if saved is None:
             return None
-        keyspace = Keyspace(self.state.random)
+        keyspace = keyspace_part().Keyspace(self.state.random)
         keyspace.stop_expiring()
         return load_keyspace(self.fs, self.folder, saved, keyspace)
 
@@ -203,6 +210,7 @@ class Engine:
         state.following = state.replaying = True
         state.timeline.follow()
         state.position, state.leader_time_ms = self._restore(saved)
+        self._setup.check(state)
         self.upkeep.checkpoint_position = state.position
         self.upkeep.checkpoint_ms = state.leader_time_ms
 

@@ -8,6 +8,7 @@ from random import Random
 
 from delaylog.broker.engine.keyspace.keyspace_snapshots import SnapshotRunner
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.engine.state import EngineState
 from delaylog.storage.hours.hour_folders import OPEN_HOURS_MAX
 
 
@@ -25,6 +26,10 @@ class Setup:
     """Called with (what, done, total) during long steps of a start."""
     make_snapshot: SnapshotRunner | None = None
     """Makes snapshots of the keyspace; a served broker does it in a child process."""
+    check: Callable[[EngineState], None] = lambda state: None
+    """Called with the state of the folder before the engine changes it. May refuse the folder by an
+    error.
+    """
     hold: bool | None = None
     """Hold the broker from this start on (True), or release it (False)."""
     archive_hold: bool = False

@@ -23,6 +23,7 @@ from delaylog.broker.engine.failures.failure_table import FailureTable
 from delaylog.broker.engine.hold import Holding
 from delaylog.broker.engine.jobs.job_table import JobTable
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
 from delaylog.broker.engine.late.timeline import Timeline
 from delaylog.broker.engine.limits import Limits
@@ -40,7 +41,6 @@ from delaylog.broker.engine.topics.topic_packing import PackedTopics
 from delaylog.broker.engine.transactions.staged import StagedParts
 from delaylog.broker.engine.transactions.table import TransactionTable
 from delaylog.broker.engine.watch.taps import Taps
-from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.storage.files.file_system import FileSystem
 from delaylog.storage.files.scratch_queue import ScratchQueues
 from delaylog.storage.hours.hot_seconds import HOT_BYTES_MAX, HotSeconds
@@ -192,7 +192,7 @@ class EngineState:
         self.schedules = ScheduleTable(files.fs, folder, log.frame_at, self.id_hash.one)
         self.targets = TargetTable()
         self.failures = FailureTable()
-        self.keyspace = Keyspace(random)
+        self.keyspace = keyspace_part().Keyspace(random)
         # Keys expire once this node leads: only then is it known which have ended, and logged.
         self.keyspace.stop_expiring()
         self.keyspace_base = KeyspaceBase()

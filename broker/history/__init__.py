@@ -1,44 +1,21 @@
 """Records the calls of a delay queue's clients, and checks later whether its promises held.
 
-Imports no other part of delaylog, so the history of any queue can be checked. docs/HISTORY.md
-describes the format and the rules. First file: `checker`.
+Imports no other part of delaylog but for its verb, so the history of any queue can be checked.
+docs/HISTORY.md describes the format and the rules. First file: `checker`. `names` has the names of
+this package, which are imported when the first of them is used.
 """
 
-from delaylog.broker.history.checker import HistoryChecker
-from delaylog.broker.history.command import check_files, run_check
-from delaylog.broker.history.findings import (
-    RULES,
-    CheckReport,
-    CheckSettings,
-    Violation,
-    parse_rules,
-)
-from delaylog.broker.history.model import Call, HistoryError, Mark, parse_line, read_items
-from delaylog.broker.history.recorder import (
-    HistoryRecorder,
-    body_hash,
-    open_history,
-)
-from delaylog.broker.history.report import report_json, report_object, report_text
+from __future__ import annotations
 
-__all__ = [
-    "RULES",
-    "Call",
-    "CheckReport",
-    "CheckSettings",
-    "HistoryChecker",
-    "HistoryError",
-    "HistoryRecorder",
-    "Mark",
-    "Violation",
-    "body_hash",
-    "check_files",
-    "open_history",
-    "parse_line",
-    "parse_rules",
-    "read_items",
-    "report_json",
-    "report_object",
-    "report_text",
-    "run_check",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delaylog.broker.history.names import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    names = import_module("delaylog.broker.history.names")
+    if name not in names.__all__:
+        raise AttributeError(f"module 'delaylog.broker.history' has no attribute {name!r}")
+    return getattr(names, name)

@@ -27,7 +27,7 @@ from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.engine.access.grants import RIGHTS
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
-from delaylog.broker.ui.files import UI, answer_of
+from delaylog.broker.process.leaves import needed
 from delaylog.broker.web.answering import send_pieces
 from delaylog.broker.web.request_checks import RequestChecks
 
@@ -45,8 +45,12 @@ class UiThread:
 
     def __init__(self, node_thread: NodeThread, host: str, port: int) -> None:
         """Serve until `close`. Raises OSError if the address cannot be used, ValueError if
-        the port is not from 0 to 65535, TypeError if it is no integer or the host no text.
+        the port is not from 0 to 65535, TypeError if it is no integer or the host no text,
+        ImportError if the dashboard is not installed.
         """
+        files = needed("dashboard").files
+        assert files is not None, "the dashboard is files"
+        self._files = files()
         if type(port) is not int:
             raise TypeError(f"port is {port!r}: give an integer, such as 0 (any free one)")
         if type(host) is not str:
@@ -71,7 +75,7 @@ class UiThread:
             self._thread.join()
             raise
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{bound}{UI}"
+        self.url = f"http://{shown}:{bound}{self._files.home}"
 
     def close(self) -> None:
         """Stop serving. Does nothing the second time."""
@@ -109,7 +113,7 @@ class UiThread:
         path, _, query = request.raw_path.partition("?")
         try:
             self._checks.check(request.headers)
-            answer = answer_of(request.method, path, request.headers)
+            answer = self._files.answer_of(request.method, path, request.headers)
             if answer is None and path == SESSION and request.method == "GET":
                 answer = Answer(orjson.dumps(_who()), JSON)
             if path == LIVE and request.method == "GET":

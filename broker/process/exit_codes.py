@@ -21,6 +21,7 @@ from delaylog.replication.errors import (
 )
 from delaylog.storage.errors import (
     DiskFullError,
+    MissingPartError,
     NewerFormatError,
     NoDescriptorError,
     OlderFormatError,
@@ -89,7 +90,7 @@ def end_of(error: BaseException, *, has_peers: bool = False) -> End:
             return End(ExitCode.IN_USE, "")
         case ClusterError() if getattr(error.__cause__, "errno", None) == errno.EADDRINUSE:
             return End(ExitCode.IN_USE, "")
-        case ConfigError() | ClusterError() | OlderFormatError():
+        case ConfigError() | ClusterError() | OlderFormatError() | MissingPartError():
             return End(ExitCode.CONFIGURATION, "")
         case NewerFormatError():
             text = "Use the release that wrote this folder, or a later one."

@@ -6,8 +6,7 @@ A part that fails to start ends the process without a stop of the others: everyt
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from delaylog.broker.calls.access.first_admin import is_awaited
 from delaylog.broker.calls.serving_node import ServingNode
@@ -22,6 +21,7 @@ from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
+from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.watch.histogram import Histogram
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.files import FOLDER
@@ -30,7 +30,7 @@ from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
-from delaylog.broker.host.settings.options import cannot_listen
+from delaylog.broker.host.settings.options import ConfigError, cannot_listen
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.host.system import descriptors
 from delaylog.broker.host.system.folder_lock import retention_suspended
@@ -43,17 +43,16 @@ from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
 from delaylog.broker.host.watch.timings import note_recovery
 from delaylog.broker.process.collector import Collector
-from delaylog.broker.push.starting import start_pusher
+from delaylog.broker.process.leaves import PUSH, REDIS, is_installed, leaves
+from delaylog.broker.process.served import Endpoint, Served, Stop
 from delaylog.broker.rules.addresses import host_port
 from delaylog.broker.web.app import HttpFace
-from delaylog.broker.web.camellia import CamelliaFace
+from delaylog.broker.web.mounts import Mounts
 from delaylog.broker.web.oidc import OidcIssuer
 from delaylog.broker.web.request_checks import RequestChecks, host_name
-from delaylog.storage.errors import damage_of
+from delaylog.extras import missing_part
+from delaylog.storage.errors import MissingPartError, damage_of
 from delaylog.storage.files.os_file_system import OsFileSystem
-
-if TYPE_CHECKING:
-    from delaylog.broker.resp.face import RespFace
 
 log = logging.getLogger("delaylog.serve")
 
@@ -67,7 +66,7 @@ class Parts:
     def __init__(self, config: Config, on_fatal: Callable[[BaseException], None]) -> None:
         """`on_fatal` ends the process."""
         self._config, self._on_fatal = config, on_fatal
-        self._stops: list[Callable[[], Awaitable[None] | None]] = []
+        self._stops: list[Stop] = []
         """What stops the parts, in the order of their start."""
         self._clock = BrokerClock(
             on_step=lambda ms: log.warning("the wall clock stepped", extra={"step_ms": ms})
@@ -87,6 +86,8 @@ class Parts:
     async def open(self) -> None:
         """Recover the folder. Raises what `exit_codes` explains."""
         config, clock = self._config, self._clock
+        if config.resp is not None and not is_installed(REDIS):
+            raise ConfigError(f"--resp: {missing_part(REDIS)}")
         self._read_certificates()
         self._collector.prepare()
         if config.cluster is None:
@@ -99,6 +100,8 @@ class Parts:
             self._tls.hosts = self._hosts()
             if self._nodes_tls is not None:
                 self._tls.roots = self._nodes_tls.roots
+        if not is_installed(PUSH):
+            node.push_rules = None
         node.reloader = self.reloader
         node.timings.recovery = self._recovery
         node.files_pinned = self._files_pinned
@@ -137,6 +140,7 @@ class Parts:
                 progress=log.info,
                 working=started,
                 make_snapshot=ChildRun,
+                check=_check_parts,
                 hold=self._hold,
                 archive_hold=config.archive_hold,
             ),
@@ -210,9 +214,9 @@ class Parts:
         config, node, place, stops = self._config, self.node, self._place, self._stops
         metrics, audit = self._metrics(), self._audit()
         metrics.registry.register(audit)
-        camellia = CamelliaFace(node, nodes_tls=self._nodes_tls)
-        face = HttpFace(node, metrics, camellia, self._request_checks(), audit)
-        resp = self._resp_face(metrics, face, audit)
+        face = HttpFace(node, metrics, self._mounts(), self._request_checks(), audit)
+        served = Served(node, config, metrics, audit, face, self._tls, self._on_fatal)
+        endpoints = self._endpoints(served)
 
         audit.start()
         stops.append(audit.stop)
@@ -220,8 +224,7 @@ class Parts:
         stops.append(node.stop)
         if place is not None:
             stops.append(place.member.stop)
-        if resp is not None:
-            stops.append(resp.stop)
+        stops += [endpoint.stop for endpoint in endpoints]
         stops.append(face.stop)
         if config.oidc is not None:
             oidc = OidcIssuer(config.oidc, node)
@@ -234,9 +237,8 @@ class Parts:
         if place is not None:
             stops.append(place.leave)
 
-        listening = await self._listen(face, resp)
-        pusher = start_pusher(node, config.push, listening, self._on_fatal, metrics.registry)
-        stops.append(pusher.stop)
+        listening = await self._listen(face, endpoints)
+        stops += [leaf.start(served, listening) for leaf in leaves() if leaf.start is not None]
         self._collector.start()
         self._certificates.start()
         stops.append(self._certificates.stop)
@@ -244,7 +246,7 @@ class Parts:
         stops.append(self.reloader.stop)
         return listening
 
-    async def _listen(self, face: HttpFace, resp: RespFace | None) -> dict[str, str]:
+    async def _listen(self, face: HttpFace, endpoints: Sequence[Endpoint]) -> dict[str, str]:
         config, place = self._config, self._place
         asked = config.http_host, config.http_port
         try:
@@ -253,11 +255,9 @@ class Parts:
             raise cannot_listen(f"{host_port(asked)} (--http)", error) from None
         self._stops.append(face.close_listener)
         listening = {"http": host_port((config.http_host, port))}
-        if resp is not None and config.resp is not None:
-            from delaylog.broker.resp.starting import listen
-
-            listening["resp"] = await listen(resp, config.resp, self._tls)
-            self._stops.append(resp.close_listener)
+        for endpoint in endpoints:
+            listening[endpoint.name] = await endpoint.listen()
+            self._stops.append(endpoint.close_listener)
         if place is not None:
             await place.start()
             me, resp_port = (
@@ -297,19 +297,16 @@ class Parts:
             hosts += [host_name(url.partition("://")[2]) for url in urls]
         return RequestChecks(hosts, config.http_allowed_origins)
 
-    def _resp_face(self, metrics: Metrics, face: HttpFace, audit: AuditLog) -> RespFace | None:
-        if self._config.resp is None:
-            return None
-        # A broker without Redis clients starts faster without importing their commands.
-        from delaylog.broker.resp.metrics import RespMetrics
-        from delaylog.broker.resp.starting import make_face
+    def _mounts(self) -> Mounts:
+        apis = (leaf.api(self.node, self._nodes_tls) for leaf in leaves() if leaf.api is not None)
+        files = (leaf.files() for leaf in leaves() if leaf.files is not None)
+        return Mounts(tuple(apis), tuple(files))
 
-        resp = make_face(self.node, self._config.resp, audit)
-        metrics.registry.register(RespMetrics(resp.executor))
-        metrics.connections["resp"] = lambda: resp.open_connections
-        face.other_connections = lambda: resp.open_connections
-        resp.other_connections = lambda: face.connections
-        return resp
+    def _endpoints(self, served: Served) -> list[Endpoint]:
+        made = [leaf.endpoint(served) for leaf in leaves() if leaf.endpoint is not None]
+        endpoints = [endpoint for endpoint in made if endpoint is not None]
+        served.face.other_connections = lambda: sum(each.connections() for each in endpoints)
+        return endpoints
 
     # ------------------------------------------------------------------ the end
 
@@ -333,3 +330,12 @@ class Parts:
     def has_peers(self) -> bool:
         """Whether other nodes may have a copy of the folder."""
         return self._place is not None and bool(self._place.member.config.others)
+
+
+def _check_parts(state: EngineState) -> None:
+    """Raise MissingPartError for a folder that needs a leaf which is not installed.
+
+    The engine looks for data of Redis clients itself.
+    """
+    if state.targets.targets and not is_installed(PUSH):
+        raise MissingPartError("the folder has push targets", PUSH)

@@ -26,6 +26,7 @@ from delaylog.broker.keyspace.server_state import ServerState
 from delaylog.broker.resp.client import Client
 from delaylog.broker.resp.facts import address_text, listens, tell
 from delaylog.broker.resp.failed_logins import FailedLogins
+from delaylog.broker.resp.keyspace_of import keyspace_of
 from delaylog.broker.resp.memory_bound import MemoryBound
 from delaylog.broker.resp.native import deliveries, sends, stored_messages
 from delaylog.broker.resp.native.host import NativeHost
@@ -79,7 +80,7 @@ class RespFace:
         self.server = server
         self.limits = RequestLimits(command_bytes_max=COMMAND_BYTES_MAX)
         tell(server, node, after_write=after_write)
-        self.executor = Executor(node.engine.state.keyspace, server)
+        self.executor = Executor(keyspace_of(node.engine.state), server)
         self.executor.may_write = self._may_write
         self.executor.may_grow = self._may_grow
         self.executor.held = lambda: node.engine.state.holding.now is not None
@@ -345,7 +346,7 @@ class RespFace:
     def begin(self) -> Executor:
         """Begin to run commands. All commands of a turn see the same time."""
         executor = self.executor
-        keyspace = self._node.engine.state.keyspace
+        keyspace = keyspace_of(self._node.engine.state)
         first = self.turns.begin()
         if first:
             self.users.look()
@@ -387,7 +388,7 @@ class RespFace:
 
     def _applied(self) -> None:
         """Wake blocked readers, which wait on followers too."""
-        keyspace = self._node.engine.state.keyspace
+        keyspace = keyspace_of(self._node.engine.state)
         # If the keyspace was replaced, blocked commands end.
         if keyspace.ready or keyspace is not self.executor.keyspace:
             self.begin().serve_waiting()

@@ -10,6 +10,7 @@ from typing import Final
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.node import Node
 from delaylog.broker.keyspace.replies import ErrorReply
+from delaylog.broker.resp.keyspace_of import keyspace_of
 from delaylog.storage.errors import DISTRUSTED
 
 _BUG: Final = ErrorReply(b"ERR internal error; see the server's log. The command changed nothing")
@@ -36,7 +37,7 @@ class Restoring:
 
         The effects of this turn are not in the log, so clients that have seen them get no reply.
         """
-        keyspace = self._node.engine.state.keyspace
+        keyspace = keyspace_of(self._node.engine.state)
         if isinstance(error, DISTRUSTED):
             self._node.fail(error)
         elif not keyspace.condemned:
@@ -50,7 +51,7 @@ class Restoring:
 
     def undo_script(self) -> bool:
         """Undo the writes of a script that was stopped. Returns True: this is always possible."""
-        keyspace = self._node.engine.state.keyspace
+        keyspace = keyspace_of(self._node.engine.state)
         if not keyspace.condemned:
             log.warning(
                 "a script ran too long after a write: the keyspace is restored from the log, and "
@@ -61,7 +62,7 @@ class Restoring:
         return True
 
     def _begin(self) -> None:
-        self._node.engine.state.keyspace.condemn()
+        keyspace_of(self._node.engine.state).condemn()
         self._forget_turn()
         self._task = asyncio.get_running_loop().create_task(self._restore())
 

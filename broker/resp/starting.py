@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.audit.audit_log import AuditLog
@@ -11,9 +12,11 @@ from delaylog.broker.host.settings.options import cannot_listen
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.keyspace.scripts.runtime import has_lua
 from delaylog.broker.keyspace.server_state import ServerState
+from delaylog.broker.process.served import Endpoint, Served
 from delaylog.broker.resp.auditing import CommandAudit
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
+from delaylog.broker.resp.metrics import RespMetrics
 from delaylog.broker.rules.addresses import host_port
 
 log = logging.getLogger("delaylog.resp")
@@ -35,6 +38,21 @@ def make_face(node: ServingNode, config: RespConfig, audit: AuditLog) -> RespFac
     )
     CommandAudit(audit, face.executor)
     return face
+
+
+def make_endpoint(served: Served, config: RespConfig) -> Endpoint:
+    """Create the endpoint of a process, which does not listen yet."""
+    face, metrics, http = make_face(served.node, config, served.audit), served.metrics, served.face
+    metrics.registry.register(RespMetrics(face.executor))
+    metrics.connections["resp"] = lambda: face.open_connections
+    face.other_connections = lambda: http.connections
+    return Endpoint(
+        "resp",
+        partial(listen, face, config, served.tls),
+        face.close_listener,
+        face.stop,
+        lambda: face.open_connections,
+    )
 
 
 async def listen(face: RespFace, config: RespConfig, tls: ServerTls | None) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
+from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
 from delaylog.broker.engine.schedules.columns import Column, Columns
 from delaylog.broker.engine.schedules.definitions import Definitions
 from delaylog.broker.engine.schedules.rows_file import RowsFile, read_rows
@@ -18,8 +19,6 @@ from delaylog.broker.engine.schedules.schedule import Schedule
 from delaylog.broker.engine.schedules.table import FOLDER as SCHEDULES
 from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.upkeep.saved_state import FAR
-from delaylog.broker.keyspace.snapshots.layout import SnapshotError
-from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
 from delaylog.storage.columns.questions import every, rising
@@ -143,10 +142,11 @@ def _snapshot(
 ) -> Generator[None, None, int | None]:
     """Check one file; return its size if it is intact."""
     report.files += 1
+    part = keyspace_part()
     file = fs.open(f"{folder}/{KEYSPACE}/{name}")
     try:
         report.bytes_read += file.size()
-        check = ChunkCheck(Reader(file))
+        check = part.ChunkCheck(Reader(file))
         while check.next() is not None:
             yield
         if check.summary.position != position_of_name(name):
@@ -154,7 +154,7 @@ def _snapshot(
             report.damaged(f"{KEYSPACE}/{name}", 0, what)
             return None
         return check.summary.size
-    except SnapshotError as error:
+    except part.SnapshotError as error:
         report.damaged(f"{KEYSPACE}/{name}", error.offset, error.what)
         return None
     finally:

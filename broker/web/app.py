@@ -30,16 +30,14 @@ from delaylog.broker.host.tls.listener import TlsListener
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.host.waiters import TopicKey
 from delaylog.broker.host.watch.quiet_log import QuietLog
-from delaylog.broker.ui import files as ui
 from delaylog.broker.web.answering import LeanResponse, response_of, response_to, send_pieces
 from delaylog.broker.web.auditing import CallAudit
 from delaylog.broker.web.body_budget import BodyBudget
 from delaylog.broker.web.callers import Callers, check_opener
-from delaylog.broker.web.camellia import LOCAL as CAMELLIA_LOCAL
-from delaylog.broker.web.camellia import PLAIN, CamelliaFace
 from delaylog.broker.web.connection import CONNECTIONS_OWN, Connection, Server
 from delaylog.broker.web.fast_lane import FastLane, Head
 from delaylog.broker.web.http_context import HttpContext
+from delaylog.broker.web.mounts import MountedApi, Mounts
 from delaylog.broker.web.openapi import PAGES
 from delaylog.broker.web.outcomes import Outcomes
 from delaylog.broker.web.pages import pages
@@ -57,17 +55,10 @@ IDLE_SECONDS: Final = 75
 """A connection is closed when no complete request head has arrived for this time."""
 ROUTES_KEPT: Final = 4_096
 """Number of resolved topic paths to cache: resolving one costs as much as parsing a message."""
-CAMELLIA: Final = "/camellia/"
-"""Unknown query parameters are accepted below this path: camellia ignores them."""
-SWITCHES: Final = "/camellia/health/"
-PUBLIC: Final = frozenset(
-    [path for path, (_, right, *_) in PAGES.items() if right is None]
-    + [path for path, (_, right, _) in PLAIN.items() if right is None]
-)
+PUBLIC: Final = frozenset(path for path, (_, right, *_) in PAGES.items() if right is None)
 """Paths that need no caller: they say whether the node is up, and nothing else."""
 LEADERLESS: Final = frozenset(
     [path for path, (_, right, *_) in PAGES.items() if right == "metrics"]
-    + [path for path, (_, right, _) in PLAIN.items() if right == "metrics"]
     + [call.path for call in ALL if call.leaderless]
     + [LIVE]
 )
@@ -77,11 +68,6 @@ HttpHandler: TypeAlias = Callable[[Any], Awaitable[AnyAnswer]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
 
 log = logging.getLogger("delaylog.web")
-
-
-def _reads(method: str, path: str) -> bool:
-    """Whether a request changes nothing. camellia takes a node out of service by GET too."""
-    return method in ("GET", "HEAD") and not path.startswith(SWITCHES)
 
 
 class _Named:
@@ -102,7 +88,7 @@ class HttpFace:
         self,
         node: ServingNode,
         metrics: Metrics,
-        camellia: CamelliaFace,
+        mounts: Mounts,
         checks: RequestChecks,
         audit: AuditLog,
     ) -> None:
@@ -117,14 +103,21 @@ class HttpFace:
         self._budget = BodyBudget(max(limits.bodies_bytes_max, limits.request_bytes_max))
         self._metrics = metrics
         self._outcomes = Outcomes(node)
-        self._camellia = camellia
+        self._mounts, self._prefixes = mounts, mounts.prefixes
+        self._public = PUBLIC.union(*(api.public for api in mounts.apis))
+        self._leaderless = LEADERLESS.union(*(api.leaderless for api in mounts.apis))
+        self._switches = tuple(path for api in mounts.apis for path in api.switches)
+        """Prefixes of paths that change something by GET too."""
         self._server: Server | None = None
         self.other_connections: Callable[[], int] = lambda: 0
         """Counts connections of Redis clients, which share the file descriptors."""
         self._connections_max = min(limits.connections_max, descriptors.served().clients)
         metrics.connections["http"] = lambda: self.connections
         metrics.body_bytes = lambda: self._budget.bytes_held
-        self._pages: dict[str, HttpHandler] = {**pages(node, metrics), LIVE: self._open_live}
+        self._pages: dict[str, HttpHandler] = {
+            **pages(node, metrics, mounts),
+            LIVE: self._open_live,
+        }
         self._routes: dict[tuple[str, str], Route] = {}
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
@@ -164,7 +157,8 @@ class HttpFace:
         server.count_problem = lambda code: self._outcomes.count("http", code)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=5)
         await self._runner.setup()
-        self._camellia.start()
+        for api in self._mounts.apis:
+            api.start()
         if tls is not None:
             self._listener = TlsListener(
                 tls,
@@ -221,7 +215,8 @@ class HttpFace:
 
     async def stop(self) -> None:
         """Close all connections; those in use finish their request first."""
-        await self._camellia.stop()
+        for api in self._mounts.apis:
+            await api.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -232,8 +227,9 @@ class HttpFace:
         path, _, query = request.raw_path.partition("?")
         ctx = HttpContext(self._node, request, query)
         request_id = ctx.request_id = self._ids.of(request.headers.get(HEADER))
-        if path.startswith(CAMELLIA):
-            ctx.face = "camellia"
+        api = self._mounts.api_of(path) if path.startswith(self._prefixes) else None
+        if api is not None:
+            ctx.face = api.name
         try:
             check_line(request.method, request.version)
             self._checks.check(request.headers)
@@ -245,23 +241,24 @@ class HttpFace:
             response = response_of(problem_answer(refusal), request_id)
             response.force_close()
             return response
-        page = ui.answer_of(request.method, path, request.headers)
-        if page is not None:
-            response = response_of(page, request_id)
-            if not request.content.is_eof():
-                response.force_close()
-            return response
+        for files in self._mounts.files:
+            page = files.answer_of(request.method, path, request.headers)
+            if page is not None:
+                response = response_of(page, request_id)
+                if not request.content.is_eof():
+                    response.force_close()
+                return response
         ctx.budget = self._budget
         ctx.origin = connection = cast("Connection", request.protocol)
         try:
-            if path not in PUBLIC:
-                reads = _reads(request.method, path)
+            if path not in self._public:
+                reads = self._reads(request.method, path)
                 ctx.caller = await self._callers.find(
                     request.headers,
                     connection,
                     query,
                     reads=reads,
-                    leaderless=reads and path in LEADERLESS,
+                    leaderless=reads and path in self._leaderless,
                 )
             route = self._routes.get((request.method, path))
             handler: HttpHandler
@@ -272,8 +269,8 @@ class HttpFace:
                 handler = self._route(ctx, path, request.method)
             if ctx.call is not None and ctx.call.streams:
                 check_opener(connection.session, request.headers, query)
-            if ctx.face == "camellia":
-                answer = await self._carry_camellia(ctx, handler, path)
+            if api is not None:
+                answer = await self._carry_by(api, ctx, handler, path)
             else:
                 answer = await self._carry(ctx, handler, request.raw_path)
             if isinstance(answer, (Stream, Duplex)):
@@ -325,7 +322,7 @@ class HttpFace:
         ctx.origin = connection
         try:
             ctx.caller = caller or await self._callers.find(
-                ctx.headers, connection, "", reads=_reads(route.call.method, head.path)
+                ctx.headers, connection, "", reads=self._reads(route.call.method, head.path)
             )
             answer = await self._carry(ctx, route.handler, head.path)
             assert isinstance(answer, Answer), "no hot call answers by a stream"
@@ -334,6 +331,10 @@ class HttpFace:
             return self._refusal(error, ctx, head.path)
         finally:
             self._outcomes.timed(ctx, began)
+
+    def _reads(self, method: str, path: str) -> bool:
+        """Whether a request changes nothing."""
+        return method in ("GET", "HEAD") and not path.startswith(self._switches)
 
     async def _carry(self, ctx: Context, handler: HttpHandler, raw_path: str) -> AnyAnswer:
         """Carry out a call on this node, or redirect it to the leader."""
@@ -383,13 +384,15 @@ class HttpFace:
 
         return Live(ctx.query_text, read, self._node.waiters.streams).answer()
 
-    async def _carry_camellia(self, ctx: HttpContext, handler: HttpHandler, path: str) -> AnyAnswer:
+    async def _carry_by(
+        self, api: MountedApi, ctx: HttpContext, handler: HttpHandler, path: str
+    ) -> AnyAnswer:
         role = self._node.role
         if not role.settled:
             await role.until_settled(SETTLE_SECONDS)
-        if not role.leading and not path.startswith(CAMELLIA_LOCAL):
-            return await self._camellia.carry(ctx, path)
-        right = self._camellia.right_of(path)
+        if not role.leading and not path.startswith(api.local):
+            return await api.carry(ctx, path)
+        right = api.right_of(path)
         if right is None:
             return await handler(ctx)
         ctx.name = path.rpartition("/")[2]
@@ -403,7 +406,7 @@ class HttpFace:
 
     def _common_route(self, method: str, path: str) -> Route | None:
         """The route of a native call with an ASCII path, or None. Raises Problem."""
-        if path.startswith(CAMELLIA) or path in self._pages or not path.isascii():
+        if path.startswith(self._prefixes) or path in self._pages or not path.isascii():
             return None
         return resolve(path, method, self._node.engine.state.topics)
 
@@ -425,8 +428,9 @@ class HttpFace:
             if path == LIVE and method == "HEAD":
                 raise no_head()
             return pick({"GET": page}, method)
-        if path.startswith(CAMELLIA):
-            return self._camellia.route(path, method, ctx.caller)
+        api = self._mounts.api_of(path)
+        if api is not None:
+            return api.route(path, method, ctx.caller)
         found = resolve(path, method, _Named(self._node.engine.state.topics, ctx.caller))
         ctx.about(found.call, found.topic_key, found.params)
         if found.common:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from asyncio import Transport
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from multidict import istr
 
@@ -22,7 +23,7 @@ from delaylog.broker.host.tls.client_certificates import client_certificate
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode
-    from delaylog.broker.web.connection import Connection
+    from delaylog.broker.host.open_streams import OpenStream
 
 _AUTHORIZATION: Final = istr("Authorization")
 """Looked up for every request: the case of an `istr` is folded only once."""
@@ -30,6 +31,27 @@ SESSION_ENDED: Final = "the session has ended: log in again"
 REVOKED: Final = "the token was revoked or has expired, or its rights have changed"
 _NAMES_SHOWN_MAX: Final = 200
 """Length of the names of a certificate in an error. A certificate can have many."""
+
+
+class Origin(Protocol):
+    """A connection on which requests arrive."""
+
+    caller: Caller | None
+    """Of the newest request."""
+    session: Session | None
+    """What has proved that caller, if it was a session."""
+    transport: Transport | None
+
+    @property
+    def flow(self) -> OpenStream | None:
+        """The stream that the call in progress carries."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is in progress."""
+
+    def force_close(self) -> None:
+        """Close it after the present request."""
 
 
 class Callers:
@@ -43,7 +65,7 @@ class Callers:
     async def find(
         self,
         headers: Mapping[str, str],
-        connection: Connection | None,
+        connection: Origin | None,
         query: str,
         *,
         reads: bool,
@@ -72,7 +94,7 @@ class Callers:
             connection.caller, connection.session = caller, session
         return caller
 
-    def by_token(self, headers: Mapping[str, str], connection: Connection) -> Caller | None:
+    def by_token(self, headers: Mapping[str, str], connection: Origin) -> Caller | None:
         """The caller of a request with a token, or of any request if none is needed; None if
         something else may prove the caller. Raises a Problem.
         """
@@ -90,7 +112,7 @@ class Callers:
         authenticator = self._authenticator
         return authenticator.admit(authenticator.by_header(header), leaderless=leaderless)
 
-    def recheck(self, connections: list[Connection]) -> None:
+    def recheck(self, connections: Sequence[Origin]) -> None:
         """Close connections with a call in progress whose caller's rights have changed or ended,
         and end streams whose session has ended.
         """
@@ -116,7 +138,7 @@ class Callers:
         self._sessions.end_certified()
 
     def _without_header(
-        self, headers: Mapping[str, str], connection: Connection | None, query: str, *, reads: bool
+        self, headers: Mapping[str, str], connection: Origin | None, query: str, *, reads: bool
     ) -> tuple[Caller, Session | None]:
         """The caller, and the session that has proved it or has made its ticket."""
         # A ticket goes before a cookie, which the browser adds by itself.

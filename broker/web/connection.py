@@ -27,8 +27,7 @@ from delaylog.contract.members import limit_note
 if TYPE_CHECKING:
     from delaylog.broker.calls.access.caller import Caller
     from delaylog.broker.calls.access.sessions import Session
-    from delaylog.broker.calls.streams.flow import Flow
-    from delaylog.broker.calls.streams.live import Live
+    from delaylog.broker.host.open_streams import OpenStream
     from delaylog.broker.host.watch.quiet_log import QuietLog
     from delaylog.broker.web.fast_lane import FastLane, Head
     from delaylog.broker.web.short_way import ShortRequest
@@ -94,7 +93,7 @@ class Connection(RequestHandler):
         """Who made the last call."""
         self.session: Session | None = None
         """The session by which the last call came, or its ticket was made."""
-        self.flow: Flow | Live | None = None
+        self.flow: OpenStream | None = None
         """The stream that the connection carries, from its call on."""
         self.is_deaf = False
         """Whether what a WebSocket receives is discarded: it is being closed for a flood."""

@@ -16,10 +16,13 @@ from delaylog.broker.calls.context import JSON, Context
 from delaylog.broker.calls.problems import Problem
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.metrics.metrics import Metrics
+from delaylog.broker.web.mounts import Mounts
 from delaylog.broker.web.openapi import openapi_document
 
 
-def pages(node: ServingNode, metrics: Metrics) -> dict[str, Callable[[Context], Awaitable[Answer]]]:
+def pages(
+    node: ServingNode, metrics: Metrics, mounts: Mounts
+) -> dict[str, Callable[[Context], Awaitable[Answer]]]:
     """The handlers of one node, by path."""
 
     async def health(ctx: Context) -> Answer:
@@ -41,8 +44,8 @@ def pages(node: ServingNode, metrics: Metrics) -> dict[str, Callable[[Context], 
 
     @cache
     def document() -> bytes:
-        limits = node.engine.limits
-        return orjson.dumps(openapi_document(limits), option=orjson.OPT_INDENT_2)
+        described = openapi_document(node.engine.limits, [api.described() for api in mounts.apis])
+        return orjson.dumps(described, option=orjson.OPT_INDENT_2)
 
     async def openapi(_ctx: Context) -> Answer:
         return Answer(document(), JSON)

@@ -2,7 +2,7 @@
 
 A node that does not lead redirects clients to the leader with status 307 and the same path. It
 answers a read with `?read=local` from its applied state. camellia's clients follow no redirect:
-`leader_proxy` forwards their calls.
+`broker/camellia/leader_proxy` forwards their calls.
 """
 
 from __future__ import annotations

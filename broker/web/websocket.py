@@ -20,7 +20,7 @@ from delaylog.broker.calls.streams.session import Session
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.host.audit.request_ids import HEADER
-from delaylog.broker.host.open_streams import StopsError
+from delaylog.broker.host.open_streams import OpenStream, StopsError
 from delaylog.broker.web.answering import NAMED
 from delaylog.contract.calls.streams import (
     CLIENT_FRAME_BYTES_MAX,
@@ -144,7 +144,7 @@ def _malformed(what: str) -> Problem:
 
 async def carry_stream(
     request: web.BaseRequest,
-    flow: Flow,
+    flow: OpenStream,
     request_id: str,
     note: Callable[[Exception], EngineError],
 ) -> web.StreamResponse:
@@ -152,6 +152,7 @@ async def carry_stream(
 
     `note` is called with the error that ends the stream, and returns what the client is told.
     """
+    assert isinstance(flow, Flow), "a WebSocket carries deliveries"
     socket = Socket(cast("Connection", request.protocol), flow.node.clock.now_ms)
     socket.headers[HEADER] = request_id
     await socket.open(request, flow.form)

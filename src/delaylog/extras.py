@@ -49,6 +49,12 @@ def hint(what: str, extra: str = "server", package: str = "") -> str:
     return f"{what} needs {needed}, which is not installed; run: {command(extra)}"
 
 
+def missing_part(part: str) -> str:
+    """One line that names the command, where a part of the package itself is missing."""
+    again = "pip install --force-reinstall --no-deps delaylog"
+    return f"this installation of delaylog has no {part}; run: {again}"
+
+
 def absent(error: ImportError, what: str, extra: str = "server") -> ImportError:
     """The error to raise where an import failed: with the command, if a package is missing."""
     if not is_missing(error, extra):

@@ -9,10 +9,10 @@ from typing import Final, get_args
 import pytest
 
 from delaylog.broker.calls.operations import HANDLERS
+from delaylog.broker.camellia.face import CALLS as CAMELLIA
+from delaylog.broker.camellia.face import PLAIN
 from delaylog.broker.cli.verbs import VERBS
 from delaylog.broker.engine.late.timeline import CAUSES
-from delaylog.broker.web.camellia.face import CALLS as CAMELLIA
-from delaylog.broker.web.camellia.face import PLAIN
 from delaylog.broker.web.openapi.document import PAGES
 from delaylog.contract.calls.call import ApiCall, Right
 from delaylog.contract.calls.table import ALL, BY_NAME

@@ -28,6 +28,8 @@ sys.path.append(str(Path(__file__).parents[2]))
 from tests.starts.tuned import tune
 
 LOADED = (
+    "delaylog.broker.camellia.face",
+    "delaylog.broker.camellia.openapi",
     "delaylog.broker.cli.completion",
     "delaylog.broker.cli.access",
     "delaylog.broker.cli.called",
@@ -39,9 +41,11 @@ LOADED = (
     "delaylog.broker.cli.messages.settling",
     "delaylog.broker.cli.topics.looking",
     "delaylog.broker.cli.topics.settings",
-    "delaylog.broker.resp.metrics",
-    "delaylog.broker.resp.starting",
+    "delaylog.broker.history.verb",
     "delaylog.broker.process.serve",
+    "delaylog.broker.push.starting",
+    "delaylog.broker.resp.starting",
+    "delaylog.broker.ui.files",
     "uvloop",
 )
 REQUEST_BYTES_MAX = 1 << 18

@@ -15,6 +15,7 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.named_groups import named_in
 from delaylog.broker.calls.places import permit_group, the_topic
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.push.commands import drop_target, put_target, the_target
 from delaylog.broker.engine.push.targets import BY_OPERATOR, WELL, GroupKey, Health, Target
@@ -25,6 +26,7 @@ from delaylog.broker.rules.push.urls import check_url
 from delaylog.contract.calls.targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
 from delaylog.contract.errors import MemberError
 from delaylog.contract.shape import Shape
+from delaylog.extras import missing_part
 
 SECRET_BYTES: Final = 32
 _STEP: Final = 500
@@ -171,6 +173,8 @@ def _plain(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 def _url(ctx: Context, values: Mapping[str, Any]) -> str:
     rules = ctx.node.push_rules
+    if rules is None:
+        raise Problem("conflict", missing_part("push"))
     try:
         url = check_url(values[URL.name].decode())
     except ValueError as error:

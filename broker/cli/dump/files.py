@@ -40,13 +40,12 @@ from delaylog.broker.cli.progress import Progress
 from delaylog.broker.engine.hold import FILE as HELD
 from delaylog.broker.engine.hold import read_order
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
+from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
 from delaylog.broker.engine.keyspace.keyspace_pieces import piece_of
 from delaylog.broker.engine.schedules.columns import BLOCK_ROWS, WIDTH, Column
 from delaylog.broker.engine.schedules.definitions import HEADER, decode
 from delaylog.broker.engine.schedules.schedule import PROGRESS, Schedule
 from delaylog.broker.engine.schedules.table import rows_moved
-from delaylog.broker.keyspace.snapshots.layout import SnapshotError
-from delaylog.broker.keyspace.snapshots.reading import ChunkCheck
 from delaylog.contract.errors import BatchError
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File
@@ -309,12 +308,13 @@ def _no_columns(value: Any) -> Any:
 
 def dump_snapshot(file: File, path: Path) -> Lines:  # noqa: ARG001
     """The position of the snapshot, then a line for each chunk."""
+    part = keyspace_part()
     try:
-        check = ChunkCheck(Reader(file))
+        check = part.ChunkCheck(Reader(file))
         yield {"position": check.summary.position}
         while (line := check.next()) is not None:
             yield line
-    except SnapshotError as error:
+    except part.SnapshotError as error:
         yield {"offset": error.offset, "error": error.what}
 
 

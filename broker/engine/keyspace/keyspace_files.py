@@ -14,13 +14,15 @@ from random import Random
 from typing import Any, Final
 
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
+from delaylog.broker.engine.keyspace.keyspace_part import (
+    NAME,
+    AnyKeyspace,
+    Summary,
+    is_missing,
+    keyspace_part,
+)
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
-from delaylog.broker.keyspace.applying import apply_effects
-from delaylog.broker.keyspace.keyspace import Keyspace
-from delaylog.broker.keyspace.snapshots.layout import SnapshotError
-from delaylog.broker.keyspace.snapshots.reading import load_snapshot
-from delaylog.broker.keyspace.snapshots.writing import Summary, write_snapshot
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, MissingPartError
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.layout import FrameHeader, FrameKind
@@ -46,6 +48,13 @@ def position_of_name(name: str) -> int | None:
     """The position in a snapshot's file name; None if it is not one."""
     digits = name.removesuffix(_SUFFIX)
     return int(digits) if name != digits and len(digits) == 20 and digits.isdigit() else None
+
+
+def refuse_without_part(checkpoint: Checkpoint) -> None:
+    """Raise MissingPartError if a checkpoint has a keyspace, and nothing here can read it."""
+    base = base_of(checkpoint)
+    if (base.file or base.frames) and is_missing():
+        raise MissingPartError("the folder has data of Redis clients", NAME)
 
 
 def base_of(checkpoint: Checkpoint) -> KeyspaceBase:
@@ -105,18 +114,18 @@ class _Appender:
 # --------------------------------------------------------------------------- loading
 
 
-def load_base(fs: FileSystem, folder: str, base: KeyspaceBase, keyspace: Keyspace) -> None:
+def load_base(fs: FileSystem, folder: str, base: KeyspaceBase, keyspace: AnyKeyspace) -> None:
     """Fill an empty keyspace from the snapshot that a base names. Raises CorruptionError."""
     if not base.file:
         return
-    path = f"{folder}/{FOLDER}/{base.file}"
+    path, part = f"{folder}/{FOLDER}/{base.file}", keyspace_part()
     try:
         file = fs.open(path)
     except FileNotFoundError:
         raise CorruptionError("a snapshot is missing", path=path, position=0) from None
     try:
-        summary = load_snapshot(keyspace, Reader(file))
-    except SnapshotError as error:
+        summary = part.load_snapshot(keyspace, Reader(file))
+    except part.SnapshotError as error:
         raise CorruptionError(error.what, path=path, position=error.offset) from None
     finally:
         file.close()
@@ -132,7 +141,7 @@ def replay_keyspace(
     fs: FileSystem,
     folder: str,
     base: KeyspaceBase,
-    keyspace: Keyspace,
+    keyspace: AnyKeyspace,
     upto: int,
     *,
     working: Callable[[int, int], None] = lambda done, total: None,
@@ -142,7 +151,7 @@ def replay_keyspace(
     Other frames are not read, so a frame with a corrupt kind would be skipped. It is missed by the
     number of frames that the base has counted. Raises CorruptionError.
     """
-    pieces = Pieces()
+    pieces, apply_effects = Pieces(), keyspace_part().apply_effects
     if not base.frames:
         return pieces
     log = f"{folder}/log"
@@ -178,7 +187,7 @@ def replay_keyspace(
 class LoadedKeyspace:
     """The keyspace as of a checkpoint, for an engine that starts from it."""
 
-    keyspace: Keyspace
+    keyspace: AnyKeyspace
     base: KeyspaceBase
     pieces: Pieces
     position: int
@@ -189,7 +198,7 @@ def load_keyspace(
     fs: FileSystem,
     folder: str,
     checkpoint: Checkpoint,
-    keyspace: Keyspace,
+    keyspace: AnyKeyspace,
     *,
     working: Callable[[int, int], None] = lambda done, total: None,
 ) -> LoadedKeyspace:
@@ -205,13 +214,13 @@ def load_keyspace(
 
 def reload_keyspace(
     fs: FileSystem, folder: str, base: KeyspaceBase, upto: int, random: Random
-) -> Keyspace:
+) -> AnyKeyspace:
     """The keyspace as of `upto`, a durable position; no key of it expires yet.
 
     Reads files only, so any thread may call it. Raises CorruptionError, also if the snapshot of
     `base` was replaced and removed meanwhile.
     """
-    keyspace = Keyspace(random)
+    keyspace = keyspace_part().Keyspace(random)
     keyspace.stop_expiring()
     load_base(fs, folder, base, keyspace)
     replay_keyspace(fs, folder, base, keyspace, upto)
@@ -259,7 +268,8 @@ class SnapshotTask:
 
 def make_snapshot(fs: FileSystem, task: SnapshotTask) -> Summary:
     """Make a snapshot file, which is durable when this returns. Raises StorageError."""
-    keyspace = Keyspace(Random(0))
+    part = keyspace_part()
+    keyspace = part.Keyspace(Random(0))
     keyspace.stop_expiring()
     base = KeyspaceBase(task.base_file, 0, task.base_position, task.frames, task.bytes)
     load_base(fs, task.folder, base, keyspace)
@@ -270,7 +280,7 @@ def make_snapshot(fs: FileSystem, task: SnapshotTask) -> Summary:
         fs.sync_folder(task.folder)
     with closing(fs.open(task.aside, create=True)) as file:
         write = _Appender(file)
-        summary = write_snapshot(keyspace, task.position, write)
+        summary = part.write_snapshot(keyspace, task.position, write)
         write.flush()
         file.fdatasync()
     fs.rename(task.aside, f"{path}/{task.name}")

@@ -13,8 +13,6 @@ from delaylog.broker.engine.limits import Limits
 from delaylog.broker.engine.model import REJECTED
 from delaylog.broker.engine.topics.settings import TopicSettings
 from delaylog.broker.engine.views.message_trace import EVENTS
-from delaylog.broker.web.camellia.monitor import REQUEST_KINDS
-from delaylog.broker.web.camellia.topic_info import STRETCH_NAMES
 from delaylog.broker.web.openapi.schemas import (
     COUNT,
     FLAG,
@@ -104,34 +102,6 @@ FORECAST: Final = object_of(
     schedules_left=FLAG,
     firings_until_ms=INT,
 )
-
-# JSON schemas of the answers of camellia's calls.
-
-
-def camellia_schemas() -> dict[str, Schema]:
-    """By name."""
-    gaps = list_of(object_of(topic=TEXT, **each(COUNT, "count", "max"), avg={"type": "number"}))
-    return {
-        "CamelliaMessage": object_of(
-            **each(TEXT, "topic", "msgId", "msg"),
-            **each(INT, "produceTime", "triggerTime", "expireTime"),
-            **each(COUNT, "maxRetry", "retry"),
-            status={"type": "integer", "minimum": 1, "maximum": 7},
-        ),
-        "CamelliaTopicInfo": object_of(
-            topic=TEXT,
-            waitingQueueInfo=object_of(**each(COUNT, *STRETCH_NAMES)),
-            **each(COUNT, "waitingQueueSize", "readyQueueSize", "ackQueueSize"),
-        ),
-        "CamelliaRequests": object_of(topic=TEXT, **each(COUNT, *REQUEST_KINDS)),
-        "CamelliaMonitorData": object_of(
-            requestStatsList=list_of(ref("CamelliaRequests")),
-            **each(gaps, "pullMsgTimeGapStatsList", "readyQueueTimeGapStatsList"),
-        ),
-        "CamelliaHealth": object_of(code={"enum": [200, 500]}),
-    }
-
-
 _DONE: Final[Schema] = {"const": "done"}
 _REPEATED: Final[Schema] = {"enum": ["done", "already"]}
 _STATES: Final = [
@@ -196,7 +166,6 @@ def answer_schemas(limits: Limits) -> dict[str, Schema]:
         **_of_changes(),
         **_of_transactions(),
         **_of_node(),
-        **camellia_schemas(),
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from delaylog import __version__
@@ -13,10 +14,9 @@ from delaylog.broker.calls.forms.bulk_bodies import FORMS
 from delaylog.broker.calls.streams.events import EVENTS
 from delaylog.broker.calls.streams.live import LIVE, READS_MAX
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.web.camellia.face import BASE, CALLS, PLAIN, Call
-from delaylog.broker.web.camellia.params import FORM
 from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.broker.web.openapi.schedule_answer import OF_SCHEDULES
+from delaylog.broker.web.openapi.schemas import ref
 from delaylog.broker.web.request_checks import REFUSALS
 from delaylog.contract.calls.call import ApiCall, Right, Takes
 from delaylog.contract.calls.schedule_members import NAME as SCHEDULE_NAME
@@ -28,9 +28,9 @@ from delaylog.contract.members import Schema
 from delaylog.contract.message_fields import ID_PATTERN
 from delaylog.contract.shape import Shape
 
-_ANY_PROBLEM: Final = (401, *REFUSALS, 408, 413, 414, 429, 431)
-_OF_PAGES: Final = (401, *REFUSALS, 429)
-_MEANINGS: Final = {
+ANY_PROBLEM: Final = (401, *REFUSALS, 408, 413, 414, 429, 431)
+OF_PAGES: Final = (401, *REFUSALS, 429)
+MEANINGS: Final = {
     101: "A WebSocket begins.",
     200: "Done.",
     201: "Created.",
@@ -76,8 +76,16 @@ _READ: Final = {
 }
 
 
-def openapi_document(limits: Limits) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of a node with these limits."""
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The part of an API beside the native one."""
+
+    paths: Mapping[str, Any]
+    schemas: Mapping[str, Schema]
+
+
+def openapi_document(limits: Limits, parts: Iterable[Described] = ()) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of a node with these limits. `parts`: what other APIs add."""
     schemas = answer_schemas(limits) | OF_SCHEDULES
     paths: dict[str, Any] = {}
     within = [
@@ -94,7 +102,9 @@ def openapi_document(limits: Limits) -> dict[str, Any]:
     for path, (name, _, doc, answers) in PAGES.items():
         paths[path] = {"get": _page(name, doc, answers)}
     paths[LIVE]["get"]["parameters"] = [_READ]
-    paths.update(_camellia_paths())
+    for part in parts:
+        paths.update(part.paths)
+        schemas |= part.schemas
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -140,10 +150,6 @@ def _add_types(part: Any) -> None:
         part["format"] = "int64"
     for each in part.values():
         _add_types(each)
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 _NAME: Final[Schema] = {"type": "string", "pattern": NAME_PATTERN}
@@ -216,30 +222,30 @@ def _operation(call: ApiCall, limits: Limits, schemas: dict[str, Schema]) -> dic
     responses: dict[str, Any] = {}
     for status, schema in ((200, call.answer), *((call.other,) if call.other else ())):
         kinds = (EVENTS,) if call.streams else (JSON, MSGPACK)
-        content = {kind: {"schema": _ref(schema)} for kind in kinds}
+        content = {kind: {"schema": ref(schema)} for kind in kinds}
         if call.bulk_answer:
             content[BULK] = {"schema": {}}
         if call.arrow_answer:
             content[ARROW] = {"schema": {}}
-        responses[str(status)] = {"description": _MEANINGS[status], "content": content}
+        responses[str(status)] = {"description": MEANINGS[status], "content": content}
     if call.streams:
-        responses["101"] = {"description": _MEANINGS[101]}
-    for status in (*_ANY_PROBLEM, *call.refusals):
-        responses[str(status)] = _problem(status)
+        responses["101"] = {"description": MEANINGS[101]}
+    for status in (*ANY_PROBLEM, *call.refusals):
+        responses[str(status)] = problem(status)
     if not call.local:
         responses["307"] = {
-            "description": _MEANINGS[307],
+            "description": MEANINGS[307],
             "headers": {"Location": {"schema": {"type": "string", "format": "uri"}}},
         }
-    responses["503"] = _problem(503)
+    responses["503"] = problem(503)
     entry["responses"] = responses
     return entry
 
 
-def _problem(status: int) -> dict[str, Any]:
+def problem(status: int) -> dict[str, Any]:
     return {
-        "description": _MEANINGS[status],
-        "content": {"application/problem+json": {"schema": _ref("Problem")}},
+        "description": MEANINGS[status],
+        "content": {"application/problem+json": {"schema": ref("Problem")}},
     }
 
 
@@ -253,7 +259,7 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
         schemas.setdefault(name, takes.shape.schema(limits))
     else:
         name = takes.shape
-    schema = _ref(name)
+    schema = ref(name)
     if takes.many:
         many = {
             "type": "array",
@@ -262,7 +268,7 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
             "maxItems": JSON_ROWS_MAX,
         }
         schemas.setdefault(f"{name}OrList", {"anyOf": [schema, many]})
-        schema = _ref(f"{name}OrList")
+        schema = ref(f"{name}OrList")
     content = {kind: {"schema": schema} for kind in (JSON, MSGPACK)}
     if takes.bulk:
         content[BULK] = {"schema": {"type": "string", "format": "binary"}}
@@ -279,101 +285,11 @@ def _page(name: str, doc: str, answers: dict[int, tuple[str, str]]) -> dict[str,
         "responses": {
             **{
                 str(status): {
-                    "description": _MEANINGS[status],
-                    "content": {kind: {"schema": _ref(schema) if schema else {}}},
+                    "description": MEANINGS[status],
+                    "content": {kind: {"schema": ref(schema) if schema else {}}},
                 }
                 for status, (kind, schema) in answers.items()
             },
-            **{str(status): _problem(status) for status in _OF_PAGES},
+            **{str(status): problem(status) for status in OF_PAGES},
         },
     }
-
-
-# --------------------------------------------------------------------------- camellia
-
-
-_ANSWERED: Final[dict[str, Schema]] = {
-    "sendMsg": _ref("CamelliaMessage"),
-    "getMsg": _ref("CamelliaMessage"),
-    "pullMsg": {"type": "array", "items": _ref("CamelliaMessage")},
-    "longPollingMsg": {"type": "array", "items": _ref("CamelliaMessage")},
-    "getTopicInfo": _ref("CamelliaTopicInfo"),
-    "getTopicInfoList": {"type": "array", "items": _ref("CamelliaTopicInfo")},
-    "getMonitorData": _ref("CamelliaMonitorData"),
-}
-
-
-def _camellia_paths() -> dict[str, Any]:
-    paths = {
-        f"{BASE}{name}": {call.method.lower(): _camellia_call(name, call)}
-        for name, call in CALLS.items()
-    }
-    for path, (methods, _, handler) in PLAIN.items():
-        health = "/health/" in path
-        content = {"application/json" if health else "text/plain": _plain_schema(health)}
-        statuses = (200, 500) if path.endswith(("status", "offline")) else (200,)
-        entry = {
-            "operationId": f"camellia_{handler.__name__}",
-            "summary": (handler.__doc__ or "").strip(),
-            "tags": ["camellia"],
-            "responses": {
-                **{
-                    str(status): {"description": _MEANINGS[status], "content": content}
-                    for status in statuses
-                },
-                **{str(status): _problem(status) for status in _OF_PAGES},
-            },
-        }
-        paths[path] = {
-            method.lower(): {**entry, "operationId": f"{entry['operationId']}_{method.lower()}"}
-            for method in methods
-        }
-    return paths
-
-
-def _plain_schema(health: bool) -> dict[str, Any]:
-    return {"schema": _ref("CamelliaHealth") if health else {"type": "string"}}
-
-
-def _camellia_call(name: str, call: Call) -> dict[str, Any]:
-    members: dict[str, Schema] = {
-        "code": {"enum": [200, 400, 404, 500]},
-        "msg": {"type": ["string", "null"]},
-    }
-    if call.answer:
-        members[call.answer] = {"anyOf": [_ANSWERED[name], {"type": "null"}]}
-    answer = {
-        "type": "object",
-        "properties": members,
-        "required": list(members) if call.null_members else ["code"],
-    }
-    entry: dict[str, Any] = {
-        "operationId": f"camellia_{name}",
-        "summary": call.doc,
-        "tags": ["camellia"],
-        "responses": {
-            "200": {
-                "description": "The outcome is in `code`.",
-                "content": {JSON: {"schema": answer}},
-            },
-            **{str(status): _problem(status) for status in _ANY_PROBLEM},
-        },
-    }
-    if call.method == "GET":
-        entry["parameters"] = [
-            {
-                "name": param.name,
-                "in": "query",
-                "required": param.required,
-                "schema": param.schema(),
-            }
-            for param in call.params
-        ]
-        return entry
-    form = {
-        "type": "object",
-        "properties": {param.name: param.schema() for param in call.params},
-        "required": [param.name for param in call.params if param.required],
-    }
-    entry["requestBody"] = {"required": True, "content": {FORM: {"schema": form}}}
-    return entry

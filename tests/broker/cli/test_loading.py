@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from delaylog.broker.cli.verbs import VERBS
+from delaylog.broker.process.leaves import FOLDERS
 from tests.programs import run_program
 
 CLIENT = "delaylog.client"
@@ -50,11 +51,15 @@ def test_a_help_loads_the_parser_only(words: list[str]) -> None:
     assert [
         name for name in (*NETWORK, *NUMBERS, CLIENT, "logging", "shtab") if name in loaded
     ] == []
-    ours = {name for name in loaded if name.startswith("delaylog.broker.")}
-    cli = "delaylog.broker.cli"
+    broker = "delaylog.broker"
+    ours = {name for name in loaded if name.startswith(f"{broker}.")}
     names = ("main", "parser", "failing", "values", "verbs", "completion")
-    parts = {f"{cli}.{name}" for name in names}
-    assert ours <= {cli, *parts}
+    parts = {f"{broker}.cli.{name}" for name in names}
+    leaves = {f"{broker}.{folder}" for folder in FOLDERS}
+    leaves |= {f"{folder}.leaf" for folder in leaves}
+    assert (
+        ours <= {f"{broker}.cli", f"{broker}.process", f"{broker}.process.leaves"} | parts | leaves
+    )
 
 
 @pytest.mark.parametrize("name", sorted(VERBS))

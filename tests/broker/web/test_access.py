@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
+from delaylog.broker.camellia.face import CALLS as CAMELLIA
+from delaylog.broker.camellia.face import PLAIN
 from delaylog.broker.engine.access.token_form import make_token
-from delaylog.broker.web.camellia.face import CALLS as CAMELLIA
-from delaylog.broker.web.camellia.face import PLAIN
 from tests.broker.conftest import Secured
 from tests.broker.web.access_calls import (
     BODIES,

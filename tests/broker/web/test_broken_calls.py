@@ -19,7 +19,7 @@ import sys
 from delaylog.broker.calls import operations, short_calls
 from delaylog.broker.calls.streams.flow import Flow
 from delaylog.broker.web.callers import Callers
-from delaylog.broker.web.camellia.queue_calls import QueueCalls
+from delaylog.broker.camellia.queue_calls import QueueCalls
 from delaylog.broker.web.fast_lane import FastLane
 
 async def fail(*_):

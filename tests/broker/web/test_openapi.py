@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from delaylog.broker.calls.streams.live import LIVE
+from delaylog.broker.camellia.openapi import described
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.openapi import openapi_document
 from tests.effort import tries
@@ -37,7 +38,7 @@ CHECKS = [
 ]
 EXAMPLES = 30
 KEPT, BROKEN = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
-DOCUMENT = openapi_document(Limits())
+DOCUMENT = openapi_document(Limits(), [described()])
 ANSWERS_OF_EVERY_CLIENT = ("Sent", "SentMessage", "Received", "ReceivedMessage", "Settled")
 
 
@@ -96,7 +97,7 @@ def served(sound_broker: Callable[..., Any]) -> Any:
     waits = (
         f"{shapes}.WAIT_MS.high",
         f"{shapes}.TAIL_WAIT_MS.high",
-        "delaylog.broker.web.camellia.queue_calls.WAIT_MS_MAX",
+        "delaylog.broker.camellia.queue_calls.WAIT_MS_MAX",
     )
     return sound_broker(constants=dict.fromkeys(waits, 20))
 

@@ -19,24 +19,23 @@ from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, broken, problem_of
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.camellia.health import Health
+from delaylog.broker.camellia.leader_proxy import LeaderProxy
+from delaylog.broker.camellia.monitor import Monitor
+from delaylog.broker.camellia.params import Param, read_params
+from delaylog.broker.camellia.queue_calls import QueueCalls, Values
+from delaylog.broker.camellia.topic_info import metrics_text, no_info, topic_infos
 from delaylog.broker.engine.errors import EngineError, NotLeadingError
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.host.tls.client_tls import ClientTls
-from delaylog.broker.web.camellia.health import Health
-from delaylog.broker.web.camellia.monitor import Monitor
-from delaylog.broker.web.camellia.params import Param, read_params
-from delaylog.broker.web.camellia.queue_calls import QueueCalls, Values
-from delaylog.broker.web.camellia.topic_info import metrics_text, no_info, topic_infos
 from delaylog.broker.web.http_context import HttpContext
-from delaylog.broker.web.leader_proxy import LeaderProxy
+from delaylog.broker.web.openapi.document import Described
 from delaylog.contract.calls.call import Right
 from delaylog.contract.message_fields import BACKOFF
 from delaylog.storage.errors import DISTRUSTED
 
 BASE: Final = "/camellia/delayQueue/"
-LOCAL: Final = ("/camellia/metrics", "/camellia/health/")
-"""Prefixes of paths about the node itself, which every node answers."""
 CallHandler: TypeAlias = Callable[[HttpContext, Values], Awaitable[Values]]
 PlainHandler: TypeAlias = Callable[["CamelliaFace", HttpContext], Awaitable[Answer]]
 
@@ -70,13 +69,31 @@ class Call:
 class CamelliaFace:
     """camellia's API over one node."""
 
-    def __init__(self, node: ServingNode, *, nodes_tls: ClientTls | None = None) -> None:
-        """`nodes_tls`: which certificates of the leader are trusted; None = those of the system."""
+    name, prefix = "camellia", "/camellia/"
+    local: tuple[str, ...] = ("/camellia/metrics", "/camellia/health/")
+    switches: tuple[str, ...] = ("/camellia/health/",)
+    """camellia takes a node out of service by GET too."""
+
+    def __init__(
+        self,
+        node: ServingNode,
+        described: Callable[[], Described],
+        *,
+        nodes_tls: ClientTls | None = None,
+    ) -> None:
+        """`described` is its part of the OpenAPI document. `nodes_tls`: which certificates of the
+        leader are trusted; None = those of the system.
+        """
         self._node = node
+        self.described = described
         self.monitor = Monitor(node)
         self.queue = QueueCalls(node, self.monitor)
         self.health = Health(node.machine.steady_s)
         self._proxy = LeaderProxy(nodes_tls)
+        self.public = frozenset(path for path, (_, right, _) in PLAIN.items() if right is None)
+        self.leaderless = frozenset(
+            path for path, (_, right, _) in PLAIN.items() if right == "metrics"
+        )
 
     def start(self) -> None:
         """Start counting calls."""

@@ -17,10 +17,10 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
+from delaylog.broker.camellia.leader_proxy import CARRIED, LeaderProxy
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.settings.options import ConfigError
 from delaylog.broker.host.tls.client_tls import ClientTls
-from delaylog.broker.web.leader_proxy import CARRIED, LeaderProxy
 from tests.certificates import HOSTS, Authority, write_private
 from tests.client.scenes import serving
 

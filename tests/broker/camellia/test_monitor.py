@@ -153,7 +153,7 @@ def test_the_monitor_string(camellia: Any, topic: str) -> None:
 
 
 def test_the_metrics_text(camellia: Any, start_broker: Callable[..., Any], topic: str) -> None:
-    broker = start_broker(constants={"delaylog.broker.web.camellia.monitor.PERIOD_SECONDS": 0.2})
+    broker = start_broker(constants={"delaylog.broker.camellia.monitor.PERIOD_SECONDS": 0.2})
     there = type(camellia)(broker)
     name = 'a "b" \\c'
     there.send(name, delay=5 * MINUTE)

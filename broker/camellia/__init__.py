@@ -2,8 +2,6 @@
 
 Behaviour follows camellia-delay-queue (github.com/netease-im/camellia); where its code and its
 intent differ, the intent is built, and nothing comes out early. docs/COMING-FROM.md has the list.
+
+Read `face` first.
 """
-
-from delaylog.broker.web.camellia.face import LOCAL, PLAIN, CamelliaFace
-
-__all__ = ["LOCAL", "PLAIN", "CamelliaFace"]

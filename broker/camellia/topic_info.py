@@ -12,9 +12,9 @@ from typing import Any, Final
 from delaylog import __version__
 from delaylog.broker.calls.handlers.topics import group_counts
 from delaylog.broker.calls.serving_node import ServingNode
+from delaylog.broker.camellia.monitor import REQUEST_KINDS, Monitor
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, Topic
 from delaylog.broker.engine.views.counting import WaitingCounts
-from delaylog.broker.web.camellia.monitor import REQUEST_KINDS, Monitor
 
 STRETCH_NAMES: Final = (
     "sizeOf0To1min",

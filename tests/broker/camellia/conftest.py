@@ -96,7 +96,7 @@ class Camellia:
 @pytest.fixture(scope="module")
 def broker(sound_broker: Callable[..., Any]) -> Any:
     """The module's broker. It leaves cleanly and has logged no error."""
-    return sound_broker(constants={"delaylog.broker.web.camellia.monitor.PERIOD_SECONDS": 1.0})
+    return sound_broker(constants={"delaylog.broker.camellia.monitor.PERIOD_SECONDS": 1.0})
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.shapes import ReceiveCall
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.writes import Settling, settle_each
+from delaylog.broker.camellia import messages
+from delaylog.broker.camellia.monitor import Monitor
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.lookup.find_messages import find_ids, find_origins
 from delaylog.broker.engine.model import DEFAULT_NAMESPACE, FoundMessage, SendResult, Topic
@@ -23,8 +25,6 @@ from delaylog.broker.engine.send.merging import CREATED
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.topics.groups import DEFAULT_NAME
 from delaylog.broker.engine.topics.settings import Backoff, TopicSettings
-from delaylog.broker.web.camellia import messages
-from delaylog.broker.web.camellia.monitor import Monitor
 from delaylog.contract.calls.shapes import LEASE_MS_MAX, WAIT_MS_MAX
 from delaylog.contract.members import limit_note
 from delaylog.contract.message_fields import (
