@@ -9,7 +9,7 @@ such calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from delaylog.broker.embedded.broker_calls import BrokerCalls
 from delaylog.broker.embedded.node import Steps
@@ -79,7 +79,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
         **fields: Unpack[OneSendKeywords],
     ) -> Sent:
         """Send one message, due at a time, after a delay, or now."""
-        wait = fields.pop("wait", True)
+        wait = cast("dict[str, Any]", fields).pop("wait", True)
         return self._send_one(topic, self._calls.row(topic, body, fields), wait=wait)
 
     def send_soon(

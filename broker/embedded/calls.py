@@ -31,7 +31,12 @@ from delaylog.broker.engine.send.sending import check_batch
 from delaylog.client.calls.call import Call
 from delaylog.client.calls.places import Places
 from delaylog.client.hooks import headers_with, overridden
-from delaylog.client.keywords import ManySendKeywords, OneSendKeywords, TimeLimit
+from delaylog.client.keywords import (
+    ManySendKeywords,
+    OneSendKeywords,
+    QueuedSendKeywords,
+    TimeLimit,
+)
 from delaylog.client.message import MessageBatch
 from delaylog.client.models import NewMessage, Sent, Settled
 from delaylog.client.sending.row import (
@@ -80,7 +85,12 @@ class EmbeddedCalls:
 
     # ------------------------------------------------------------------ on the caller's thread
 
-    def row(self, topic: str, body: bytes | str | None, fields: OneSendKeywords) -> Row:
+    def row(
+        self,
+        topic: str,
+        body: bytes | str | None,
+        fields: OneSendKeywords | QueuedSendKeywords,
+    ) -> Row:
         """One message. Raises TypeError, ValueError as a client."""
         _, given = split_limit(fields)
         check_topic(topic)
@@ -156,12 +166,13 @@ class EmbeddedCalls:
         result = send_batch(node, (self.namespace, topic), batch, node.clock.now_ms())
         await self._safe(wait=wait)
         n, codes = batch.n, result.results
-        one = isinstance(codes, int)
         return SendAnswer(
             n,
             column_of("refs", result.refs, "<i8", n),
             column_of("deliver_at_ms", result.deliver_at_ms, "<i8", n),
-            all_of(codes, "<u1", n) if one else column_of("result", codes, "<u1", n),
+            all_of(codes, "<u1", n)
+            if isinstance(codes, int)
+            else column_of("result", codes, "<u1", n),
         )
 
     async def _safe(self, *, wait: bool) -> None:

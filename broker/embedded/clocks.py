@@ -65,6 +65,11 @@ class ManualClock:
         return self._now_ms
 
     @property
+    def wall_us(self) -> int:
+        """The same in microseconds."""
+        return 1000 * self._now_ms
+
+    @property
     def ahead_ms(self) -> int:
         """Always 0: there is no wall clock to be ahead of."""
         return 0

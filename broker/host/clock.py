@@ -34,6 +34,10 @@ class Clock(Protocol):
         """The time of the wall clock."""
 
     @property
+    def wall_us(self) -> int:
+        """The same in microseconds."""
+
+    @property
     def ahead_ms(self) -> int:
         """How far this clock is ahead of the wall clock."""
 
