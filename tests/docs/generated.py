@@ -33,7 +33,7 @@ _SIZES: Final = (("GiB", 30), ("MiB", 20), ("KiB", 10))
 
 
 def calls() -> str:
-    """Every path: its methods and rights, and the sentences of its first call and of POST."""
+    """Every path: its methods with their rights, the sentences of its first call and of POST."""
     ordered = sorted(ALL, key=lambda call: "/target" in call.path or "/schedules" in call.path)
     rights: dict[str, dict[str, list[str]]] = {}
     texts: dict[str, str] = {}
