@@ -1,6 +1,6 @@
 """Times and delays as members: the one place that says which numbers are Unix milliseconds.
 
-Every interface checks a time by `time_fault`, or a column of times by `time_columns.wrong_time`, so
+Every interface checks a time by `time_fault`, or a column of times by `due_times.wrong_time`, so
 seconds, microseconds and nanoseconds are refused everywhere with the same words. 0 passes: to a due
 time it means now, to a bound that there is none. How far ahead a time may be is left to the caller,
 who knows the clock.

@@ -10,7 +10,7 @@ an election that nobody else wants changes no epoch. Time, randomness and sendin
         -> a majority supports it: this node is chosen
         -> it is chosen while it tries to lead, and while a majority follows it
 
-All times are stretched when the machine is busy (delays.py).
+All times are stretched when the machine is busy (`Delays`).
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class OlderFormatError(StorageError):
 
 
 class MissingPartError(StorageError):
-    """The folder has what only a part of the package reads, which is missing. Nothing is damaged
-    and nothing was changed: install the part.
+    """The folder has what only a part of the package reads, which is missing. Nothing is damaged or
+    lost: install the part.
     """
 
     def __init__(self, what: str, part: str) -> None:

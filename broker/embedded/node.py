@@ -12,6 +12,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -104,6 +105,7 @@ class NodeThread:
         """Calls whose callers are told when nothing is due any more."""
         self._handing_over = threading.Lock()
         """No call is handed over once the end of the thread was."""
+        self._node: EmbeddedNode | None = None
         self._loop = ThreadLoop()
         self._loop.set_exception_handler(self._bug)
         self._thread = threading.Thread(target=self._run, name="delaylog-node", daemon=True)
@@ -113,7 +115,8 @@ class NodeThread:
             self.run(self._start(fsync), soon=True)
         except BaseException as error:
             self._failure = self._failure or error
-            self.close()
+            with suppress(Exception):
+                self.close()
             # The cause, and not how a call would tell it.
             raise self._failure from None
 
@@ -123,12 +126,18 @@ class NodeThread:
             # Count from now: the first checkpoint is due after a day of this clock.
             engine.upkeep.checkpoint_ms = clock.now_ms()
         machine = InlineMachine() if self._manual else REAL
-        self.node = EmbeddedNode(engine, clock, self._fail, fsync=fsync, machine=machine)
-        self.node.start()
+        self._node = EmbeddedNode(engine, clock, self._fail, fsync=fsync, machine=machine)
+        self._node.start()
         if isinstance(clock, WallClock):
             clock.on_jump = self._clock_jumped
         if self._manual:
             self._loop.on_idle = self._idle
+
+    @property
+    def node(self) -> EmbeddedNode:
+        """The node, once it has started."""
+        assert self._node is not None, "the start has failed"
+        return self._node
 
     def _run(self) -> None:
         self._loop.run_forever()
@@ -373,7 +382,10 @@ class NodeThread:
             tasks = [asked.task for asked in self._asked if asked.task is not None]
             self._refuse_all(self._failure)
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self.node.stop(finish=self._failure is None)
+            if self._node is None:
+                self.engine.close()
+            else:
+                await self._node.stop(finish=self._failure is None)
         except Exception as error:
             self._ending = error
         finally:

@@ -226,6 +226,7 @@ class Engine:
         """
         state = self.state
         assert state.following, "a leader leads already"
+        self._setup.check(state)
         assert state.position == state.log.end_position, "everything is applied"
         state.following = state.replaying = False
         now_ms = self.started_ms = max(now_ms, told_ms, state.leader_time_ms)

@@ -19,6 +19,7 @@ from delaylog.broker.cluster.members.addresses import (
 from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
+from delaylog.broker.engine.keyspace.keyspace_part import is_missing
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.state import EngineState
@@ -86,7 +87,7 @@ class Parts:
     async def open(self) -> None:
         """Recover the folder. Raises what `exit_codes` explains."""
         config, clock = self._config, self._clock
-        if config.resp is not None and not is_installed(REDIS):
+        if config.resp is not None and (not is_installed(REDIS) or is_missing()):
             raise ConfigError(f"--resp: {missing_part(REDIS)}")
         self._read_certificates()
         self._collector.prepare()

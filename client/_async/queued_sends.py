@@ -32,8 +32,8 @@ class AsyncQueuedSends(Choosing[AsyncSender]):
         """Queue one message, and wait for the returned object, or call `flush()`, later.
 
         It is retried for `retry_for_s`. Messages of a topic are sent in order, but `send` does not
-        wait for queued ones. While `pending_max` messages wait, a client with threads waits here; a
-        program with tasks must await `room()` between these calls, otherwise OutboxFull is raised.
+        wait for queued ones. While `pending_max` messages wait, a client with threads waits here. A
+        program with tasks waits for `room()` between these calls, otherwise OutboxFull is raised.
         An invalid message raises ValueError or TypeError immediately. Failures whose result the
         program never reads are raised by `flush()` or `close()`.
         """

@@ -23,8 +23,8 @@ P = ParamSpec("P")
 Results: TypeAlias = list[Settled]
 Texts: TypeAlias = list[str]
 _RECEIPTS: Final = (
-    Parameter("topic", Parameter.POSITIONAL_ONLY, annotation="str"),
-    Parameter("receipts", Parameter.POSITIONAL_ONLY, annotation="Sequence[str]"),
+    Parameter("topic", Parameter.POSITIONAL_ONLY, annotation=str),
+    Parameter("receipts", Parameter.POSITIONAL_ONLY, annotation=Sequence[str]),
 )
 
 

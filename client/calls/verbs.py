@@ -1,7 +1,7 @@
 """The verbs that settle messages, with their keywords, checks and documentation.
 
 Each is declared here alone. Messages, clients and plain clients have it as a method, which
-`settled` of `carried` makes of the function.
+`settle_calls` makes of the function.
 """
 
 from __future__ import annotations

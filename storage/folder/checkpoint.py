@@ -138,7 +138,7 @@ class Checkpoint:
 
         Empty if it was taken before the first epoch: by a member that was stopped at once.
         """
-        return [(epoch, start) for epoch, start in self.members["epochs"]]
+        return [(epoch, start) for epoch, start in self.members.get("epochs", ())]
 
     @property
     def id_key(self) -> bytes:

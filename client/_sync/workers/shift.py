@@ -89,8 +89,8 @@ class ThreadShift(Calls):
 
     def _watch_limit(self, limit_s: float) -> None:
         """Fail the messages of handlers that are over their time limit. The handlers run on."""
-        wait_s = limit_s
-        while not self._over.wait(wait_s):
+        next_s = clock() + limit_s
+        while not self._over.wait(max(0.0, next_s - clock())):
             with self._lock:
                 now_s = clock()
                 # A handler that begins meanwhile is late after the next wait, not before.
@@ -102,7 +102,7 @@ class ThreadShift(Calls):
                             late.append((place, self._desk.abandon(batch)))
                         else:
                             first_s = min(first_s, self._begun_at_s[place])
-                wait_s = first_s + limit_s - now_s
+                next_s = first_s + limit_s
             for place, abandoned in late:
                 error, delay_ms = TimeLimitExceeded(limit_s), None
                 if abandoned and self._report_failed(abandoned, error, limit_s):

@@ -41,7 +41,7 @@ NOT_YET = {"broker/calls/streams"}
 """The HTTP server and the table of calls know it."""
 TESTS = (
     "tests/wheel/test_few_entries.py",
-    "tests/storage/test_checkpoint.py",
+    "tests/storage/folder/test_checkpoint.py",
     "tests/broker/engine/test_hold.py",
     "tests/broker/embedded/test_queue.py",
 )
