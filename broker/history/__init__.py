@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     names = import_module("delaylog.broker.history.names")
-    if name not in names.__all__:
+    if name not in (*names.__all__, "__all__"):
         raise AttributeError(f"module 'delaylog.broker.history' has no attribute {name!r}")
     return getattr(names, name)

@@ -66,6 +66,7 @@ OF_ONE_BROKER: dict[str, Example] = {
     "drop_schedule": lambda c, limit: c.drop_schedule("t", "s", **limit),
     "drop_target": lambda c, limit: c.drop_target("t", "g", **limit),
     "extend": lambda c, limit: c.extend("t", ["0" * 32], lease_ms=1, **limit),
+    "release": lambda c, limit: c.release("t", ["0" * 32], **limit),
     "leading": lambda c, limit: c.leading(**limit),
     "overview": lambda c, limit: c.overview(**limit),
     "pause_schedule": lambda c, limit: c.pause_schedule("t", "s", **limit),

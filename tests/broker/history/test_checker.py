@@ -81,7 +81,10 @@ def test_a_message_costs_72_bytes_a_call_besides_its_id() -> None:
 def test_it_imports_nothing_else_of_the_project() -> None:
     """So that other queues can be checked with it, without a broker installed or running."""
     allowed = {*sys.stdlib_module_names, "orjson"}
+    of_command_line = {"leaf.py", "verb.py"}
     for path in Path(history.__file__).parent.glob("*.py"):
+        if path.name in of_command_line:
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
             if isinstance(node, ast.Import):
@@ -99,7 +102,7 @@ def test_the_documentation_names_every_word_of_the_format() -> None:
     words = {*Call._fields, *PLURALS.values(), *OPS, *MARKS, *RESULTS, *Mark._fields} - {"kind"}
     words |= set(ScheduleCall._fields)
     assert {word for word in words if f"`{word}`" not in text} == set()
-    assert all(f"| {rule} | " in text for rule in history.RULES)
+    assert all(f"- **{rule}, " in text for rule in history.RULES)
 
 
 def test_the_public_names() -> None:
