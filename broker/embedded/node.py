@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -89,14 +90,29 @@ class Asked:
 
 
 class NodeThread:
-    """Runs a node, and carries calls to it. Any thread and any event loop may call."""
+    """Runs a node, and carries calls to it. Any thread and any event loop may call.
 
-    def __init__(self, engine: Engine, clock: Clock, *, fsync: str) -> None:
-        """Start the thread and the node. Raises the error of the start."""
+    It is open, then perhaps failed (calls are refused, and nothing is written any more), then
+    closed (`close` was called), and at last ended: nothing uses the folder any more. What is after
+    a failure or a close runs on the thread itself, so it goes on if who waits for it is
+    interrupted.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, lock: int, *, fsync: str) -> None:
+        """Start the thread and the node. Raises the error of the start.
+
+        `lock` = the descriptor that holds the folder's lock; the thread closes it at its end.
+        """
         self.engine, self.clock = engine, clock
-        self.closed = self.forked = False
+        self.closed = self.ended = self.forked = False
+        self._lock: int | None = lock
         self._failure: BaseException | None = None
-        self._ending: BaseException | None = None
+        self._failure_told = False
+        self._error: BaseException | None = None
+        """What the end has met, until `close` has raised it."""
+        self._end_seen = threading.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._manual = isinstance(clock, ManualClock)
         self._began_ms = clock.now_ms()
         self._asked: set[Asked] = set()
@@ -110,7 +126,13 @@ class NodeThread:
         self._loop.set_exception_handler(self._bug)
         self._thread = threading.Thread(target=self._run, name="delaylog-node", daemon=True)
         register(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # The process may have no more threads.
+            engine.close()
+            self._let_go()
+            raise
         try:
             self.run(self._start(fsync), soon=True)
         except BaseException as error:
@@ -140,8 +162,28 @@ class NodeThread:
         return self._node
 
     def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
+        while self._ending is None or not self._ending.done():
+            try:
+                self._loop.run_forever()
+            except BaseException as error:
+                # Such as SystemExit. As after any other bug, calls are refused and `close` closes.
+                with suppress(BaseException):
+                    self._fail(error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._handing_over:
+            self.closed = True
+            self._loop.close()
+        self._unlock()
+        self.ended = True
+        self._end_seen.set()
+
+    def _unlock(self) -> None:
+        # In this order, since the process may be forked in between.
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     # ------------------------------------------------------------------ calls
 
@@ -198,7 +240,11 @@ class NodeThread:
     def check_open(self) -> None:
         """Raise ClosedError if the broker is closed or has failed."""
         if self.closed or self._failure is not None:
-            raise why_closed(self._failure, forked=self.forked)
+            raise self._why_closed()
+
+    def _why_closed(self) -> ClosedError:
+        self._failure_told = self._failure is not None
+        return why_closed(self._failure, forked=self.forked)
 
     def is_safe(self, position: int) -> bool:
         """Whether the log is safe up to `position`, as the fsync option defines it."""
@@ -227,7 +273,7 @@ class NodeThread:
         self._asked.add(asked)
         asked.task = self._loop.create_task(self._carry_out(asked))
         if self._failure is not None:
-            self._refuse(asked, why_closed(self._failure, forked=False))
+            self._refuse(asked)
 
     async def _carry_out(self, asked: Asked) -> None:
         try:
@@ -268,16 +314,16 @@ class NodeThread:
             back = Asked(asked.give_back(asked.answer), lambda: None, None, soon=True)
             self._begin(back)
 
-    def _refuse(self, asked: Asked, why: ClosedError) -> None:
-        """End a call with this error."""
+    def _refuse(self, asked: Asked) -> None:
+        """End a call, because the broker has failed or is being closed."""
         if not asked.told:
-            asked.error = why
+            asked.error = self._why_closed()
             self._tell(asked)
         self._abandoned(asked)
 
-    def _refuse_all(self, failure: BaseException | None) -> None:
+    def _refuse_all(self) -> None:
         for asked in [*self._asked, *self._answered]:
-            self._refuse(asked, why_closed(failure, forked=False))
+            self._refuse(asked)
         self._answered.clear()
 
     def _translated(self, error: Exception) -> Exception:
@@ -293,10 +339,13 @@ class NodeThread:
 
     def _fail(self, error: BaseException) -> None:
         """Refuse all calls: the disk or the state in memory cannot be trusted any more."""
-        if self._failure is None and not self.closed:
+        if self._failure is None:
             log.critical("an error stops the embedded broker", exc_info=error)
             self._failure = error
-            self._refuse_all(error)
+            self._refuse_all()
+            if self._stopping is not None:
+                # The last writes would wait for this disk for ever.
+                self._stopping.cancel()
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -363,37 +412,47 @@ class NodeThread:
         """Write everything appended to disk, take a last checkpoint, and close the engine.
 
         After a failure the engine is closed without these: its log has everything that was
-        answered. In a forked child this does nothing.
+        answered. Raises, once, the error of the end, or a failure that no call has told. A caller that is interrupted may call again: it
+        waits for the same end. In a forked child this does nothing.
         """
-        if self.closed:
+        if self.forked:
             return
         with self._handing_over:
             self.closed = True
-            self._loop.call_soon_threadsafe(self._begin_to_end)
-        self._thread.join()
-        if self._ending is not None:
-            raise self._ending
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._begin_to_end)
+        self._end_seen.wait()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _begin_to_end(self) -> None:
-        self._last = self._loop.create_task(self._end())
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end())
+            self._ending.add_done_callback(lambda _: self._loop.stop())
 
     async def _end(self) -> None:
         try:
             tasks = [asked.task for asked in self._asked if asked.task is not None]
-            self._refuse_all(self._failure)
+            self._refuse_all()
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._node is None:
                 self.engine.close()
             else:
-                await self._node.stop(finish=self._failure is None)
-        except Exception as error:
-            self._ending = error
-        finally:
-            self._loop.stop()
+                stop = self._node.stop(finish=self._failure is None)
+                self._stopping = self._loop.create_task(stop)
+                await self._stopping
+        except BaseException as error:
+            self._error = error
+        if self._failure is not None and not self._failure_told:
+            # Nobody has heard of it yet, and it has cancelled the rest.
+            self._error = self._failure
 
     def begin_forked(self) -> None:
-        """Mark the node closed in a forked child: only the parent may write the folder."""
-        self.forked = self.closed = True
+        """Mark the node ended in a forked child: only the parent may write the folder."""
+        self.forked = self.closed = self.ended = True
+        # Otherwise the folder would stay locked as long as this child lives.
+        self._unlock()
 
 
 async def _nothing() -> None:

@@ -136,17 +136,17 @@ def _open(
         if manual:
             engine.upkeep.every_ms = engine.upkeep.idle_ms = MANUAL_CHECKPOINT_MS
         clock.hold_from(engine.started_ms)
-        thread = NodeThread(engine, clock, fsync=fsync)
-        if isinstance(clock, ManualClock):
-            try:
-                clock.attach(thread)
-            except BaseException:
-                thread.close()
-                raise
     except BaseException:
         os.close(lock)
         raise
-    return Opened(thread, clock, lock, face)
+    thread = NodeThread(engine, clock, lock, fsync=fsync)
+    if isinstance(clock, ManualClock):
+        try:
+            clock.attach(thread)
+        except BaseException:
+            thread.close()
+            raise
+    return Opened(thread, clock, face)
 
 
 def _face(*, namespace: str = "default", codec: Codec = JSON, hooks: Sequence[Hooks] = ()) -> Face:
