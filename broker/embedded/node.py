@@ -22,12 +22,13 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.embedded.clocks import ManualClock, WallClock
 from delaylog.broker.embedded.closed import ClosedError, why_closed
 from delaylog.broker.embedded.in_process import register
+from delaylog.broker.embedded.machine import EMBEDDED
 from delaylog.broker.embedded.thread_loop import ThreadLoop
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.commits.position_waiters import finish
-from delaylog.broker.host.machine import REAL, InlineMachine
+from delaylog.broker.host.machine import InlineMachine
 from delaylog.broker.host.system.folder_lock import retention_suspended
 from delaylog.client.errors import ApiError, api_error
 from delaylog.storage.errors import DISTRUSTED
@@ -147,7 +148,7 @@ class NodeThread:
         if self._manual:
             # Count from now: the first checkpoint is due after a day of this clock.
             engine.upkeep.checkpoint_ms = clock.now_ms()
-        machine = InlineMachine() if self._manual else REAL
+        machine = InlineMachine() if self._manual else EMBEDDED
         self._node = EmbeddedNode(engine, clock, self._fail, fsync=fsync, machine=machine)
         self._node.start()
         if isinstance(clock, WallClock):
@@ -412,8 +413,9 @@ class NodeThread:
         """Write everything appended to disk, take a last checkpoint, and close the engine.
 
         After a failure the engine is closed without these: its log has everything that was
-        answered. Raises, once, the error of the end, or a failure that no call has told. A caller that is interrupted may call again: it
-        waits for the same end. In a forked child this does nothing.
+        answered. Raises, once, the error of the end, or a failure that no call has told. A caller
+        that is interrupted may call again: it waits for the same end. In a forked child this does
+        nothing.
         """
         if self.forked:
             return

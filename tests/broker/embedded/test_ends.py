@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from delaylog.storage.files.os_file_system import OsFile
 from tests.waiting import await_that
 
 Nodes = list[EmbeddedNode]
+SOURCE = str(Path(delaylog.__file__).parents[1])
 
 
 def clock(*, manual: bool) -> ManualClock | None:
@@ -165,3 +167,50 @@ def test_what_ends_a_thread_ends_the_calls_and_frees_the_folder(
     assert isinstance(ended(lambda: broker.send("t", "x")), ClosedError)
     assert ended(broker.close) is None
     open_embedded(tmp_path / "f")
+
+
+BY_A_THREAD = "threading.Thread(target=work).start()"
+BY_ATEXIT = "atexit.register(work)"
+BY_A_LOOP = "threading.Thread(target=asyncio.run, args=[on_a_loop()]).start()"
+AFTER_MAIN = """
+import asyncio, atexit, sys, threading, time
+import delaylog.broker.embedded
+from delaylog.broker.engine.upkeep import checkpoints
+
+folder = sys.argv[1]
+checkpoints.CHECKPOINT_BYTES = 50_000
+
+def main_ended():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+
+def work():
+    main_ended()
+    upkeep = broker._thread.engine.upkeep
+    while upkeep.checkpoints < 1:
+        broker.send("t", b"x" * 20_000)
+    broker.close()
+    print("closed", upkeep.checkpoints > 1)
+
+async def on_a_loop():
+    async with delaylog.open_async(folder) as broker:
+        main_ended()
+        await broker.send("t", "x")
+        upkeep = broker._thread.engine.upkeep
+    print("closed", upkeep.checkpoints > 0)
+"""
+
+
+@pytest.mark.parametrize("how", [BY_A_THREAD, BY_ATEXIT, BY_A_LOOP])
+def test_a_broker_works_on_once_the_main_thread_has_ended(tmp_path: Path, how: str) -> None:
+    """It takes checkpoints, as due and at its end."""
+    opened = "" if how == BY_A_LOOP else "broker = delaylog.open(folder)\n"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{AFTER_MAIN}\n{opened}{how}", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.stdout, run.stderr, run.returncode) == ("closed True\n", "", 0)
