@@ -120,8 +120,9 @@ class NodeThread:
         """Calls under way."""
         self._answered: list[Asked] = []
         """Calls whose callers are told when nothing is due any more."""
-        self._handing_over = threading.Lock()
-        """No call is handed over once the end of the thread was."""
+        self._handing_over = threading.RLock()
+        """No call is handed over once the end of the thread was. A signal handler or a finaliser
+        may call while its own thread has it."""
         self._node: EmbeddedNode | None = None
         self._loop = ThreadLoop()
         self._loop.set_exception_handler(self._bug)
@@ -205,15 +206,15 @@ class NodeThread:
         told = threading.Lock()
         told.acquire()
         asked = Asked(steps, told.release, give_back, soon=soon)
-        self._hand_over(asked)
         try:
-            if not told.acquire(timeout=-1 if timeout_s is None else timeout_s):
-                raise TimeoutError(f"no answer within {timeout_s} s")
-        except TimeoutError:
-            raise
+            self._hand_over(asked)
+            answered = told.acquire(timeout=-1 if timeout_s is None else timeout_s)
         except BaseException:
+            # Raised by a signal handler, whatever its type.
             self._call_soon(self._abandoned, asked)
             raise
+        if not answered:
+            raise TimeoutError(f"no answer within {timeout_s} s")
         answer: T = asked.result()
         return answer
 
@@ -232,7 +233,7 @@ class NodeThread:
         self._hand_over(asked)
         try:
             await told
-        except asyncio.CancelledError:
+        except BaseException:
             self._call_soon(self._abandoned, asked)
             raise
         answer: T = asked.result()
@@ -242,6 +243,14 @@ class NodeThread:
         """Raise ClosedError if the broker is closed or has failed."""
         if self.closed or self._failure is not None:
             raise self._why_closed()
+
+    def check_caller(self) -> None:
+        """Raise RuntimeError on the node's own thread, which would wait for itself."""
+        if threading.get_ident() == self._thread.ident and not self.forked:
+            raise RuntimeError(
+                "a logging handler or a finaliser has called the broker on the broker's own "
+                "thread: let another thread make this call"
+            )
 
     def _why_closed(self) -> ClosedError:
         self._failure_told = self._failure is not None
@@ -254,10 +263,11 @@ class NodeThread:
     def _hand_over(self, asked: Asked) -> None:
         try:
             self.check_open()
+            self.check_caller()
             with self._handing_over:
                 self.check_open()
                 self._loop.call_soon_threadsafe(self._begin, asked)
-        except ClosedError:
+        except (ClosedError, RuntimeError):
             asked.steps.close()
             raise
 
@@ -307,8 +317,10 @@ class NodeThread:
     def _abandoned(self, asked: Asked) -> None:
         """The caller waits no more: end the call, or give back what it has leased."""
         asked.told = True
-        assert asked.task is not None, "it was handed over before"
-        if not asked.task.done():
+        if asked.task is None:
+            # It was not handed over.
+            asked.steps.close()
+        elif not asked.task.done():
             asked.task.cancel()
             asked.task.add_done_callback(lambda _: self._ended(asked))
         elif asked.give_back is not None and asked.answer is not None and asked.error is None:
@@ -341,12 +353,13 @@ class NodeThread:
     def _fail(self, error: BaseException) -> None:
         """Refuse all calls: the disk or the state in memory cannot be trusted any more."""
         if self._failure is None:
-            log.critical("an error stops the embedded broker", exc_info=error)
             self._failure = error
             self._refuse_all()
             if self._stopping is not None:
                 # The last writes would wait for this disk for ever.
                 self._stopping.cancel()
+            # Only now: a handler of the program may do anything.
+            log.critical("an error stops the embedded broker", exc_info=error)
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -419,6 +432,7 @@ class NodeThread:
         """
         if self.forked:
             return
+        self.check_caller()
         with self._handing_over:
             self.closed = True
             if not self._loop.is_closed():
