@@ -296,6 +296,13 @@ class NodeThread:
             known = self._translated(error)
             if not asked.told:
                 asked.error = known
+        except asyncio.CancelledError:
+            if asked.told:
+                raise
+            # Nobody has asked for that.
+            asked.error = ClosedError(
+                "the broker has ended this call, which may have had an effect"
+            )
         self._ended(asked)
         if self._manual and not asked.soon:
             self._answered.append(asked)
@@ -313,6 +320,7 @@ class NodeThread:
                 asked.tell()
             except RuntimeError:
                 log.debug("the event loop of a caller was closed before the answer")
+                self._abandoned(asked)
 
     def _abandoned(self, asked: Asked) -> None:
         """The caller waits no more: end the call, or give back what it has leased."""
@@ -320,12 +328,15 @@ class NodeThread:
         if asked.task is None:
             # It was not handed over.
             asked.steps.close()
+        elif asked.answer is not None:
+            give_back, asked.give_back = asked.give_back, None
+            if give_back is not None:
+                back = Asked(give_back(asked.answer), lambda: None, None, soon=True)
+                back.told = True
+                self._begin(back)
         elif not asked.task.done():
             asked.task.cancel()
             asked.task.add_done_callback(lambda _: self._ended(asked))
-        elif asked.give_back is not None and asked.answer is not None and asked.error is None:
-            back = Asked(asked.give_back(asked.answer), lambda: None, None, soon=True)
-            self._begin(back)
 
     def _refuse(self, asked: Asked) -> None:
         """End a call, because the broker has failed or is being closed."""
@@ -335,9 +346,9 @@ class NodeThread:
         self._abandoned(asked)
 
     def _refuse_all(self) -> None:
-        for asked in [*self._asked, *self._answered]:
+        answered, self._answered = self._answered, []
+        for asked in [*self._asked, *answered]:
             self._refuse(asked)
-        self._answered.clear()
 
     def _translated(self, error: Exception) -> Exception:
         """The client's error for one of the engine or of storage; others stay the same."""
@@ -449,8 +460,9 @@ class NodeThread:
 
     async def _end(self) -> None:
         try:
-            tasks = [asked.task for asked in self._asked if asked.task is not None]
             self._refuse_all()
+            # Among these are those that give back what a refused one has leased.
+            tasks = [asked.task for asked in self._asked if asked.task is not None]
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._node is None:
                 self.engine.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 import delaylog
 from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
 from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.client.shards.receiving import Wanted
 from delaylog.storage.files.os_file_system import OsFile
 from tests.waiting import await_that
 
@@ -167,6 +169,55 @@ def test_what_ends_a_thread_ends_the_calls_and_frees_the_folder(
     assert isinstance(ended(lambda: broker.send("t", "x")), ClosedError)
     assert ended(broker.close) is None
     open_embedded(tmp_path / "f")
+
+
+def test_close_gives_back_what_a_receive_has_leased_and_nobody_got(
+    open_embedded: Any, tmp_path: Path
+) -> None:
+    """Under a manual clock an answer is told a moment later, and the close may come first."""
+    broker = open_embedded(tmp_path / "f", clock=ManualClock())
+    broker.send("t", "x")
+    thread = broker._thread
+    closing = threading.Thread(target=broker.close)
+
+    def close_first() -> bool:
+        if thread._answered:
+            thread._loop.on_idle = idle
+            closing.start()
+            await_that(lambda: thread.closed)
+        return True
+
+    idle, thread._loop.on_idle = thread._loop.on_idle, close_first
+    assert isinstance(ended(lambda: broker.receive("t")), ClosedError)
+    closing.join(10)
+    again = open_embedded(tmp_path / "f", clock=ManualClock())
+    assert (again.stats("t").counts.ready, again.stats("t").counts.leased) == (1, 0)
+
+
+def test_what_a_closed_event_loop_cannot_be_told_is_given_back(
+    nodes: Nodes, open_embedded: Any
+) -> None:
+    broker = open_embedded()
+    steps = broker._calls.receive(*Wanted.split("t", {"wait_ms": 20_000}))
+    gone = asyncio.new_event_loop()
+    waiting = gone.create_task(broker._thread.wait(steps, give_back=broker._calls.give_back))
+    gone.run_until_complete(asyncio.sleep(0.01))
+    await_that(lambda: len(nodes[0].waiters) == 1)
+    gone.close()
+    broker.send("t", "x")
+    (message,) = broker.receive("t", wait_ms=5_000)
+    assert (message.attempts, waiting.done()) == (1, False)
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_a_call_that_the_node_itself_cancels_is_told(open_embedded: Any, manual: bool) -> None:
+    broker = open_embedded(clock=clock(manual=manual))
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    assert isinstance(ended(lambda: broker._thread.run(cancelled())), ClosedError)
+    broker.send("t", "it goes on")
 
 
 BY_A_THREAD = "threading.Thread(target=work).start()"
