@@ -9,6 +9,7 @@ everything done that its calls and its moves of the clock have caused.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import threading
@@ -120,6 +121,10 @@ class NodeThread:
         """Calls under way."""
         self._answered: list[Asked] = []
         """Calls whose callers are told when nothing is due any more."""
+        self._held: list[Asked] = []
+        """Calls that begin when those have been told."""
+        self._context = contextvars.Context()
+        """An empty one: otherwise timers and background work would keep that of a caller."""
         self._handing_over = threading.RLock()
         """No call is handed over once the end of the thread was. A signal handler or a finaliser
         may call while its own thread has it."""
@@ -266,7 +271,7 @@ class NodeThread:
             self.check_caller()
             with self._handing_over:
                 self.check_open()
-                self._loop.call_soon_threadsafe(self._begin, asked)
+                self._loop.call_soon_threadsafe(self._begin, asked, context=self._context)
         except (ClosedError, RuntimeError):
             asked.steps.close()
             raise
@@ -276,12 +281,16 @@ class NodeThread:
         if not self.closed:
             with self._handing_over:
                 if not self.closed:
-                    self._loop.call_soon_threadsafe(call, *arguments)
+                    self._loop.call_soon_threadsafe(call, *arguments, context=self._context)
 
     # ------------------------------------------------------------------ on the node's thread
 
     def _begin(self, asked: Asked) -> None:
         self._asked.add(asked)
+        if asked.soon and self._answered and not asked.told:
+            # Senders that wait for nothing would keep the loop busy, and those wait for ever.
+            self._held.append(asked)
+            return
         asked.task = self._loop.create_task(self._carry_out(asked))
         if self._failure is not None:
             self._refuse(asked)
@@ -326,8 +335,8 @@ class NodeThread:
         """The caller waits no more: end the call, or give back what it has leased."""
         asked.told = True
         if asked.task is None:
-            # It was not handed over.
-            asked.steps.close()
+            # It has not begun, and will not.
+            self._ended(asked)
         elif asked.answer is not None:
             give_back, asked.give_back = asked.give_back, None
             if give_back is not None:
@@ -409,6 +418,10 @@ class NodeThread:
         answered, self._answered = self._answered, []
         for asked in answered:
             self._tell(asked)
+        held, self._held = self._held, []
+        for asked in held:
+            if not asked.told:
+                self._begin(asked)
         return bool(answered)
 
     def _caught_up(self) -> bool:
@@ -447,7 +460,7 @@ class NodeThread:
         with self._handing_over:
             self.closed = True
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._begin_to_end)
+                self._loop.call_soon_threadsafe(self._begin_to_end, context=self._context)
         self._end_seen.wait()
         error, self._error = self._error, None
         if error is not None:
