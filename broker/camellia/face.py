@@ -90,10 +90,7 @@ class CamelliaFace:
         self.queue = QueueCalls(node, self.monitor)
         self.health = Health(node.machine.steady_s)
         self._proxy = LeaderProxy(nodes_tls)
-        self.public = frozenset(path for path, (_, right, _) in PLAIN.items() if right is None)
-        self.leaderless = frozenset(
-            path for path, (_, right, _) in PLAIN.items() if right == "metrics"
-        )
+        self.public, self.leaderless = PUBLIC, LEADERLESS
 
     def start(self) -> None:
         """Start counting calls."""
@@ -384,3 +381,5 @@ PLAIN: Final[dict[str, tuple[tuple[str, ...], Right | None, PlainHandler]]] = {
     "/camellia/health/offline": (_ANY, "operate", CamelliaFace.go_offline),
 }
 """Paths whose answers have no `code` member: methods, right (None: none is needed), handler."""
+PUBLIC: Final = frozenset(path for path, (_, right, _) in PLAIN.items() if right is None)
+LEADERLESS: Final = frozenset(path for path, (_, right, _) in PLAIN.items() if right == "metrics")

@@ -411,8 +411,12 @@ class NodeThread:
     def _idle(self) -> bool:
         """Under a manual clock: go on while something is due, then tell the callers."""
         try:
-            if self._failure is None and self._caught_up():
-                return True
+            if self._failure is None:
+                if self._caught_up():
+                    return True
+                if self._works:
+                    # A work waits for a moment, for example for a commit: its timer wakes the loop.
+                    return False
         except Exception as error:
             self._fail(error)
         answered, self._answered = self._answered, []
@@ -424,6 +428,12 @@ class NodeThread:
                 self._begin(asked)
         return bool(answered)
 
+    @property
+    def _works(self) -> bool:
+        """Whether background work goes on that what is due may need."""
+        node = self.node
+        return node.background.busy and node.may_release and not node.disk_full
+
     def _caught_up(self) -> bool:
         """Release what is due, and then move the timers; returns whether there was anything."""
         now_ms, node = self.clock.now_ms(), self.node
@@ -431,6 +441,8 @@ class NodeThread:
         if wake_ms is not None and wake_ms <= now_ms:
             node.run_due(unpaced=True)
             return True
+        if self._works:
+            return False
         # Only now, so that messages come before the waits for them end.
         ahead_s = (now_ms - self._began_ms) / 1000
         if ahead_s <= self._loop.ahead_s:

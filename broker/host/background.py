@@ -64,6 +64,11 @@ class Background:
         return self._refusing
 
     @property
+    def busy(self) -> bool:
+        """Whether spawned work runs."""
+        return bool(self._tasks)
+
+    @property
     def exchanging(self) -> bool:
         """Whether new work is refused because the engine is being replaced."""
         return self._halting and not self._refusing
