@@ -19,6 +19,7 @@ import pytest
 import delaylog
 from delaylog.broker.embedded import ClosedError, ConfigError, EmbeddedBroker, ManualClock
 from delaylog.broker.embedded.node import EmbeddedNode
+from delaylog.broker.host.system.folder_lock import lock_folder
 from delaylog.client.shards.receiving import Wanted
 from delaylog.storage.files.os_file_system import OsFile
 from tests.waiting import await_that
@@ -134,12 +135,14 @@ def test_a_close_that_ctrl_c_met_goes_on(
 
 
 def test_ctrl_c_while_close_waits_for_a_move_of_the_clock(
-    broker: EmbeddedBroker[ManualClock], open_embedded: Any
+    broker: EmbeddedBroker[ManualClock], tmp_path: Path
 ) -> None:
-    """The broker stays open, and a later close closes it."""
+    """The broker stays open and the folder locked, and a later close closes it."""
     with broker.clock._moving, ctrl_c_once(begun(broker.clock, "detach")):
         broker.close()
     broker.send("t", "still open")
+    with pytest.raises(ConfigError, match="in use by process"):
+        lock_folder(str(tmp_path / "broker0"))
     assert ended(broker.close) is None
 
 
