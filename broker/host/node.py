@@ -160,7 +160,7 @@ class Node:
         async with AsyncExitStack() as ends:
             # The last one first, and each of them: an error of the last writes leaves no thread
             # and no file behind.
-            ends.callback(self.engine.close)
+            ends.callback(self._close_engine)
             ends.callback(self.background.shutdown)
             ends.callback(self.log_commits.stop)
             # Work that still waits for a commit would find closed files.
@@ -169,6 +169,10 @@ class Node:
                 await self._finish_in_time()
                 await self.background.halt()
                 self.engine.write_tick(self.clock.now_ms())
+
+    def _close_engine(self) -> None:
+        # The present one: it may have been exchanged during the last writes.
+        self.engine.close()
 
     async def _finish_in_time(self) -> None:
         """Finish, or give up because the disk stays full."""
