@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar, Unpack
 
 from delaylog.broker.embedded.async_broker_calls import AsyncBrokerCalls
 from delaylog.broker.embedded.clocks import ManualClock
+from delaylog.broker.embedded.machine import in_thread
 from delaylog.broker.embedded.node import Steps
 from delaylog.broker.embedded.opened import ClockT, Opened
 from delaylog.broker.embedded.sendings import EmbeddedSending
@@ -56,7 +58,7 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
                 await self._end_loops()
                 await self.flush()
         finally:
-            await asyncio.to_thread(self._opened.close)
+            await in_thread(self._opened.close)
 
     async def advance(self, by: timedelta | None = None, **passed: float) -> int:
         """Advance a manual clock, as `ManualClock.advance` does, without blocking the loop."""
@@ -65,14 +67,14 @@ class AsyncEmbeddedBroker(AsyncBrokerCalls[ClockT]):
             raise TypeError(
                 "only a ManualClock can be advanced: open the broker with clock=ManualClock()"
             )
-        return await asyncio.to_thread(clock.advance, by, **passed)  # type: ignore[arg-type]
+        return await in_thread(partial(clock.advance, by, **passed))  # type: ignore[arg-type]
 
     async def serve_ui(self, *, host: str = "127.0.0.1", port: int = 0) -> str:
         """Serve the dashboard of this broker, on its own clock, and return the URL.
 
         See `EmbeddedBroker.serve_ui`.
         """
-        return await asyncio.to_thread(self._opened.serve_ui, host, port)
+        return await in_thread(partial(self._opened.serve_ui, host, port))
 
     async def _run(
         self,

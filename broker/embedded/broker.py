@@ -41,6 +41,7 @@ class EmbeddedBroker(BrokerCalls[ClockT]):
 
         Raises SendFailed with the failures of `send_soon` that no caller has read.
         """
+        self._thread.check_caller()
         try:
             # A forked child has none of the parent's worker threads, and must not use its files.
             if not self._thread.forked:

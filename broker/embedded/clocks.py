@@ -127,9 +127,13 @@ class ManualClock:
             self._brokers.append(broker)
 
     def detach(self, broker: Moved) -> None:
-        """Stop notifying a broker that is being closed, after a move in progress."""
+        """Stop notifying a broker that is being closed, after a move in progress.
+
+        Does nothing the second time.
+        """
         with self._moving:
-            self._brokers.remove(broker)
+            if broker in self._brokers:
+                self._brokers.remove(broker)
 
     def _move(self, target_ms: int) -> int:
         if target_ms < self._now_ms:

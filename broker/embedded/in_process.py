@@ -17,10 +17,10 @@ class Forkable(Protocol):
     """A node that a forked child inherits and must not use."""
 
     engine: Engine
-    closed: bool
+    ended: bool
 
     def begin_forked(self) -> None:
-        """Mark the node closed: this is the forked child."""
+        """Mark the node ended: this is the forked child."""
 
 
 _nodes: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -32,8 +32,8 @@ def register(node: Forkable) -> None:
 
 
 def is_open_here(folder: str) -> bool:
-    """Whether a broker of this process has opened the folder."""
-    return any(_same(node.engine.folder, folder) for node in list(_nodes) if not node.closed)
+    """Whether a broker of this process uses the folder, until its close has ended."""
+    return any(_same(node.engine.folder, folder) for node in list(_nodes) if not node.ended)
 
 
 def _same(one: str, other: str) -> bool:

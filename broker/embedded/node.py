@@ -9,7 +9,9 @@ everything done that its calls and its moves of the clock have caused.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -21,12 +23,13 @@ from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.embedded.clocks import ManualClock, WallClock
 from delaylog.broker.embedded.closed import ClosedError, why_closed
 from delaylog.broker.embedded.in_process import register
+from delaylog.broker.embedded.machine import EMBEDDED
 from delaylog.broker.embedded.thread_loop import ThreadLoop
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.clock import Clock
 from delaylog.broker.host.commits.position_waiters import finish
-from delaylog.broker.host.machine import REAL, InlineMachine
+from delaylog.broker.host.machine import InlineMachine
 from delaylog.broker.host.system.folder_lock import retention_suspended
 from delaylog.client.errors import ApiError, api_error
 from delaylog.storage.errors import DISTRUSTED
@@ -89,28 +92,54 @@ class Asked:
 
 
 class NodeThread:
-    """Runs a node, and carries calls to it. Any thread and any event loop may call."""
+    """Runs a node, and carries calls to it. Any thread and any event loop may call.
 
-    def __init__(self, engine: Engine, clock: Clock, *, fsync: str) -> None:
-        """Start the thread and the node. Raises the error of the start."""
+    It is open, then perhaps failed (calls are refused, and nothing is written any more), then
+    closed (`close` was called), and at last ended: nothing uses the folder any more. What is after
+    a failure or a close runs on the thread itself, so it goes on if who waits for it is
+    interrupted.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, lock: int, *, fsync: str) -> None:
+        """Start the thread and the node. Raises the error of the start.
+
+        `lock` = the descriptor that holds the folder's lock; the thread closes it at its end.
+        """
         self.engine, self.clock = engine, clock
-        self.closed = self.forked = False
+        self.closed = self.ended = self.forked = False
+        self._lock: int | None = lock
         self._failure: BaseException | None = None
-        self._ending: BaseException | None = None
+        self._failure_told = False
+        self._error: BaseException | None = None
+        """What the end has met, until `close` has raised it."""
+        self._end_seen = threading.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._manual = isinstance(clock, ManualClock)
         self._began_ms = clock.now_ms()
         self._asked: set[Asked] = set()
         """Calls under way."""
         self._answered: list[Asked] = []
         """Calls whose callers are told when nothing is due any more."""
-        self._handing_over = threading.Lock()
-        """No call is handed over once the end of the thread was."""
+        self._held: list[Asked] = []
+        """Calls that begin when those have been told."""
+        self._context = contextvars.Context()
+        """An empty one: otherwise timers and background work would keep that of a caller."""
+        self._handing_over = threading.RLock()
+        """No call is handed over once the end of the thread was. A signal handler or a finaliser
+        may call while its own thread has it."""
         self._node: EmbeddedNode | None = None
         self._loop = ThreadLoop()
         self._loop.set_exception_handler(self._bug)
         self._thread = threading.Thread(target=self._run, name="delaylog-node", daemon=True)
         register(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # The process may have no more threads.
+            engine.close()
+            self._let_go()
+            raise
         try:
             self.run(self._start(fsync), soon=True)
         except BaseException as error:
@@ -125,7 +154,7 @@ class NodeThread:
         if self._manual:
             # Count from now: the first checkpoint is due after a day of this clock.
             engine.upkeep.checkpoint_ms = clock.now_ms()
-        machine = InlineMachine() if self._manual else REAL
+        machine = InlineMachine() if self._manual else EMBEDDED
         self._node = EmbeddedNode(engine, clock, self._fail, fsync=fsync, machine=machine)
         self._node.start()
         if isinstance(clock, WallClock):
@@ -140,8 +169,28 @@ class NodeThread:
         return self._node
 
     def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
+        while self._ending is None or not self._ending.done():
+            try:
+                self._loop.run_forever()
+            except BaseException as error:
+                # Such as SystemExit. As after any other bug, calls are refused and `close` closes.
+                with suppress(BaseException):
+                    self._fail(error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._handing_over:
+            self.closed = True
+            self._loop.close()
+        self._unlock()
+        self.ended = True
+        self._end_seen.set()
+
+    def _unlock(self) -> None:
+        # In this order, since the process may be forked in between.
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     # ------------------------------------------------------------------ calls
 
@@ -162,15 +211,15 @@ class NodeThread:
         told = threading.Lock()
         told.acquire()
         asked = Asked(steps, told.release, give_back, soon=soon)
-        self._hand_over(asked)
         try:
-            if not told.acquire(timeout=-1 if timeout_s is None else timeout_s):
-                raise TimeoutError(f"no answer within {timeout_s} s")
-        except TimeoutError:
-            raise
+            self._hand_over(asked)
+            answered = told.acquire(timeout=-1 if timeout_s is None else timeout_s)
         except BaseException:
+            # Raised by a signal handler, whatever its type.
             self._call_soon(self._abandoned, asked)
             raise
+        if not answered:
+            raise TimeoutError(f"no answer within {timeout_s} s")
         answer: T = asked.result()
         return answer
 
@@ -189,7 +238,7 @@ class NodeThread:
         self._hand_over(asked)
         try:
             await told
-        except asyncio.CancelledError:
+        except BaseException:
             self._call_soon(self._abandoned, asked)
             raise
         answer: T = asked.result()
@@ -198,7 +247,19 @@ class NodeThread:
     def check_open(self) -> None:
         """Raise ClosedError if the broker is closed or has failed."""
         if self.closed or self._failure is not None:
-            raise why_closed(self._failure, forked=self.forked)
+            raise self._why_closed()
+
+    def check_caller(self) -> None:
+        """Raise RuntimeError on the node's own thread, which would wait for itself."""
+        if threading.get_ident() == self._thread.ident and not self.forked:
+            raise RuntimeError(
+                "a logging handler or a finaliser has called the broker on the broker's own "
+                "thread: let another thread make this call"
+            )
+
+    def _why_closed(self) -> ClosedError:
+        self._failure_told = self._failure is not None
+        return why_closed(self._failure, forked=self.forked)
 
     def is_safe(self, position: int) -> bool:
         """Whether the log is safe up to `position`, as the fsync option defines it."""
@@ -207,10 +268,11 @@ class NodeThread:
     def _hand_over(self, asked: Asked) -> None:
         try:
             self.check_open()
+            self.check_caller()
             with self._handing_over:
                 self.check_open()
-                self._loop.call_soon_threadsafe(self._begin, asked)
-        except ClosedError:
+                self._loop.call_soon_threadsafe(self._begin, asked, context=self._context)
+        except (ClosedError, RuntimeError):
             asked.steps.close()
             raise
 
@@ -219,15 +281,19 @@ class NodeThread:
         if not self.closed:
             with self._handing_over:
                 if not self.closed:
-                    self._loop.call_soon_threadsafe(call, *arguments)
+                    self._loop.call_soon_threadsafe(call, *arguments, context=self._context)
 
     # ------------------------------------------------------------------ on the node's thread
 
     def _begin(self, asked: Asked) -> None:
         self._asked.add(asked)
+        if asked.soon and self._answered and not asked.told:
+            # Senders that wait for nothing would keep the loop busy, and those wait for ever.
+            self._held.append(asked)
+            return
         asked.task = self._loop.create_task(self._carry_out(asked))
         if self._failure is not None:
-            self._refuse(asked, why_closed(self._failure, forked=False))
+            self._refuse(asked)
 
     async def _carry_out(self, asked: Asked) -> None:
         try:
@@ -239,6 +305,13 @@ class NodeThread:
             known = self._translated(error)
             if not asked.told:
                 asked.error = known
+        except asyncio.CancelledError:
+            if asked.told:
+                raise
+            # Nobody has asked for that.
+            asked.error = ClosedError(
+                "the broker has ended this call, which may have had an effect"
+            )
         self._ended(asked)
         if self._manual and not asked.soon:
             self._answered.append(asked)
@@ -256,29 +329,35 @@ class NodeThread:
                 asked.tell()
             except RuntimeError:
                 log.debug("the event loop of a caller was closed before the answer")
+                self._abandoned(asked)
 
     def _abandoned(self, asked: Asked) -> None:
         """The caller waits no more: end the call, or give back what it has leased."""
         asked.told = True
-        assert asked.task is not None, "it was handed over before"
-        if not asked.task.done():
+        if asked.task is None:
+            # It has not begun, and will not.
+            self._ended(asked)
+        elif asked.answer is not None:
+            give_back, asked.give_back = asked.give_back, None
+            if give_back is not None:
+                back = Asked(give_back(asked.answer), lambda: None, None, soon=True)
+                back.told = True
+                self._begin(back)
+        elif not asked.task.done():
             asked.task.cancel()
             asked.task.add_done_callback(lambda _: self._ended(asked))
-        elif asked.give_back is not None and asked.answer is not None and asked.error is None:
-            back = Asked(asked.give_back(asked.answer), lambda: None, None, soon=True)
-            self._begin(back)
 
-    def _refuse(self, asked: Asked, why: ClosedError) -> None:
-        """End a call with this error."""
+    def _refuse(self, asked: Asked) -> None:
+        """End a call, because the broker has failed or is being closed."""
         if not asked.told:
-            asked.error = why
+            asked.error = self._why_closed()
             self._tell(asked)
         self._abandoned(asked)
 
-    def _refuse_all(self, failure: BaseException | None) -> None:
-        for asked in [*self._asked, *self._answered]:
-            self._refuse(asked, why_closed(failure, forked=False))
-        self._answered.clear()
+    def _refuse_all(self) -> None:
+        answered, self._answered = self._answered, []
+        for asked in [*self._asked, *answered]:
+            self._refuse(asked)
 
     def _translated(self, error: Exception) -> Exception:
         """The client's error for one of the engine or of storage; others stay the same."""
@@ -293,10 +372,14 @@ class NodeThread:
 
     def _fail(self, error: BaseException) -> None:
         """Refuse all calls: the disk or the state in memory cannot be trusted any more."""
-        if self._failure is None and not self.closed:
-            log.critical("an error stops the embedded broker", exc_info=error)
+        if self._failure is None:
             self._failure = error
-            self._refuse_all(error)
+            self._refuse_all()
+            if self._stopping is not None:
+                # The last writes would wait for this disk for ever.
+                self._stopping.cancel()
+            # Only now: a handler of the program may do anything.
+            log.critical("an error stops the embedded broker", exc_info=error)
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -339,6 +422,10 @@ class NodeThread:
         answered, self._answered = self._answered, []
         for asked in answered:
             self._tell(asked)
+        held, self._held = self._held, []
+        for asked in held:
+            if not asked.told:
+                self._begin(asked)
         return bool(answered)
 
     @property
@@ -375,37 +462,50 @@ class NodeThread:
         """Write everything appended to disk, take a last checkpoint, and close the engine.
 
         After a failure the engine is closed without these: its log has everything that was
-        answered. In a forked child this does nothing.
+        answered. Raises, once, the error of the end, or a failure that no call has told. A caller
+        that is interrupted may call again: it waits for the same end. In a forked child this does
+        nothing.
         """
-        if self.closed:
+        if self.forked:
             return
+        self.check_caller()
         with self._handing_over:
             self.closed = True
-            self._loop.call_soon_threadsafe(self._begin_to_end)
-        self._thread.join()
-        if self._ending is not None:
-            raise self._ending
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._begin_to_end, context=self._context)
+        self._end_seen.wait()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _begin_to_end(self) -> None:
-        self._last = self._loop.create_task(self._end())
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._end())
+            self._ending.add_done_callback(lambda _: self._loop.stop())
 
     async def _end(self) -> None:
         try:
+            self._refuse_all()
+            # Among these are those that give back what a refused one has leased.
             tasks = [asked.task for asked in self._asked if asked.task is not None]
-            self._refuse_all(self._failure)
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._node is None:
                 self.engine.close()
             else:
-                await self._node.stop(finish=self._failure is None)
-        except Exception as error:
-            self._ending = error
-        finally:
-            self._loop.stop()
+                stop = self._node.stop(finish=self._failure is None)
+                self._stopping = self._loop.create_task(stop)
+                await self._stopping
+        except BaseException as error:
+            self._error = error
+        if self._failure is not None and not self._failure_told:
+            # Nobody has heard of it yet, and it has cancelled the rest.
+            self._error = self._failure
 
     def begin_forked(self) -> None:
-        """Mark the node closed in a forked child: only the parent may write the folder."""
-        self.forked = self.closed = True
+        """Mark the node ended in a forked child: only the parent may write the folder."""
+        self.forked = self.closed = self.ended = True
+        # Otherwise the folder would stay locked as long as this child lives.
+        self._unlock()
 
 
 async def _nothing() -> None:

@@ -1,8 +1,7 @@
-"""The open data folder of an embedded broker: its node, its clock, and the lock of the folder."""
+"""The open data folder of an embedded broker: its node, its clock and its dashboard."""
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -32,12 +31,11 @@ class Face:
 class Opened(Generic[ClockT]):
     """An open data folder: created by `opening`, used by a broker."""
 
-    def __init__(self, thread: NodeThread, clock: ClockT, lock: int, face: Face) -> None:
-        """`thread` runs already; `lock` = the descriptor that holds the folder's lock."""
+    def __init__(self, thread: NodeThread, clock: ClockT, face: Face) -> None:
+        """`thread` runs already."""
         self.thread = thread
         self.clock = clock
         self.face = face
-        self._lock: int | None = lock
         self._closing = threading.Lock()
         self._ui: UiThread | None = None
 
@@ -54,17 +52,17 @@ class Opened(Generic[ClockT]):
             return self._ui.url
 
     def close(self) -> None:
-        """Close the node and release the folder. Several threads may call it."""
-        # The first caller writes everything and releases the folder; the others wait for that.
+        """Close the node, which then releases the folder.
+
+        Several threads may call it, and who was interrupted may call it again: each waits for the
+        end.
+        """
+        if self.thread.forked:
+            return
         with self._closing:
-            ui, self._ui = self._ui, None
-            if ui is not None and not self.thread.forked:
-                ui.close()
-            try:
-                if isinstance(self.clock, ManualClock) and not self.thread.closed:
-                    self.clock.detach(self.thread)
-                self.thread.close()
-            finally:
-                lock, self._lock = self._lock, None
-                if lock is not None:
-                    os.close(lock)
+            if self._ui is not None:
+                self._ui.close()
+                self._ui = None
+            if isinstance(self.clock, ManualClock):
+                self.clock.detach(self.thread)
+            self.thread.close()

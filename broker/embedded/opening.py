@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
@@ -16,6 +16,7 @@ from delaylog.broker.embedded.async_broker import AsyncEmbeddedBroker
 from delaylog.broker.embedded.broker import EmbeddedBroker
 from delaylog.broker.embedded.clocks import ManualClock, WallClock
 from delaylog.broker.embedded.in_process import is_open_here
+from delaylog.broker.embedded.machine import in_thread
 from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.embedded.opened import ClockT, Face, Opened
 from delaylog.broker.engine.engine import Engine
@@ -91,7 +92,7 @@ async def open_async_broker(
     path: str | os.PathLike[str], *, clock: Any = None, **options: Unpack[OpenKeywords]
 ) -> AsyncIterator[AsyncEmbeddedBroker[Any]]:
     """The same for an event loop, by `async with`; reading the folder does not block the loop."""
-    opened = await asyncio.to_thread(_open, path, _clock(clock), **options)
+    opened = await in_thread(partial(_open, path, _clock(clock), **options))
     async with AsyncEmbeddedBroker(opened) as broker:
         yield broker
 
@@ -136,17 +137,17 @@ def _open(
         if manual:
             engine.upkeep.every_ms = engine.upkeep.idle_ms = MANUAL_CHECKPOINT_MS
         clock.hold_from(engine.started_ms)
-        thread = NodeThread(engine, clock, fsync=fsync)
-        if isinstance(clock, ManualClock):
-            try:
-                clock.attach(thread)
-            except BaseException:
-                thread.close()
-                raise
     except BaseException:
         os.close(lock)
         raise
-    return Opened(thread, clock, lock, face)
+    thread = NodeThread(engine, clock, lock, fsync=fsync)
+    if isinstance(clock, ManualClock):
+        try:
+            clock.attach(thread)
+        except BaseException:
+            thread.close()
+            raise
+    return Opened(thread, clock, face)
 
 
 def _face(*, namespace: str = "default", codec: Codec = JSON, hooks: Sequence[Hooks] = ()) -> Face:

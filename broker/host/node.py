@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Final
 
 from delaylog.broker.engine.engine import Engine
@@ -146,7 +147,8 @@ class Node:
     async def stop(self, *, finish: bool = True) -> None:
         """Shut down cleanly: no new work, everything appended is durable, one last checkpoint.
 
-        Without `finish` nothing is written: the disk or the state cannot be trusted.
+        Without `finish` nothing is written: the disk or the state cannot be trusted. An error of
+        the last writes, or a cancel, ends these only.
         """
         self._stopping = True
         self.loop_lag.stop()
@@ -155,27 +157,34 @@ class Node:
         self.releases.cancel()
         self.waiters.close()
         self.engine.state.hot.close()
-        if finish:
-            await self._finish_in_time()
-        # Work that still waits for a commit would find closed files.
-        await self.background.halt()
-        if finish:
-            self.engine.write_tick(self.clock.now_ms())
-        self.log_commits.stop()
-        self.background.shutdown()
+        async with AsyncExitStack() as ends:
+            # The last one first, and each of them: an error of the last writes leaves no thread
+            # and no file behind.
+            ends.callback(self._close_engine)
+            ends.callback(self.background.shutdown)
+            ends.callback(self.log_commits.stop)
+            # Work that still waits for a commit would find closed files.
+            ends.push_async_callback(self.background.halt)
+            if finish:
+                await self._finish_in_time()
+                await self.background.halt()
+                self.engine.write_tick(self.clock.now_ms())
+
+    def _close_engine(self) -> None:
+        # The present one: it may have been exchanged during the last writes.
         self.engine.close()
 
     async def _finish_in_time(self) -> None:
         """Finish, or give up because the disk stays full."""
         finishing = self._loop.create_task(self._finish())
         full_seconds = 0.0
-        while not finishing.done():
-            await asyncio.wait([finishing], timeout=DISK_RETRY_SECONDS)
-            full_seconds = full_seconds + DISK_RETRY_SECONDS if self.disk_full else 0.0
-            if full_seconds >= DISK_STOP_SECONDS:
-                # The undurable frames may be lost: no call that waits for them was answered.
-                finishing.cancel()
-                break
+        try:
+            while not finishing.done() and full_seconds < DISK_STOP_SECONDS:
+                await asyncio.wait([finishing], timeout=DISK_RETRY_SECONDS)
+                full_seconds = full_seconds + DISK_RETRY_SECONDS if self.disk_full else 0.0
+        finally:
+            # The undurable frames may be lost: no call that waits for them was answered.
+            finishing.cancel()
         try:
             await finishing
         except (DiskFullError, asyncio.CancelledError) as error:

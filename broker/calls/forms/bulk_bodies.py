@@ -5,7 +5,7 @@ Every body is converted to the columns of the bulk format, which the log stores.
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Final
 
 from delaylog.broker.calls.context import BULK, Context
@@ -46,7 +46,9 @@ async def read_topics(ctx: Context) -> tuple[MessageBatch, list[tuple[str, int]]
     wire = await ctx.body()
     try:
         # In a thread whatever its size: its rows are few for each topic, so its topics are many.
-        found = await asyncio.to_thread(decode_topics, wire, ctx.node.engine.limits)
+        found = await ctx.node.machine.in_thread(
+            partial(decode_topics, wire, ctx.node.engine.limits)
+        )
     except MemoryError:
         raise no_memory() from None
     ctx.node.role.check()
@@ -67,7 +69,7 @@ async def _decode(ctx: Context, kind: str, wire: bytes) -> MessageBatch:
         return decoded_bulk(wire, limits)
     if len(wire) <= ARROW_INLINE_BYTES_MAX:
         return decode_arrow(wire, limits)
-    batch = await asyncio.to_thread(decode_arrow, wire, limits)
+    batch = await ctx.node.machine.in_thread(partial(decode_arrow, wire, limits))
     if ctx.changes:
         # The node may have lost its leadership since the body arrived.
         ctx.node.role.check()

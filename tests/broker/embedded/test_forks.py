@@ -62,3 +62,21 @@ def test_a_child_is_refused_whatever_threads_were_doing(nodes: Any, broker: Any)
         assert in_a_child(child) == 0
         broker.send("t", "the parent goes on")
         assert [message.text for message in waiting.result(20)] == ["the parent goes on"]
+
+
+def test_a_child_that_lives_on_keeps_no_folder_locked(open_embedded: Any, tmp_path: Path) -> None:
+    """It has inherited the lock with the parent's descriptors."""
+    broker = open_embedded(tmp_path / "f")
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        broker.close()
+        open_embedded(tmp_path / "f")
+    finally:
+        os.close(write)
+        os.close(read)
+        os.waitpid(child, 0)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextvars import Context, ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from delaylog.broker.embedded import EmbeddedBroker, ManualClock
+from delaylog.broker.embedded.node import Asked
 
 DAY_MS = 86_400_000
 
@@ -159,3 +165,47 @@ def test_a_folder_from_later_moves_who_shares_the_clock(open_embedded: Any, tmp_
     open_embedded(ahead, clock=clock)
     clock.advance(ms=1)
     assert [message.text for message in first.receive("t")] == ["in an hour"]
+
+
+def test_senders_that_wait_for_nothing_delay_nobody_who_waits(
+    broker: EmbeddedBroker[ManualClock],
+) -> None:
+    """However many they are: here the next one always comes before the loop is idle."""
+    thread, ended = broker._thread, threading.Event()
+
+    async def nothing() -> None:
+        """A call that is answered at once."""
+
+    def another() -> None:
+        if not ended.is_set():
+            thread._begin(Asked(nothing(), another, None, soon=True))
+
+    thread._call_soon(another)
+    waits = threading.Thread(target=lambda: (broker.receive("t"), ended.set()), daemon=True)
+    waits.start()
+    waits.join(5)
+    told = ended.is_set()
+    ended.set()
+    assert told
+
+
+def test_the_context_of_a_caller_is_freed(open_embedded: Any) -> None:
+    """Timers and background work live longer than the call that has started them."""
+
+    class Value:
+        pass
+
+    var: ContextVar[Value] = ContextVar("var")
+    kept: list[weakref.ref[Value]] = []
+
+    def within(call: Callable[[], Any]) -> Any:
+        value = Value()
+        kept.append(weakref.ref(value))
+        var.set(value)
+        return call()
+
+    broker = Context().run(within, open_embedded)
+    Context().run(within, lambda: broker.send("t", "x", delay_ms=3_000_000))
+    broker.send("t", "y")
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
