@@ -79,12 +79,16 @@ def run_year(folder: Path, rows: list[Row]) -> float:
     until_ms = begun_ms + WEEKS * WEEK_MS
     wanted = {made for row in rows for made in row.firings(begun_ms, until_ms)}
     with delaylog.open(folder, fsync="never", clock=clock) as queue:
-        node = queue._node
-        topic = node.engine.make_topic("t", begun_ms)
-        with node.locked():
+        thread = queue._thread
+
+        async def put() -> None:
+            engine = thread.node.engine
+            topic = engine.make_topic("t", begun_ms)
             for row in rows:
                 members = {"cron": row.cron, "zone": row.zone}
-                put_schedule(node.engine.state, topic, row.name, members, b"x" * 100, begun_ms)
+                put_schedule(engine.state, topic, row.name, members, b"x" * 100, begun_ms)
+
+        thread.run(put())
         began_s, received_s = time.process_time(), 0.0
         for _ in range(WEEKS):
             clock.advance(days=7)
