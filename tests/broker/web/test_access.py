@@ -36,7 +36,10 @@ def tokens(secured: Secured) -> dict[str, str]:
         place = f"/v1/topics/{topic}/schedules/known-schedule"
         assert secured.call("PUT", place, yearly).status == 201
     assert secured.call("POST", "/v1/ns/else/topics/mine/messages", body).status == 200
-    assert secured.call("POST", "/v1/topics/theirs/claims/known-claim", {}).status == 200
+    assert (
+        secured.call("POST", "/v1/topics/theirs/claims/known-claim", {"lease_ms": 600_000}).status
+        == 200
+    )
     begun = secured.call("POST", "/v1/transactions", {"transaction": "known-transaction"})
     assert begun.status == 200
     return {role: secured.token(*grants) for role, grants in GRANTS.items()}
