@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -11,11 +12,12 @@ from typing import TypeVar
 Server = TypeVar("Server", bound=HTTPServer)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler, ABC):
     """`respond` answers each request; nothing is logged."""
 
+    @abstractmethod
     def respond(self) -> None:
-        raise NotImplementedError
+        """Answer the request."""
 
     def do_GET(self) -> None:
         self.respond()

@@ -412,11 +412,14 @@ class NodeThread:
         """Under a manual clock: go on while something is due, then tell the callers."""
         try:
             if self._failure is None:
-                if self._caught_up():
+                if self._released_due():
                     return True
                 if self._works:
                     # A work waits for a moment, for example for a commit: its timer wakes the loop.
                     return False
+                # Only now, so that messages come before the waits for them end.
+                if self._moved_timers():
+                    return True
         except Exception as error:
             self._fail(error)
         answered, self._answered = self._answered, []
@@ -434,17 +437,18 @@ class NodeThread:
         node = self.node
         return node.background.busy and node.may_release and not node.disk_full
 
-    def _caught_up(self) -> bool:
-        """Release what is due, and then move the timers; returns whether there was anything."""
-        now_ms, node = self.clock.now_ms(), self.node
+    def _released_due(self) -> bool:
+        """Release what is due by the clock; returns whether there was anything."""
+        node = self.node
         wake_ms = node.engine.next_wake_ms() if node.may_release else None
-        if wake_ms is not None and wake_ms <= now_ms:
-            node.run_due(unpaced=True)
-            return True
-        if self._works:
+        if wake_ms is None or wake_ms > self.clock.now_ms():
             return False
-        # Only now, so that messages come before the waits for them end.
-        ahead_s = (now_ms - self._began_ms) / 1000
+        node.run_due(unpaced=True)
+        return True
+
+    def _moved_timers(self) -> bool:
+        """Move the loop's timers as far as the clock was moved; returns whether it was."""
+        ahead_s = (self.clock.now_ms() - self._began_ms) / 1000
         if ahead_s <= self._loop.ahead_s:
             return False
         self._loop.ahead_s = ahead_s

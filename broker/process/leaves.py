@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.extras import missing_part
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 FOLDERS: Final = ("camellia", "drills", "history", "push", "resp", "ui")
 """Where leaves may be, below `delaylog.broker`."""
-PUSH: Final = "push"
-REDIS: Final = "Redis endpoint"
-"""Names of leaves that settings and folders ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,8 @@ class Leaf:
 
     name: str
     """As an error names it."""
+    folders: tuple[str, ...] = ()
+    """Further folders that it consists of, below `delaylog.broker`: without one it is missing."""
     verbs: tuple[Verb, ...] = ()
     errors: tuple[tuple[str, str, str], ...] = ()
     """Modules, the errors that verbs raise on purpose, and the codes that `--json` shows."""
@@ -98,4 +98,4 @@ def _leaf_in(folder: str) -> Leaf | None:
         if error.name not in (folder, f"{folder}.leaf"):
             raise
         return None
-    return leaf
+    return leaf if all(find_spec(f"delaylog.broker.{each}") for each in leaf.folders) else None

@@ -19,7 +19,6 @@ from delaylog.broker.cluster.members.addresses import (
 from delaylog.broker.cluster.watch.metrics import ClusterMetrics
 from delaylog.broker.engine.engine import Engine
 from delaylog.broker.engine.keyspace.keyspace_files import LoadedKeyspace
-from delaylog.broker.engine.keyspace.keyspace_part import is_missing
 from delaylog.broker.engine.membership import Membership
 from delaylog.broker.engine.setup import Setup
 from delaylog.broker.engine.state import EngineState
@@ -44,14 +43,14 @@ from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
 from delaylog.broker.host.watch.timings import note_recovery
 from delaylog.broker.process.collector import Collector
-from delaylog.broker.process.leaves import PUSH, REDIS, is_installed, leaves
+from delaylog.broker.process.leaves import is_installed, leaves
 from delaylog.broker.process.served import Endpoint, Served, Stop
 from delaylog.broker.rules.addresses import host_port
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.mounts import Mounts
 from delaylog.broker.web.oidc import OidcIssuer
 from delaylog.broker.web.request_checks import RequestChecks, host_name
-from delaylog.extras import missing_part
+from delaylog.extras import PUSH, REDIS, missing_part
 from delaylog.storage.errors import MissingPartError, damage_of
 from delaylog.storage.files.os_file_system import OsFileSystem
 
@@ -87,7 +86,7 @@ class Parts:
     async def open(self) -> None:
         """Recover the folder. Raises what `exit_codes` explains."""
         config, clock = self._config, self._clock
-        if config.resp is not None and (not is_installed(REDIS) or is_missing()):
+        if config.resp is not None and not is_installed(REDIS):
             raise ConfigError(f"--resp: {missing_part(REDIS)}")
         self._read_certificates()
         self._collector.prepare()

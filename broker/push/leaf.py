@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.process.leaves import PUSH, Leaf
+from delaylog.broker.process.leaves import Leaf
+from delaylog.extras import PUSH
 
 if TYPE_CHECKING:
     from delaylog.broker.process.served import Served, Stop

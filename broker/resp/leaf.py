@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.process.leaves import REDIS, Leaf
+from delaylog.broker.process.leaves import Leaf
+from delaylog.extras import REDIS
 
 if TYPE_CHECKING:
     from delaylog.broker.process.served import Endpoint, Served
@@ -19,4 +20,4 @@ def _endpoint(served: Served) -> Endpoint | None:
     return make_endpoint(served, served.config.resp)
 
 
-LEAF: Final = Leaf(REDIS, endpoint=_endpoint)
+LEAF: Final = Leaf(REDIS, folders=("keyspace",), endpoint=_endpoint)

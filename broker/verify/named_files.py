@@ -11,7 +11,7 @@ import numpy as np
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_files import FOLDER as KEYSPACE
 from delaylog.broker.engine.keyspace.keyspace_files import Reader, position_of_name
-from delaylog.broker.engine.keyspace.keyspace_part import NAME, is_missing, keyspace_part
+from delaylog.broker.engine.keyspace.keyspace_part import is_missing, keyspace_part
 from delaylog.broker.engine.schedules.columns import Column, Columns
 from delaylog.broker.engine.schedules.definitions import Definitions
 from delaylog.broker.engine.schedules.rows_file import RowsFile, read_rows
@@ -21,7 +21,7 @@ from delaylog.broker.engine.schedules.table import named_files
 from delaylog.broker.engine.upkeep.saved_state import FAR
 from delaylog.broker.verify.physical_log import LogRange
 from delaylog.broker.verify.report import Report
-from delaylog.extras import missing_part
+from delaylog.extras import REDIS, missing_part
 from delaylog.storage.columns.questions import every, rising
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem
@@ -119,7 +119,7 @@ def verify_keyspace(
             report.note(f"{KEYSPACE}/{name}", 0, "not a snapshot; a start removes unfinished ones")
             continue
         if is_missing():
-            report.note(f"{KEYSPACE}/{name}", 0, f"not checked: {missing_part(NAME)}")
+            report.note(f"{KEYSPACE}/{name}", 0, f"not checked: {missing_part(REDIS)}")
             continue
         size = yield from _snapshot(fs, folder, name, report)
         for base, _ in bases:

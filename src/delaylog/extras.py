@@ -27,6 +27,10 @@ EXTRAS: Final[Mapping[str, frozenset[str]]] = {
     "spark": frozenset({"pandas", "pyarrow", "pyspark", "pyspark_delaylog"}),
 }
 
+PUSH: Final = "push"
+REDIS: Final = "Redis endpoint"
+"""Parts of the package itself that an installation may lack, as errors name them."""
+
 
 def is_missing(error: ImportError, extra: str = "server") -> bool:
     """Whether a package of the extra is not installed."""

@@ -26,7 +26,7 @@ from delaylog.broker.rules.push.urls import check_url
 from delaylog.contract.calls.targets import PUT_TARGET, SECRETS_MAX, UPDATE_TARGET, URL
 from delaylog.contract.errors import MemberError
 from delaylog.contract.shape import Shape
-from delaylog.extras import missing_part
+from delaylog.extras import PUSH, missing_part
 
 SECRET_BYTES: Final = 32
 _STEP: Final = 500
@@ -174,7 +174,7 @@ def _plain(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 def _url(ctx: Context, values: Mapping[str, Any]) -> str:
     rules = ctx.node.push_rules
     if rules is None:
-        raise Problem("conflict", missing_part("push"))
+        raise Problem("conflict", missing_part(PUSH))
     try:
         url = check_url(values[URL.name].decode())
     except ValueError as error:

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_part import (
-    NAME,
     AnyKeyspace,
     Summary,
     is_missing,
     keyspace_part,
+    refuse,
 )
 from delaylog.broker.engine.keyspace.keyspace_pieces import Pieces
-from delaylog.storage.errors import CorruptionError, MissingPartError
+from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.folder.checkpoint import Checkpoint
 from delaylog.storage.layout import FrameHeader, FrameKind
@@ -54,7 +54,7 @@ def refuse_without_part(checkpoint: Checkpoint) -> None:
     """Raise MissingPartError if a checkpoint has a keyspace, and nothing here can read it."""
     base = base_of(checkpoint)
     if (base.file or base.frames) and is_missing():
-        raise MissingPartError("the folder has data of Redis clients", NAME)
+        refuse()
 
 
 def base_of(checkpoint: Checkpoint) -> KeyspaceBase:

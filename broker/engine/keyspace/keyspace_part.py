@@ -13,9 +13,9 @@ from importlib import import_module
 from random import Random
 from typing import Any, Final, Protocol, cast
 
+from delaylog.extras import REDIS
 from delaylog.storage.errors import MissingPartError
 
-NAME: Final = "Redis endpoint"
 _MODULE: Final = "delaylog.broker.keyspace.engine_part"
 Effects = list[list[bytes]]
 
@@ -123,15 +123,16 @@ class _NoKeyspace:
         return False
 
 
-def _refuse(*_: Any) -> Any:
-    raise MissingPartError("the folder has data of Redis clients", NAME)
+def refuse(*_: Any) -> Any:
+    """Refuse a folder with a keyspace."""
+    raise MissingPartError("the folder has data of Redis clients", REDIS)
 
 
 class _NoPart:
     """Stands for the leaf where it is not installed."""
 
     Keyspace = _NoKeyspace
-    apply_effects = load_snapshot = write_snapshot = ChunkCheck = staticmethod(_refuse)
+    apply_effects = load_snapshot = write_snapshot = ChunkCheck = staticmethod(refuse)
     SnapshotError = CorruptSnapshot
 
 
