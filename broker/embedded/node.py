@@ -249,9 +249,14 @@ class NodeThread:
         if self.closed or self._failure is not None:
             raise self._why_closed()
 
+    @property
+    def _on_own_thread(self) -> bool:
+        # Not by the thread's number, which another thread gets once this one has ended.
+        return threading.current_thread() is self._thread
+
     def check_caller(self) -> None:
         """Raise RuntimeError on the node's own thread, which would wait for itself."""
-        if threading.get_ident() == self._thread.ident and not self.forked:
+        if self._on_own_thread and not self.forked:
             raise RuntimeError(
                 "a logging handler or a finaliser has called the broker on the broker's own "
                 "thread: let another thread make this call"
@@ -455,7 +460,7 @@ class NodeThread:
         return True
 
     def _clock_jumped(self, jump_ms: int) -> None:
-        if threading.current_thread() is self._thread:
+        if self._on_own_thread:
             self.node.clock_jumped(jump_ms)
         else:
             self._call_soon(self.node.clock_jumped, jump_ms)
