@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncCarrying:
+class AsyncCarrying(ABC):
     """The calls to one broker or cluster."""
 
     def __init__(

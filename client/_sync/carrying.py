@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Carrying:
+class Carrying(ABC):
     """The calls to one broker or cluster."""
 
     def __init__(
