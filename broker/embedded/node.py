@@ -293,7 +293,8 @@ class NodeThread:
     def _begin(self, asked: Asked) -> None:
         self._asked.add(asked)
         if asked.soon and self._answered and not asked.told:
-            # Senders that wait for nothing would keep the loop busy, and those wait for ever.
+            # Otherwise senders with `wait=False` keep the loop busy, and the callers that wait get
+            # no answer.
             self._held.append(asked)
             return
         asked.task = self._loop.create_task(self._carry_out(asked))
@@ -313,7 +314,7 @@ class NodeThread:
         except asyncio.CancelledError:
             if asked.told:
                 raise
-            # Nobody has asked for that.
+            # The program did not cancel the call.
             asked.error = ClosedError(
                 "the broker has ended this call, which may have had an effect"
             )
@@ -383,7 +384,7 @@ class NodeThread:
             if self._stopping is not None:
                 # The last writes would wait for this disk for ever.
                 self._stopping.cancel()
-            # Only now: a handler of the program may do anything.
+            # Last, because a logging handler of the program may do anything.
             log.critical("an error stops the embedded broker", exc_info=error)
 
     def _bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -420,7 +421,7 @@ class NodeThread:
                 if self._released_due():
                     return True
                 if self._works:
-                    # A work waits for a moment, for example for a commit: its timer wakes the loop.
+                    # Background work waits, for example for a commit: its timer wakes the loop.
                     return False
                 # Only now, so that messages come before the waits for them end.
                 if self._moved_timers():
@@ -495,7 +496,7 @@ class NodeThread:
     async def _end(self) -> None:
         try:
             self._refuse_all()
-            # Among these are those that give back what a refused one has leased.
+            # Give-backs of refused receives are among these tasks.
             tasks = [asked.task for asked in self._asked if asked.task is not None]
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._node is None:
@@ -507,7 +508,7 @@ class NodeThread:
         except BaseException as error:
             self._error = error
         if self._failure is not None and not self._failure_told:
-            # Nobody has heard of it yet, and it has cancelled the rest.
+            # No call has raised the failure yet, and it has cancelled the last writes.
             self._error = self._failure
 
     def begin_forked(self) -> None:
