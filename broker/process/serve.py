@@ -21,7 +21,7 @@ from delaylog.broker.host.system import descriptors, process_memory
 from delaylog.broker.host.system.folder_lock import lock_folder
 from delaylog.broker.host.watch.logs import logs_are_json
 from delaylog.broker.process import crash_trace
-from delaylog.broker.process.exit_codes import End, end_of
+from delaylog.broker.process.exit_codes import End, ExitCode, end_of
 from delaylog.broker.process.folder_kind import check_folder
 from delaylog.broker.process.parts import Parts
 from delaylog.broker.process.service_manager import ServiceManager
@@ -88,8 +88,11 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     loop = asyncio.get_running_loop()
     _end_on_bugs(loop, on_fatal)
     parts = Parts(config, on_fatal)
+    # Until the start is complete a signal ends the process at once: everything is in the log. An
+    # exception instead, KeyboardInterrupt, is lost when the loop calls the handler.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _, __: _leave(ExitCode.STOPPED))
     await parts.open()
-    # Until the start is complete a signal ends the process at once: everything is in the log.
     listening = await parts.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

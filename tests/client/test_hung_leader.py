@@ -135,7 +135,8 @@ async def test_a_stopped_leader_that_goes_on_before_the_others_elect(
             ]
             return found
 
-        assert counts()["waiting"] + counts()["ready"] == 80
+        found = counts()
+        assert found["waiting"] + found["ready"] == 80
         # A node that has just begun to lead loads the messages first.
         three.until(lambda: counts()["ready"] == 80)
 

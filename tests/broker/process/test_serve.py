@@ -7,10 +7,13 @@ import json
 import os
 import pty
 import re
+import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,6 +143,34 @@ def test_stop_by_interrupt(start_broker: Callable[..., Any]) -> None:
     broker.terminate()
     assert broker.wait() == 0
     broker.assert_clean_logs()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_ends_it(tmp_path: Path, number: signal.Signals) -> None:
+    """At whatever moment between the first connection and the ready line it comes."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ("--data-dir", tmp_path / "d", "--http", f"127.0.0.1:{port}")
+    for turn in range(24):
+        nothing, said = os.open(os.devnull, os.O_RDWR), os.memfd_create("said")
+        process = WarmProcess(
+            "serve", *map(str, options), stdin=nothing, stdout=nothing, stderr=said
+        )
+        try:
+            end = time.monotonic() + 20
+            while True:
+                with suppress(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port), 5).close()
+                    break
+                assert time.monotonic() < end
+            time.sleep(turn / 2000)
+            process.send_signal(number)
+            assert process.wait(20) == 0
+            assert b"Traceback" not in os.pread(said, 100_000, 0)
+        finally:
+            process.kill()
+            os.close(nothing)
+            os.close(said)
 
 
 def test_one_process_per_folder(start_broker: Callable[..., Any]) -> None:
