@@ -47,7 +47,9 @@ class Shape:
 
     def take(self, members: Any, limits: object = None, item: int | None = None) -> dict[str, Any]:
         """All members, each checked; an absent one is None or has its default."""
-        given = self.check(members, item)
+        given = members
+        if type(members) is not dict or not members.keys() <= self.names:
+            given = self.check(members, item)
         for name in self.required:
             if given.get(name) is None:
                 raise MemberError(f"{name} is missing", field=name, item=item)

@@ -76,6 +76,12 @@ def ref_to_id(ref: int) -> str:
     return f"~{ref:016x}"
 
 
+def refs_to_ids(refs: Sequence[int]) -> list[str]:
+    """`ref_to_id` of each; the digits of all are made at once."""
+    digits = struct.pack(f">{len(refs)}q", *refs).hex()
+    return ["~" + digits[at : at + 16] for at in range(0, len(digits), 16)]
+
+
 # --------------------------------------------------------------------------- physical log
 
 FRAME_MAGIC: Final = 0x474C4C44  # "DLLG"

@@ -120,7 +120,8 @@ class Context(ABC):
     def take_messages(self, count: int, now_ms: int) -> None:
         """Count the messages of a send. Raises a Problem if they exceed the caller's limit."""
         self.count = count
-        self.caller.take_messages(count, now_ms)
+        if self.caller.messages is not None:
+            self.caller.take_messages(count, now_ms)
 
     @property
     def content_type(self) -> str:
@@ -236,7 +237,7 @@ class Context(ABC):
 
     def answer(self, members: Any, status: int = 200) -> Answer:
         """An answer as JSON or msgpack, as the client asks."""
-        if self.packed:
+        if (self._form or self.form).packed:
             return Answer(msgpack.packb(members), MSGPACK, status)
         return Answer(orjson.dumps(members), JSON, status)
 

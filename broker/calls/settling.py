@@ -54,31 +54,33 @@ class NamedSettling:
 
     def __init__(self, by: Settler, named: Sequence[Named]) -> None:
         self._named = named
-        known = [each for each in named if each is not None]
-        self.receipts = [each for each in by_lease(known) if _may_settle(by, each.lease)]
+        self.receipts = by_lease(named)
+        if not by.caller.may("receive", by.topic_key):
+            self.receipts = [each for each in self.receipts if _may_settle(by, each.lease)]
 
     def results(self, outcomes: Sequence[Settlement]) -> list[str]:
         """The result of each message: done, gone or unknown."""
-        gone = {
-            asked.lease: {0, *integers(settlement.gone)}
-            for asked, settlement in zip(self.receipts, outcomes, strict=True)
-        }
-        return [_result(each, gone) for each in self._named]
+        gone: dict[int, set[int]] = {}
+        for asked, settlement in zip(self.receipts, outcomes, strict=True):
+            gone[asked.lease] = {0, *integers(settlement.gone)}
+        results = []
+        for named in self._named:
+            if named is None:
+                results.append("unknown")
+                continue
+            lease, origin = named
+            results.append("gone" if lease not in gone or origin in gone[lease] else "done")
+        return results
 
 
-def by_lease(named: Iterable[tuple[int, int]]) -> list[Receipts]:
+def by_lease(named: Iterable[Named]) -> list[Receipts]:
     """Pairs of lease and origin, grouped by lease."""
     origins: dict[int, list[int]] = {}
-    for lease, origin in named:
-        origins.setdefault(lease, []).append(origin)
+    for each in named:
+        if each is not None:
+            lease, origin = each
+            origins.setdefault(lease, []).append(origin)
     return [Receipts(lease, mine) for lease, mine in origins.items()]
-
-
-def _result(named: Named, gone: Mapping[int, set[int]]) -> str:
-    if named is None:
-        return "unknown"
-    lease, origin = named
-    return "gone" if lease not in gone or origin in gone[lease] else "done"
 
 
 async def settle_named(by: Settler, wanted: Settling, named: Sequence[Named]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK, BufferedContext, Form
 from delaylog.broker.calls.forms.bulk_bodies import decoded_bulk
+from delaylog.broker.calls.forms.reading import read_json
 from delaylog.broker.calls.handlers.batch_sends import SHARED_ROWS_MIN, sent_batch_answer
 from delaylog.broker.calls.handlers.messages import (
     bulk_members,
@@ -84,9 +85,14 @@ class ShortCall(BufferedContext):
         a request may be.
         """
         raw = self.raw
-        if not self.fits or (self.form.kind == JSON and raw[:1] not in _OPENINGS):
+        if not self.fits:
             return None
-        members = self.decoded(raw, JSON_VALUES_MAX)
+        if (self._form or self.form).kind != JSON:
+            members = self.decoded(raw, JSON_VALUES_MAX)
+        elif raw[:1] in _OPENINGS:
+            members = read_json(raw, JSON_VALUES_MAX)
+        else:
+            return None
         return members if isinstance(members, kind) else None
 
 
@@ -160,8 +166,7 @@ class _Answerer(_Asker):
     __slots__ = ("_answer",)
 
     def __init__(self, call: ShortCall, answer: Callable[..., Answer]) -> None:
-        super().__init__(call)
-        self._answer = answer
+        self._call, self._answer = call, answer
 
     def tell(self, result: Iterable[object]) -> None:
         """What was asked for is done, and that is safe."""

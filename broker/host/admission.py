@@ -38,11 +38,6 @@ class Admission:
         self._loop = loop
         self._waiting: set[asyncio.Future[None]] = set()
 
-    @property
-    def crowded(self) -> bool:
-        """Whether sends have to wait for the splitter."""
-        return self._engine().housekeeping.crowded()
-
     async def room(self, *, large: bool = False) -> None:
         """Wait while the tails hold more than their limit.
 

@@ -78,7 +78,7 @@ class BrokerClock:
         monotonic_ms = self._monotonic() * 1000
         offset = wall_ms - monotonic_ms
         step = offset - self._offset_ms
-        if abs(step) > STEP_MS:
+        if not -STEP_MS <= step <= STEP_MS:
             # The process may have been paused between the two readings.
             wall_ms, monotonic_ms = self._read()
             offset = wall_ms - monotonic_ms
@@ -86,8 +86,10 @@ class BrokerClock:
         self._offset_ms = offset
         before, passed = self._last_ms, monotonic_ms - self._last_monotonic_ms
         self._last_monotonic_ms = monotonic_ms
-        self._last_ms = max(before, int(wall_ms))
-        if abs(step) > STEP_MS:
+        now_ms = int(wall_ms)
+        if now_ms > before:
+            self._last_ms = now_ms
+        if not -STEP_MS <= step <= STEP_MS:
             self.steps += 1
             self.on_step(int(step))
             jump = self._last_ms - before - passed

@@ -69,9 +69,7 @@ class Node:
         self.background = Background(
             self.log_commits, self._loop, on_fatal, on_end=self._work_ended, machine=machine
         )
-        self.space = Space(
-            lambda: self.engine, lambda: self.log_commits.disk_full, machine.steady_s
-        )
+        self.space = Space(self, machine.steady_s)
         self.admission = Admission(lambda: self.engine, self.space, self.background, self._loop)
         self.chores = Chores(self)
         self.releases = ReleaseTimer(self, self._loop)
@@ -235,7 +233,7 @@ class Node:
         position = self.log_commits.position()
         self.engine.commit(position, self.clock.now_ms())
         self.log_commits.reach(position)
-        self.run_due()
+        self.releases.run()
 
     def turn_ended(self) -> None:
         """A turn that appended has ended."""
@@ -406,7 +404,7 @@ class Node:
     @property
     def crowded(self) -> bool:
         """Whether sends must wait until the flush has caught up."""
-        return self.admission.crowded
+        return self.engine.housekeeping.crowded()
 
     async def room(self) -> None:
         """Wait while the tails of hours use too much memory, until a flush has freed some."""

@@ -175,7 +175,7 @@ class Connection(RequestHandler):
                 return
             if not self._is_idle():
                 # aiohttp has not finished its last request, or this request was pipelined.
-                head = self._head(data)
+                head = self._lane.head(data)
                 self._give(data, -1 if head is None else head.size - len(data))
                 return
             self._theirs = False
@@ -210,16 +210,25 @@ class Connection(RequestHandler):
         self._begins = True
         try:
             while data:
-                data = self._begin_one(data)
+                self._buffered = b""
+                if self._force_close or self._close:
+                    return
+                head = self._lane.head(data)
+                if head is None or head.route is None or head.size > len(data):
+                    self._defer(data, head)
+                    return
+                if self._buffered_timer is not None:
+                    self._stop_timer()
+                self._buffered = data[head.size :]
+                self._lane.short.begin(head, data[head.end : head.size], self)
+                if self._carrying is not None:
+                    return
+                data = self._buffered
         finally:
             self._begins = False
 
-    def _begin_one(self, data: bytes) -> bytes:
-        """Begin one request; returns the bytes behind it if it is answered already."""
-        self._buffered = b""
-        if self._force_close or self._close:
-            return b""
-        head = self._head(data)
+    def _defer(self, data: bytes, head: Head | None) -> None:
+        """Hold a request until the rest arrives, or pass it to aiohttp."""
         if head is None:
             if opens_with_tls(data):
                 self._refuse_tls()
@@ -229,15 +238,8 @@ class Connection(RequestHandler):
                 self._hold(data)
         elif head.route is None or head.size > max(len(data), BUFFERED_BYTES_MAX):
             self._give(data, head.size - len(data))
-        elif head.size > len(data):
-            self._hold(data)
         else:
-            self._stop_timer()
-            self._buffered = data[head.size :]
-            self._lane.short.begin(head, data[head.end : head.size], self)
-            if self._carrying is None:
-                return self._buffered
-        return b""
+            self._hold(data)
 
     def _refuse_tls(self) -> None:
         """Close the connection of a client that begins a TLS handshake, and tell it why."""
@@ -253,11 +255,6 @@ class Connection(RequestHandler):
         self._buffered = data
         if self._buffered_timer is None:
             self._buffered_timer = self._loop.call_later(BUFFERED_SECONDS, self._buffered_too_long)
-
-    def _head(self, data: bytes) -> Head | None:
-        """The head at the start of `data`, if it is complete and states the request's length."""
-        end = data.find(b"\r\n\r\n") + 4
-        return self._lane.head(data[:end]) if end > 3 else None
 
     def _give(self, data: bytes, left: int) -> None:
         """Pass bytes to aiohttp; `left` = the bytes that its request lacks after them."""

@@ -79,10 +79,14 @@ class FastLane:
         self._heads: dict[bytes, Head] = {}
         self._protocol = BaseProtocol(asyncio.get_running_loop())
 
-    def head(self, raw: bytes) -> Head | None:
-        """The parsed head; None if it does not state the length of its request."""
+    def head(self, data: bytes) -> Head | None:
+        """The head at the start of `data`; None if it is not complete, or does not state the length
+        of its request.
+        """
+        end = data.find(b"\r\n\r\n") + 4
+        raw = data[:end]
         found = self._heads.get(raw)
-        if found is None:
+        if found is None and end > 3:
             message = self._parsed(raw)
             found = None if message is None else self._read(message, len(raw))
             if found is not None and len(raw) <= HEAD_BYTES_MAX:

@@ -15,6 +15,7 @@ from delaylog.broker.calls.access.permitting import permit
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import Form
 from delaylog.broker.calls.problems import problem_answer
+from delaylog.broker.calls.routing import Route
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.calls.short_calls import Begin, ShortCall, begin_of
 from delaylog.broker.host.audit.request_ids import RequestIds
@@ -44,9 +45,9 @@ class ShortWay:
         metrics: Metrics,
         ids: RequestIds,
     ) -> None:
-        self._node = node
+        self.node = node
         self._callers = callers
-        self._ids = ids
+        self.ids = ids
         self.audit = audit
         self.outcomes = outcomes
         self._metrics = metrics
@@ -59,41 +60,33 @@ class ShortWay:
 
     def begin(self, head: Head, body: bytes, connection: Connection) -> None:
         """Begin a request of the fast lane: without a task, or else by the general way."""
-        caller = self._admit(head, connection)
-        if caller is None or not self._begins(head, body, connection, caller):
+        begin, route = head.begin, head.route
+        caller = None if begin is None else self._admit(head, connection)
+        if begin is None or route is None or caller is None:
+            connection.carry(head, body, None)
+            return
+        call = ShortRequest(self, head, route, body, connection, caller)
+        connection.begin_call(call)
+        try:
+            permit(caller, route.call, route.topic_key, route.params)
+            begun = begin(call)
+        except Exception as error:
+            call.fail(error)
+            begun = True
+        if begun:
+            self._metrics.fast_requests += 1
+        else:
+            connection.end_call()
             connection.carry(head, body, caller)
 
     def _admit(self, head: Head, connection: Connection) -> Caller | None:
         """The caller of a request that may take the short way, admitted; None: it may not."""
-        role = self._node.role
-        if head.begin is None or not (role.leading and role.settled):
-            return None
         try:
-            role.check()
+            self.node.role.check()
             return self._callers.by_token(head.headers or {}, connection)
         except Exception:
             # The general way waits, or refuses.
             return None
-
-    def _begins(self, head: Head, body: bytes, connection: Connection, caller: Caller) -> bool:
-        """Whether the request is answered, or will be by a callback."""
-        route, begin = head.route, head.begin
-        assert route is not None, "the fast lane only carries requests with a route"
-        assert begin is not None, "it was admitted"
-        call = ShortRequest(self._node, self, head, body, connection)
-        call.about(route.call, route.topic_key, route.params)
-        call.request_id = self._ids.new()
-        call.caller = caller
-        connection.begin_call(call)
-        try:
-            permit(caller, route.call, route.topic_key, route.params)
-            if not begin(call):
-                connection.end_call()
-                return False
-        except Exception as error:
-            call.fail(error)
-        self._metrics.fast_requests += 1
-        return True
 
 
 class ShortRequest(ShortCall):
@@ -103,13 +96,25 @@ class ShortRequest(ShortCall):
     _on_gone: Callable[[], None] | None = None
 
     def __init__(
-        self, node: ServingNode, way: ShortWay, head: Head, body: bytes, connection: Connection
+        self,
+        way: ShortWay,
+        head: Head,
+        route: Route,
+        body: bytes,
+        connection: Connection,
+        caller: Caller,
     ) -> None:
-        super().__init__(node, head.headers or {}, "", body)
+        # As the base classes and `about` do it, whose calls would take longer.
+        self.node = way.node
+        self.headers, self.query_text, self.raw = head.headers or {}, "", body
+        self.call, self.topic_key, self.params = route.call, route.topic_key, route.params
+        self.name = route.call.name
+        self.caller = caller
+        self.request_id = way.ids.new()
         self._way = way
         self._path, self._form = head.path, head.form
         self.origin = connection
-        self._began_s = node.machine.steady_s()
+        self._began_s = way.node.machine.steady_s()
 
     @property
     def address(self) -> str:
@@ -125,7 +130,7 @@ class ShortRequest(ShortCall):
         if self.gone:
             return
         try:
-            composed = self.composed(answer)
+            composed = wire_of(answer, self.request_id)
         except Exception as error:
             self._break_off(error)
             return
@@ -144,7 +149,7 @@ class ShortRequest(ShortCall):
         except Exception as error:
             self._break_off(error)
             return
-        self._way.outcomes.timed(self, self._began_s)
+        self._timed()
         self.origin.go_on()
 
     def _break_off(self, error: Exception) -> None:
@@ -158,7 +163,15 @@ class ShortRequest(ShortCall):
     def _end(self) -> None:
         """The call is over without an answer."""
         self.gone = True
-        self._way.outcomes.timed(self, self._began_s)
+        self._timed()
+
+    def _timed(self) -> None:
+        """Count the time of the call, and the refusal that its answer tells in its body."""
+        node = self.node
+        if self.refused:
+            self._way.outcomes.count(self.face, self.refused)
+        seconds = node.machine.steady_s() - self._began_s
+        node.timings.note_request(self.face, self.name, seconds, self.wait_ms, self.request_id)
 
     def fail(self, error: BaseException) -> None:
         """Answer the call with a refusal, or with a fault of the broker."""

@@ -83,7 +83,9 @@ class Authenticator:
     @property
     def required(self) -> bool:
         """Whether callers have to authenticate."""
-        return not self.switched_off and (self.always_required or bool(self._table.principals))
+        if self.switched_off:
+            return False
+        return self.always_required or bool(self._node.engine.state.access.principals)
 
     @property
     def _table(self) -> AccessTable:

@@ -47,11 +47,11 @@ def check_group(
     caller: Caller, state: EngineState, right: Right, key: TopicKey, name: str | None
 ) -> None:
     """Raise a Problem unless the caller has the right for a group of a topic; None = for all."""
-    caller.check(right, key, name)
-    if name is None or caller.may(right, key):
+    if caller.may(right, key):
         return
+    caller.check(right, key, name)
     topic = state.topics.get(key)
-    if topic is not None and topic.group(name) is None:
+    if name is not None and topic is not None and topic.group(name) is None:
         # The refusal of `named_groups` lists groups, whose names this caller must not learn.
         raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgpack
 import orjson
 
-from delaylog.broker.calls.forms.structure import check_json, check_msgpack
+from delaylog.broker.calls.forms.structure import UNCOUNTED_BYTES_MAX, check_json, check_msgpack
 from delaylog.broker.calls.problems import Problem, no_memory
 
 _NO_MEMORY: Final = "Not enough memory"
@@ -16,7 +16,7 @@ _NO_MEMORY: Final = "Not enough memory"
 
 def read_json(raw: bytes, values_max: int | None) -> Any:
     """A JSON body of at most this many values (None: they are not counted). Raises a Problem."""
-    if values_max is not None:
+    if values_max is not None and len(raw) > UNCOUNTED_BYTES_MAX:
         check_json(raw, values_max)
     try:
         return orjson.loads(raw)
@@ -30,7 +30,7 @@ def read_json(raw: bytes, values_max: int | None) -> Any:
 
 def read_msgpack(raw: bytes, values_max: int | None, length_max: int) -> Any:
     """The same of msgpack; no container has more than `length_max` items."""
-    if values_max is not None:
+    if values_max is not None and len(raw) > UNCOUNTED_BYTES_MAX:
         check_msgpack(raw, values_max)
     try:
         return msgpack.unpackb(

@@ -26,7 +26,7 @@ _SLICE: Final = 1 << 20
 
 def check_json(raw: bytes, values_max: int) -> None:
     """Refuse a JSON body with too many values."""
-    if len(raw) <= UNCOUNTED_BYTES_MAX or sum(map(raw.count, _MARKS)) <= values_max:
+    if sum(map(raw.count, _MARKS)) <= values_max:
         return
     # This count includes marks in strings, and a message's body may itself be JSON: count again
     # without strings.
@@ -46,8 +46,6 @@ def check_json(raw: bytes, values_max: int) -> None:
 def check_msgpack(raw: bytes, values_max: int) -> None:
     """Refuse a msgpack body with too many values; keys of maps count too."""
     size = len(raw)
-    if size <= UNCOUNTED_BYTES_MAX:
-        return
     at, seen, left = 0, 0, 1
     steps, children, widths = _STEPS, _CHILDREN, _WIDTHS
     while left and at < size:

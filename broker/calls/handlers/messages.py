@@ -48,7 +48,7 @@ from delaylog.broker.engine.send.merging import REJECTED
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.contract.calls.shapes import ACKS, JSON_ROWS_MAX, JSON_VALUES_MAX, RECEIVE
 from delaylog.replication.leading.leader import Acks
-from delaylog.storage.layout import MessageState, ref_to_id
+from delaylog.storage.layout import MessageState, ref_to_id, refs_to_ids
 from delaylog.storage.messages.batch import BATCH_VERSION, unpack_map
 from delaylog.storage.messages.singles import Single
 
@@ -103,16 +103,18 @@ def parsed_singles(ctx: Context, members: list[Any], now_ms: int) -> list[Single
 
 def sent_answer(ctx: Context, single: Single, result: SendResult, row: int) -> Answer:
     """The answer to a send of one message. Raises a Problem if its id was rejected."""
-    code = result.code(row)
+    code = result.results if isinstance(result.results, int) else int(result.results[row])
+    ref, deliver_at_ms = int(result.refs[row]), int(result.deliver_at_ms[row])
     if code == REJECTED:
         raise Problem(
             "conflict",
             "a living message has this id",
             id=single.id.decode(),
-            deliver_at_ms=int(result.deliver_at_ms[row]),
+            deliver_at_ms=deliver_at_ms,
         )
-    ref, deliver_at_ms = int(result.refs[row]), int(result.deliver_at_ms[row])
-    return ctx.answer(_sent(single, ref, deliver_at_ms, code))
+    own = single.id if single.fields else b""
+    named = own.decode() if own else ref_to_id(ref)
+    return ctx.answer({"id": named, "deliver_at_ms": deliver_at_ms, "result": RESULT_NAMES[code]})
 
 
 def take_acks(values: dict[str, Any]) -> Acks | None:
@@ -128,17 +130,16 @@ def sent_many_answer(
     n = len(singles)
     result = merged.part(first, n)
     codes = [result.results] * n if isinstance(result.results, int) else integers(result.results)
-    columns = integers(result.refs), integers(result.deliver_at_ms), codes
-    messages = [_sent(*row) for row in zip(singles, *columns, strict=True)]
+    ids = refs_to_ids(integers(result.refs))
+    for at, single in enumerate(singles):
+        if single.fields and (own := single.id):
+            ids[at] = own.decode()
+    rows = zip(ids, integers(result.deliver_at_ms), codes, strict=True)
+    messages = [
+        {"id": named, "deliver_at_ms": due_ms, "result": RESULT_NAMES[code]}
+        for named, due_ms, code in rows
+    ]
     return ctx.answer({"messages": messages})
-
-
-def _sent(single: Single, ref: int, deliver_at_ms: int, code: int) -> dict[str, Any]:
-    return {
-        "id": single.id.decode() if single.id else ref_to_id(ref),
-        "deliver_at_ms": deliver_at_ms,
-        "result": RESULT_NAMES[code],
-    }
 
 
 async def _send_singles(ctx: Context, singles: list[Single], acks: Acks | None) -> SendResult:
@@ -175,11 +176,11 @@ def received_answer(
     more: Mapping[str, object],
 ) -> Answer:
     """The answer to a receive; `more` = further members."""
-    found = found or NOTHING
+    found, form = found or NOTHING, ctx.form
     ctx.count = found.count
-    if ctx.accepts_bulk:
+    if form.accepts_bulk:
         return ctx.bulk_answer(bulk_delivery(found, call.columns, now_ms, **more))
-    messages = message_objects(found, packed=ctx.packed)
+    messages = message_objects(found, packed=form.packed)
     return ctx.answer({**more, "messages": messages, "now_ms": now_ms})
 
 

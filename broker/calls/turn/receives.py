@@ -47,16 +47,21 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
         return []
     lease_ms = call.lease_ms or topic.settings.lease_ms
     now_ms = node.clock.now_ms()
-    shares = [each.count_max for each in calls]
+    shares, begins, consumers, addresses = list[int](), list[int | None](), list[str](), list[str]()
+    for each in calls:
+        shares.append(each.count_max)
+        begins.append(each.begin)
+        consumers.append(each.consumer)
+        addresses.append(each.address)
     asked = ReceiveRequest(
         sum(shares),
         now_ms,
         call.only,
         call.ids,
         shares,
-        [each.begin for each in calls],
-        [each.consumer for each in calls],
-        [each.address for each in calls],
+        begins,
+        consumers,
+        addresses,
         call.bytes_max,
     )
     delivery = receive(state, topic, group, asked, lease_ms=lease_ms)
@@ -67,7 +72,7 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
         # look-up: waiters would wake each other for messages that their filters reject.
         line = waiting_key(key, call)
         node.waiters.wake(line, group.free_count if line[1] is None else 1)
-    return list(delivery.apart())
+    return [delivery] if len(calls) == 1 else list(delivery.apart())
 
 
 def waiting_key(key: TopicKey, call: ReceiveCall) -> WaitKey:
@@ -82,6 +87,8 @@ class ReceiveMerger:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Hashable, list[_Item]] = {}
+        self._some_wait_not = False
+        """Whether a receive of this turn does not wait for messages."""
         self._until_ms = 0
         """Until when answers may hand out messages, as far as the role has been asked."""
 
@@ -151,15 +158,18 @@ class ReceiveMerger:
         """
         if not self._waiting:
             self._loop.call_soon(self._flush)
+        if not call.wait_ms:
+            self._some_wait_not = True
         alike = (key, call.group, call.lease_ms, call.only, call.ids, call.bytes_max)
         self._waiting.setdefault(alike, []).append((key, call, asker))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         node = self._node
-        if any(not call.wait_ms for items in waiting.values() for _, call, _ in items):
+        if self._some_wait_not:
             # A receive that does not wait must see all due messages, including those of a send
             # that was answered before.
+            self._some_wait_not = False
             node.run_due(unpaced=True)
         found: list[tuple[_Item, Delivery]] = []
         for items in waiting.values():

@@ -109,15 +109,27 @@ class SendMerger:
                 yield part, asker
 
     def _send_some(self, items: list[_Item], key: TopicKey, acks: Acks | None) -> None:
+        if len(items) == 1:
+            # There are no others to keep it apart from.
+            part, asker = items[0]
+            try:
+                result = self._send([part], key)
+            except Exception as error:
+                self._under_way -= 1
+                asker.refuse(error)
+            else:
+                self._node.role.when_safe(result.position, acks, _WhenSafe(self, items, result))
+            return
+
         def send(some: list[_Item]) -> SendResult:
             return self._send([part for part, _ in some], key)
 
-        for some, result in send_apart(items, send, lambda item: item[0].n):
-            if isinstance(result, Exception):
+        for some, sent in send_apart(items, send, lambda item: item[0].n):
+            if isinstance(sent, Exception):
                 self._under_way -= len(some)
-                refuse([asker for _, asker in some], result)
-                continue
-            self._node.role.when_safe(result.position, acks, _WhenSafe(self, some, result))
+                refuse([asker for _, asker in some], sent)
+            else:
+                self._node.role.when_safe(sent.position, acks, _WhenSafe(self, some, sent))
 
     def _send(self, parts: list[Part], key: TopicKey) -> SendResult:
         node = self._node

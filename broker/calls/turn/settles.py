@@ -63,24 +63,32 @@ class SettleMerger:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        node = self._node
+        node, returns = self._node, False
         for (key, wanted), items in waiting.items():
-            askers = [asker for _, asker in items]
+            every: list[Receipts] = []
+            askers = []
+            for receipts, asker in items:
+                every += receipts
+                askers.append(asker)
             try:
                 node.role.check()
-                every = [each for receipts, _ in items for each in receipts]
-                rest = iter(outcomes(node, key, wanted, every))
+                settled = outcomes(node, key, wanted, every)
             except Exception as error:
                 refuse(askers, error)
                 continue
-            tell = SharedResult(askers, [[next(rest) for _ in receipts] for receipts, _ in items])
+            parts, first = [], 0
+            for receipts, _ in items:
+                parts.append(settled[first : first + len(receipts)])
+                first += len(receipts)
+            tell = SharedResult(askers, parts)
             # As of a receive: losing a count in a power cut costs one attempt more.
             if wanted.verb == "begin" and node.write_through():
                 node.role.appended(at_once=True)
                 tell(None)
             else:
                 node.when_durable(node.engine.state.position, tell)
+            returns = returns or wanted.verb != "ack"
         # Returned messages may be ready again, and acked ones leave room for leases: wake waiters.
         node.wake_ready()
-        if any(wanted.verb != "ack" for _, wanted in waiting):
+        if returns:
             node.kick_dispatch()

@@ -300,7 +300,8 @@ class LogCommits:
         if self.position() >= position:
             call(None)
             return
-        self.appended()
+        if not self._scheduled:
+            self.appended()
         self.waiters.add(position, call)
 
     async def durable(self, position: int) -> None:

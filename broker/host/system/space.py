@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from delaylog.broker.engine.engine import Engine
 from delaylog.storage.work import Work
@@ -18,18 +18,23 @@ DISK_CHECK_SECONDS: Final = 0.5
 log = logging.getLogger("delaylog.node")
 
 
+class Owner(Protocol):
+    """The node, which may replace its engine."""
+
+    engine: Engine
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether commits wait for disk space."""
+
+
 class Space:
     """The space of one data folder."""
 
-    def __init__(
-        self, engine: Callable[[], Engine], disk_full: Callable[[], bool], now: Callable[[], float]
-    ) -> None:
-        """`engine` returns the present engine, since a node may replace its engine; `now` returns
-        the seconds of a steady clock.
-        """
+    def __init__(self, owner: Owner, now: Callable[[], float]) -> None:
+        """`now` returns the seconds of a steady clock."""
         self._now = now
-        self._engine = engine
-        self._disk_full = disk_full
+        self._owner = owner
         self._free_bytes = 1 << 62
         self._free_checked_s = -DISK_CHECK_SECONDS
         self._refilled_s = -DISK_CHECK_SECONDS
@@ -41,15 +46,16 @@ class Space:
         """Free space that sends may use: 0 while the disk is full or the reserve is not completely
         allocated.
         """
-        if self._disk_full() or not self._engine().reserve.whole:
+        if self._owner.disk_full or not self._owner.engine.reserve.whole:
             return 0
         return self.measured_bytes()
 
     def measured_bytes(self) -> int:
         """Free space of the data folder's file system, measured at most twice a second."""
-        engine, now = self._engine(), self._now()
+        now = self._now()
         if now - self._free_checked_s > DISK_CHECK_SECONDS:
             self._free_checked_s = now
+            engine = self._owner.engine
             self._free_bytes = engine.fs.free_bytes(engine.folder)
             if self._free_bytes < 2 * engine.limits.disk_reserve_bytes:
                 # Delete files that are only a cache.
@@ -59,13 +65,13 @@ class Space:
     @property
     def refusing_sends(self) -> bool:
         """Whether sends are refused for lack of space."""
-        return self.free_bytes() < self._engine().limits.disk_reserve_bytes
+        return self.free_bytes() < self._owner.engine.limits.disk_reserve_bytes
 
     def check(self) -> None:
         """Log when sends are refused, and a change of the reserve; have upkeep free the log early
         while space is short.
         """
-        engine = self._engine()
+        engine = self._owner.engine
         reserve, refusing = engine.reserve, self.refusing_sends
         engine.upkeep.short_of_space = refusing
         if refusing != self._refusal_logged:
@@ -91,16 +97,17 @@ class Space:
 
     def make_room(self) -> bool:
         """Give up a step of the reserve, on any thread; False if nothing is left of it."""
-        return self._engine().reserve.give()
+        return self._owner.engine.reserve.give()
 
     def refill_due(self) -> bool:
         """Whether to try to allocate the reserve again."""
         return (
-            not self._engine().reserve.whole and self._now() - self._refilled_s > DISK_CHECK_SECONDS
+            not self._owner.engine.reserve.whole
+            and self._now() - self._refilled_s > DISK_CHECK_SECONDS
         )
 
     def refill(self) -> Work:
         """Allocate the reserve again if there is room."""
         self._refilled_s = self._now()
-        yield self._engine().reserve.regrow
+        yield self._owner.engine.reserve.regrow
         self._free_checked_s = -DISK_CHECK_SECONDS

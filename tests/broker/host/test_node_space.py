@@ -10,6 +10,7 @@ import asyncio
 import time
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,7 +73,7 @@ def it(tmp_path: Path) -> Run:
 
 async def test_the_free_space_of_a_full_disk_is_measured(it: Run) -> None:
     """Sends may use none of it, but metrics tell how much there is."""
-    space = Space(lambda: it.node.engine, lambda: True, time.monotonic)
+    space = Space(SimpleNamespace(engine=it.node.engine, disk_full=True), time.monotonic)
     assert space.free_bytes() == 0
     assert MIB < space.measured_bytes() < 32 * MIB
     assert space.refusing_sends

@@ -35,7 +35,9 @@ by_token, head = Callers.by_token, FastLane.head
 Callers.by_token = lambda self, headers, *rest: (
     fail_now() if "X-Caller" in headers else by_token(self, headers, *rest)
 )
-FastLane.head = lambda self, raw: fail_now() if b"X-Head" in raw else head(self, raw)
+FastLane.head = lambda self, data: (
+    fail_now() if b"X-Head" in data.partition(b"\\r\\n\\r\\n")[0] else head(self, data)
+)
 Flow.next = QueueCalls.pull_msg = fail
 from delaylog.broker.cli.main import main
 sys.exit(main())
