@@ -17,7 +17,7 @@ from delaylog.storage.columns.questions import among, every, some
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import Int64Array, RowArray
-from delaylog.wheel import Entries, no_entries
+from delaylog.wheel import NO_ENTRIES, Entries
 
 _NEVER: Final = 1 << 62
 
@@ -67,7 +67,7 @@ class DeferredMessages:
     def take(self, line_ms: int | None, count_max: int) -> Entries:
         """Up to `count_max` entries due before `line_ms`, in order."""
         if count_max <= 0 or not self.frees_some(line_ms):
-            return no_entries()
+            return NO_ENTRIES
         refs, rows = self._rows_of(self._queue.pop(count_max))
         due_ms = rows["deliver_at"].astype(np.int64)
         if len(due_ms):
