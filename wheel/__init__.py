@@ -3,17 +3,18 @@
 from delaylog.wheel.delay_queue import DelayQueue
 from delaylog.wheel.second_slot import (
     FEW_ENTRIES_MAX,
+    NO_ENTRIES,
     Entries,
     Entry,
     entries_of,
     join_entries,
-    no_entries,
     sort_entries,
 )
 from delaylog.wheel.timing_wheel import TimingWheel, WheelTurn
 
 __all__ = [
     "FEW_ENTRIES_MAX",
+    "NO_ENTRIES",
     "DelayQueue",
     "Entries",
     "Entry",
@@ -21,6 +22,5 @@ __all__ = [
     "WheelTurn",
     "entries_of",
     "join_entries",
-    "no_entries",
     "sort_entries",
 ]

@@ -25,6 +25,8 @@ class DelayQueue(Generic[Key]):
         """(expiration, arrival, key); the first item is never a replaced one."""
         self._items: dict[Key, tuple[int, int, Key]] = {}
         self._arrivals = 0
+        self.head_ms: int | None = None
+        """Expiration of the head, or None while the queue is empty."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -41,19 +43,16 @@ class DelayQueue(Generic[Key]):
         if len(self._heap) > 2 * len(self._items) + REPLACED_MAX:
             self._heap = list(self._items.values())
             heapify(self._heap)
+        self.head_ms = self._heap[0][0]
 
     def discard(self, key: Key) -> None:
         """Remove `key`, if it is queued."""
         if self._items.pop(key, None) is not None:
             self._drop_replaced()
 
-    def head_ms(self) -> int | None:
-        """Expiration of the head, or None when the queue is empty."""
-        return self._heap[0][0] if self._heap else None
-
     def pop_due(self, now_ms: int) -> Key | None:
         """Remove and return the head if it has expired, else None."""
-        if not self._heap or self._heap[0][0] > now_ms:
+        if self.head_ms is None or self.head_ms > now_ms:
             return None
         key = heappop(self._heap)[2]
         del self._items[key]
@@ -64,3 +63,4 @@ class DelayQueue(Generic[Key]):
         heap, items = self._heap, self._items
         while heap and items.get(heap[0][2]) is not heap[0]:
             heappop(heap)
+        self.head_ms = heap[0][0] if heap else None

@@ -47,12 +47,7 @@ class Entries(NamedTuple):
 
 
 _EMPTY: Final = np.zeros(0, np.int64)
-_NO_ENTRIES: Final = Entries(_EMPTY, _EMPTY, _EMPTY)
-
-
-def no_entries() -> Entries:
-    """Zero entries."""
-    return _NO_ENTRIES
+NO_ENTRIES: Final = Entries(_EMPTY, _EMPTY, _EMPTY)
 
 
 def entries_of(few: list[Entry]) -> Entries:
@@ -226,7 +221,7 @@ class SecondSlot:
             if end < run.count
         ]
         if not parts:
-            return no_entries()
+            return NO_ENTRIES
         return parts[0] if len(parts) == 1 else sort_entries(join_entries(parts))
 
     def _take_alone(self, now_ms: int, limit: int) -> Entries | None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from delaylog.wheel.delay_queue import DelayQueue
 from delaylog.wheel.second_slot import (
     FEW_ENTRIES_MAX,
+    NO_ENTRIES,
     ROW_MASK,
     Entries,
     Entry,
@@ -29,7 +30,6 @@ from delaylog.wheel.second_slot import (
     entries_of,
     join_entries,
     list_of,
-    no_entries,
     sort_entries,
 )
 
@@ -113,7 +113,7 @@ class WheelTurn:
         self.open_hours: list[int] = []
         self.load_seconds: list[int] = []
         self.few: list[Entry] = []
-        self.released: Entries = no_entries()
+        self.released: Entries = NO_ENTRIES
 
     def all(self) -> Entries:
         """All due entries as columns."""
@@ -138,7 +138,8 @@ class TimingWheel:
         self, now_ms: int, *, preload_ms: int = PRELOAD_MS, open_ahead_ms: int = OPEN_AHEAD_MS
     ) -> None:
         assert open_ahead_ms >= preload_ms, "an hour is open before its first second is loaded"
-        self._now_ms = now_ms
+        self.now_ms = now_ms
+        """The greatest time that any call has passed."""
         self._preload_ms = preload_ms
         self._open_ahead_ms = open_ahead_ms
         self._hours: set[int] = set()
@@ -164,18 +165,13 @@ class TimingWheel:
 
     # ------------------------------------------------------------------ time
 
-    def now(self, now_ms: int) -> int:
-        """The wheel's time: the greatest time that any call has passed."""
-        self._now_ms = max(self._now_ms, now_ms)
-        return self._now_ms
-
     def frontier(self) -> int:
         """First second whose new entries are left to storage; earlier ones take them live."""
-        return (self._now_ms + self._preload_ms) // SECOND_MS + 1
+        return (self.now_ms + self._preload_ms) // SECOND_MS + 1
 
     def next_wake_ms(self) -> int | None:
         """When `turn` next has something to do, or None."""
-        return self._bypassing_ms if self._bypassing_count else self._queue.head_ms()
+        return self._bypassing_ms if self._bypassing_count else self._queue.head_ms
 
     def tick(self) -> tuple[int, int]:
         """(second, count): all earlier seconds are released, and `count` entries of this one.
@@ -183,7 +179,7 @@ class TimingWheel:
         It never goes back: an entry added after its second has passed is released at once and
         does not count.
         """
-        second = self._now_ms // SECOND_MS
+        second = self.now_ms // SECOND_MS
         head = self.next_wake_ms()
         if head is not None:
             # Expired slots that wait for their turn have no entries of an earlier second.
@@ -221,7 +217,7 @@ class TimingWheel:
 
     def _last_near_hour(self) -> int:
         """The last hour that gets a slot."""
-        return self._now_ms // HOUR_MS + FAR_HOURS
+        return self.now_ms // HOUR_MS + FAR_HOURS
 
     def _note_far(self, hours: Int64Array) -> None:
         """Flag far hours, which become slots when they come nearer.
@@ -255,7 +251,7 @@ class TimingWheel:
         `due_span_ms` = the least and greatest due time, if known. It is given only when every
         entry is stored in the second of its due time.
         """
-        self.now(now_ms)
+        self.now_ms = max(self.now_ms, now_ms)
         if entries.count == 0:
             return
         if due_span_ms is None:
@@ -283,7 +279,7 @@ class TimingWheel:
 
     def add_few(self, now_ms: int, entries: Iterable[Entry]) -> None:
         """Add the entries of a small committed frame, each stored in the second of its due time."""
-        now_ms = self.now(now_ms)
+        self.now_ms = now_ms = max(self.now_ms, now_ms)
         frontier = self.frontier()
         for entry in entries:
             due_ms = entry[0]
@@ -309,7 +305,7 @@ class TimingWheel:
             return False
         if due_span_ms is None:
             due_span_ms = int(entries.due_ms.min()), int(entries.due_ms.max())
-        if due_span_ms[1] > self._now_ms:
+        if due_span_ms[1] > self.now_ms:
             return False
         slot = self._slot_to_note(second)
         if slot is not None:
@@ -322,8 +318,8 @@ class TimingWheel:
         """Whether no slot has due entries: those that become due before the turn are due later than
         the bypassing ones, so the order of release stays.
         """
-        head_ms = self._queue.head_ms()
-        return head_ms is None or head_ms > self._now_ms
+        head_ms = self._queue.head_ms
+        return head_ms is None or head_ms > self.now_ms
 
     def _note_bypassing(self, count: int, due_ms: int) -> None:
         if self._bypassing_count == 0 or due_ms < self._bypassing_ms:
@@ -421,7 +417,7 @@ class TimingWheel:
         Released entries have due <= now. Seconds are in order, and the entries of a second in
         (due, ref) order. Call again while `next_wake_ms() <= now`.
         """
-        now_ms = self.now(now_ms)
+        self.now_ms = now_ms = max(self.now_ms, now_ms)
         work = WheelTurn()
         taken: list[_Part] = []
         count = 0
@@ -491,7 +487,7 @@ class TimingWheel:
             for second in (base + at for at in seconds)
             if second >= first and not self._slot(second).loaded
         ]
-        over = (hour + 1) * HOUR_MS <= self._now_ms
+        over = (hour + 1) * HOUR_MS <= self.now_ms
         if over:
             stored = [second for second in stored if not self._slot(second).stored]
             for second in stored:

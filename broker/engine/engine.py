@@ -335,19 +335,20 @@ class Engine:
 
     def _next_other_ms(self) -> int | None:
         """When something other than the release of messages is due next."""
-        if self._may_judge_outage:
+        if self._down_ms is not None and self._may_judge_outage:
             return 0
         state = self.state
-        expiry = state.expiries.next()
-        times_ms = (
-            None if expiry is None else expiry[0],
+        first_ms = min(state.marks.rate_limited.values()) if state.marks.rate_limited else None
+        for time_ms in (
+            state.expiries.first and state.expiries.first[0],
             state.leases.next_expiry_ms(),
             state.claims.next_expiry_ms(),
             state.keyspace.next_expiry_ms(),
             self.schedules.next_wake_ms(),
-            min(state.marks.rate_limited.values()) if state.marks.rate_limited else None,
-        )
-        return min([time_ms for time_ms in times_ms if time_ms is not None], default=None)
+        ):
+            if time_ms is not None and (first_ms is None or time_ms < first_ms):
+                first_ms = time_ms
+        return first_ms
 
     def has_due(self, now_ms: int) -> bool:
         """Whether messages due by `now_ms` are still to be released, or to be loaded first."""
@@ -398,7 +399,7 @@ class Engine:
         if state.keyspace.effects:
             log_keyspace(state, now_ms)
         # Messages that became ready may expire before all that was known.
-        expiry = state.expiries.next()
+        expiry = state.expiries.first
         next_ms = _earlier(self.dispatcher.next_wake_ms(), other_ms)
         return next_ms if expiry is None else _earlier(next_ms, expiry[0])
 

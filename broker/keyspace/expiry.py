@@ -45,7 +45,7 @@ class ExpiryWheel:
 
     def next_ms(self) -> int | None:
         """Return a lower bound of the next expiry, or None."""
-        head = self._queue.head_ms()
+        head = self._queue.head_ms
         if self._now:
             first = self._now[-1][0]
             return first if head is None else min(first, head)

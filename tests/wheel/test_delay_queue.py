@@ -43,7 +43,7 @@ def test_against_a_dict(actions: list[tuple[str, int, int]]) -> None:
             if due:
                 del model[due[0]]
         assert len(queue) == len(model)
-        assert queue.head_ms() == min((t for t, _ in model.values()), default=None)
+        assert queue.head_ms == min((t for t, _ in model.values()), default=None)
 
 
 def test_a_key_that_is_brought_forward_many_times_takes_no_memory() -> None:

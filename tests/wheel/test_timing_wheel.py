@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delaylog.wheel import Entries, TimingWheel, no_entries
+from delaylog.wheel import NO_ENTRIES, Entries, TimingWheel
 
 HOUR_MS = 3_600_000
 START_MS = 450_000 * HOUR_MS
@@ -192,7 +192,7 @@ def test_an_hour_without_entries_leaves_nothing_behind() -> None:
     wheel.hour_opened(START_MS // HOUR_MS, ())
     wheel.drop_hours_below(START_MS // HOUR_MS + 1)
     assert wheel.next_wake_ms() is None
-    wheel.add(START_MS, np.zeros(0, np.int64), no_entries())
+    wheel.add(START_MS, np.zeros(0, np.int64), NO_ENTRIES)
     assert wheel.next_wake_ms() is None
 
 

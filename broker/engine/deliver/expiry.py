@@ -43,10 +43,11 @@ SLICE_ROWS: Final = 2_048
 
 def end_due(state: EngineState, now_ms: int) -> None:
     """End one slice of the messages that have expired, and tidy the queue of those to come."""
-    due = state.expiries.next()
+    due = state.expiries.first
     if due is not None and due[0] <= now_ms:
         _end_refs(state, state.expiries.take(due[1], now_ms, SLICE_ROWS), now_ms)
-    state.expiries.sweep(lambda refs: _living(state, refs))
+    if state.expiries.sweeping:
+        state.expiries.sweep(lambda refs: _living(state, refs))
 
 
 def make_room(state: EngineState, topic: Topic, now_ms: int, enough: Callable[[], bool]) -> bool:

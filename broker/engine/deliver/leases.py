@@ -16,7 +16,6 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 import numpy.typing as npt
-from sortedcontainers import SortedDict
 
 from delaylog.broker.engine.snapshot_list import SnapshotList, SnapshotNode
 from delaylog.storage.columns.packing import PackedList
@@ -25,6 +24,7 @@ from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
 from delaylog.storage.messages.batch import Column
 from delaylog.storage.work import Work
+from delaylog.wheel import DelayQueue
 
 BUCKET_MS: Final = 50
 """Width of the expiry buckets. No lease ends before its deadline."""
@@ -192,13 +192,15 @@ class LeaseTable:
         self._leases: dict[int, Lease] = {}
         self.entries: SnapshotList[Lease] = SnapshotList(Lease.pack)
         """All leases, the oldest first."""
-        self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
+        self._buckets: dict[int, dict[int, None]] = {}
         """Numbers of leases by bucket, in the order in which they entered it.
 
         A lease is in one bucket, at or before the first deadline of its open rows. It leaves the
         bucket when it closes or moves, and an empty bucket is removed. So buckets cost memory and
         wake-ups for open leases only.
         """
+        self._queue: DelayQueue[int] = DelayQueue()
+        """The buckets, by their time."""
         self._leased: dict[tuple[int, int], int] = {}
         self._consumers: dict[tuple[int, int], dict[str, int]] = {}
         """Messages under lease in a group, by the name of their consumer."""
@@ -382,6 +384,7 @@ class LeaseTable:
         """Move every deadline: leader time jumped by `by_ms`."""
         self.entries.before_changes()
         self._buckets.clear()
+        self._queue = DelayQueue()
         for lease in self._leases.values():
             if lease.few is None:
                 lease.deadlines[:] += by_ms
@@ -410,21 +413,25 @@ class LeaseTable:
     def _enter(self, lease: Lease, deadline_ms: int) -> None:
         bucket = -(-deadline_ms // BUCKET_MS)
         if bucket != lease.bucket:
-            self._leave(lease)
+            if lease.bucket is not None:
+                self._leave(lease, lease.bucket)
             lease.bucket = bucket
             numbers = self._buckets.get(bucket)
             if numbers is None:
                 numbers = self._buckets[bucket] = {}
+                self._queue.push(bucket, bucket * BUCKET_MS)
             numbers[lease.number] = None
 
-    def _leave(self, lease: Lease) -> None:
-        bucket = lease.bucket
-        if bucket is not None:
-            lease.bucket = None
-            numbers = self._buckets[bucket]
-            del numbers[lease.number]
-            if not numbers:
-                del self._buckets[bucket]
+    def _leave(self, lease: Lease, bucket: int) -> None:
+        lease.bucket = None
+        numbers = self._buckets[bucket]
+        del numbers[lease.number]
+        if not numbers:
+            self._drop_bucket(bucket)
+
+    def _drop_bucket(self, bucket: int) -> None:
+        del self._buckets[bucket]
+        self._queue.discard(bucket)
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
         """Close rows of a lease; returns the keys of those that have some."""
@@ -457,13 +464,14 @@ class LeaseTable:
                 yield None
 
     def _drop(self, lease: Lease) -> None:
-        self._leave(lease)
+        if lease.bucket is not None:
+            self._leave(lease, lease.bucket)
         self.entries.remove(lease)
         del self._leases[lease.number]
 
     def next_expiry_ms(self) -> int | None:
         """When `expired` may return something; None if no lease is open."""
-        return self._buckets.peekitem(0)[0] * BUCKET_MS if self._buckets else None
+        return self._queue.head_ms
 
     def expired(self, now_ms: int, rows_max: int) -> list[tuple[Lease, Int64Array]]:
         """(lease, row numbers) past their deadlines, about `rows_max` rows.
@@ -475,15 +483,14 @@ class LeaseTable:
         now_ms -= now_ms % BUCKET_MS
         out: list[tuple[Lease, Int64Array]] = []
         left = rows_max
-        while self._buckets and left > 0:
-            bucket, numbers = self._buckets.peekitem(0)
-            if bucket * BUCKET_MS > now_ms:
-                break
+        while (head_ms := self._queue.head_ms) is not None and head_ms <= now_ms and left > 0:
+            bucket = head_ms // BUCKET_MS
+            numbers = self._buckets[bucket]
             # The latest lease first, since each returned message goes to the front of its queue.
             lease = self._leases[numbers.popitem()[0]]
             lease.bucket = None
             if not numbers:
-                del self._buckets[bucket]
+                self._drop_bucket(bucket)
             rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
             if len(rows):
                 out.append((lease, rows))

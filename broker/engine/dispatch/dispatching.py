@@ -23,6 +23,7 @@ from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import alike, every, grouped, some
 from delaylog.storage.layout import (
     HOUR_MS,
+    NEVER_MS,
     SECOND_MS,
     STATE_NONE,
     Int64Array,
@@ -95,7 +96,7 @@ class Dispatcher:
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do next; None if nothing is known to come."""
-        if self._deferred and self._deferred.frees_some(self._line_ms()):
+        if self._deferred.first_ms != NEVER_MS and self._deferred.frees_some(self._line_ms()):
             return self.loader.now_ms
         return self._wheel.next_wake_ms()
 
@@ -112,10 +113,11 @@ class Dispatcher:
 
     def dispatch(self, now_ms: int) -> int:
         """Turn the wheel once: release due messages, a bounded number; returns how many."""
-        state = self._state
+        state, wheel = self._state, self._wheel
         self.loader.now_ms = line_ms = max(now_ms, self.loader.now_ms)
-        self._move_near(line_ms // HOUR_MS)
-        turn = self._wheel.turn(now_ms, RELEASE_MAX)
+        if line_ms // HOUR_MS != self._near_hour:
+            self._move_near(line_ms // HOUR_MS)
+        turn = wheel.turn(now_ms, RELEASE_MAX)
         if turn.open_hours:
             self.loader.open_hours(turn.open_hours, now_ms)
         if turn.load_seconds:
@@ -129,29 +131,28 @@ class Dispatcher:
             assert int(released.due_ms.max()) <= line_ms, "never early"
         else:
             count, oldest_ms = 0, now_ms
-        if self._deferred:
-            self._release(turn.all())
+        unloaded_ms = wheel.unloaded_ms()
+        if self._deferred.first_ms != NEVER_MS:
+            self._release(turn.all(), unloaded_ms)
             # Deferred messages have waited for a load, so loading has lasted up to this turn.
             oldest_ms = 0
-        elif few and self._wheel.unloaded_ms() is None:
+        elif few and unloaded_ms is None:
             self._make_few_ready(few)
         elif count:
-            self._release(turn.all())
-        if self._loading_ms is not None or self._wheel.unloaded_ms() is not None:
-            self._note_loading(now_ms, oldest_ms)
+            self._release(turn.all(), unloaded_ms)
+        if self._loading_ms is not None or unloaded_ms is not None:
+            self._note_loading(now_ms, oldest_ms, unloaded_ms)
         if count < RELEASE_MAX:
             state.released_upto = (line_ms, self.loader.shown_position)
-        second, local_index = self._wheel.tick()
-        state.tick = Tick(second, local_index, state.committed())
+        state.tick = Tick(*wheel.tick(), state.committed())
         return count
 
-    def _note_loading(self, now_ms: int, oldest_ms: int) -> None:
+    def _note_loading(self, now_ms: int, oldest_ms: int, unloaded_ms: int | None) -> None:
         """Tell the timeline that due messages are being loaded, also when it has just ended.
 
         A load that brings nothing may have ended long before this turn. So an end is told from
         `oldest_ms` on, the earliest due time of what this turn has released.
         """
-        unloaded_ms = self._wheel.unloaded_ms()
         loads = unloaded_ms is not None and unloaded_ms < now_ms
         if self._loading_ms is not None:
             from_ms = self._loading_ms if loads else max(self._loading_ms, oldest_ms)
@@ -161,12 +162,11 @@ class Dispatcher:
         elif self._loading_ms is None:
             self._loading_ms = now_ms
 
-    def _release(self, released: Entries) -> None:
+    def _release(self, released: Entries, unloaded_ms: int | None) -> None:
         """Make due messages ready, or defer keyed ones while older ones are being loaded."""
-        unloaded_ms = self._wheel.unloaded_ms()
-        if released.count and (self._deferred or unloaded_ms is not None):
+        if released.count and (self._deferred.first_ms != NEVER_MS or unloaded_ms is not None):
             released = self._deferred.sift(released, unloaded_ms)
-        if self._deferred:
+        if self._deferred.first_ms != NEVER_MS:
             freed = self._deferred.take(self._line_ms(), RELEASE_MAX - released.count)
             released = join_entries([released, freed])
         if released.count:
@@ -174,10 +174,9 @@ class Dispatcher:
 
     def _move_near(self, hour: int) -> None:
         """Map the files of this hour and the next into memory."""
-        if hour != self._near_hour:
-            self._near_hour = hour
-            self._state.hours.set_near((hour, hour + 1))
-            self._wheel.drop_hours_below(hour - 1)
+        self._near_hour = hour
+        self._state.hours.set_near((hour, hour + 1))
+        self._wheel.drop_hours_below(hour - 1)
 
     def _make_ready(self, entries: Entries) -> None:
         state = self._state
@@ -204,16 +203,20 @@ class Dispatcher:
         """`_make_ready` for a few messages, one by one."""
         state = self._state
         for number, same in groupby(entries, itemgetter(2)):
-            mine = list(same)
             if number in state.marks.special:
-                self._make_few_special_ready(number, mine)
+                self._make_few_special_ready(number, list(same))
                 continue
-            mine = [entry for entry in mine if not state.hours.has_state(entry[1])]
+            living: list[Entry] = []
+            refs: list[int] = []
+            for entry in same:
+                if not state.hours.has_state(entry[1]):
+                    living.append(entry)
+                    refs.append(entry[1])
             topic = state.by_number.get(number)
-            if mine and topic is not None:
-                refs = np.array([ref for _, ref, _ in mine], np.int64)
-                self._push_to(topic, topic.default, refs, self._watch(topic, refs, None))
-                self._note_few_released(topic, mine)
+            if living and topic is not None:
+                column = np.array(refs, np.int64)
+                self._push_to(topic, topic.default, column, self._watch(topic, column, None))
+                self._note_few_released(topic, living)
 
     def _note_few_released(self, topic: Topic, entries: list[Entry]) -> None:
         """`_note_released` for a few messages."""

@@ -33,7 +33,7 @@ from delaylog.storage.layout import (
     RowArray,
 )
 from delaylog.storage.work import IoJob, ReadJob, Work
-from delaylog.wheel import Entries, TimingWheel, join_entries, no_entries, sort_entries
+from delaylog.wheel import NO_ENTRIES, Entries, TimingWheel, join_entries, sort_entries
 
 SORT_INLINE_MAX: Final = 16_384
 PAST_ROWS_MAX: Final = 16_384
@@ -297,7 +297,7 @@ class Loader:
         # The slot of the first second gets all entries; the others are loaded and empty.
         self._wheel.second_loaded(seconds[0], sort_entries(entries))
         for second in seconds[1:]:
-            self._wheel.second_loaded(second, no_entries())
+            self._wheel.second_loaded(second, NO_ENTRIES)
 
     def _read(
         self, hour: int, seconds: list[tuple[int, int]]
@@ -305,7 +305,7 @@ class Loader:
         """Entries of living rows in chains of an hour: (second, last row number) each."""
         state = self._state
         if hour not in state.hours.counts:
-            return no_entries()
+            return NO_ENTRIES
         folder = state.hours.folders.hour(hour)
         parts: list[Entries] = []
         with folder.files.reading():
@@ -318,7 +318,7 @@ class Loader:
                 if entries.count:
                     parts.append(entries)
                 yield None
-        return join_entries(parts) if parts else no_entries()
+        return join_entries(parts) if parts else NO_ENTRIES
 
     def _living(
         self, folder: DelayHour, part: ChainSlice

@@ -8,7 +8,6 @@ it has been released. Messages without a key pass. The entries are hints, as in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.storage.columns.questions import among, every, some
 from delaylog.storage.columns.whole_rows import take_rows
 from delaylog.storage.files.scratch_queue import ScratchQueue
-from delaylog.storage.layout import Int64Array, RowArray
-from delaylog.wheel import Entries, no_entries
-
-_NEVER: Final = 1 << 62
+from delaylog.storage.layout import NEVER_MS, Int64Array, RowArray
+from delaylog.wheel import NO_ENTRIES, Entries
 
 
 class DeferredMessages:
@@ -33,18 +30,15 @@ class DeferredMessages:
         """`rows_of` returns those of the refs whose rows still exist, with their rows."""
         self._rows_of = rows_of
         self._queue = OrderedQueue(make_run)
-        self._first_ms = _NEVER
-        """Lower bound of the due times here."""
+        self.first_ms = NEVER_MS
+        """Lower bound of the due times here; NEVER_MS = no message is here."""
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def __bool__(self) -> bool:
-        return self._first_ms != _NEVER
-
     def frees_some(self, line_ms: int | None) -> bool:
         """Whether `take` may return something."""
-        return bool(self) and (line_ms is None or self._first_ms < line_ms)
+        return self.first_ms < (NEVER_MS if line_ms is None else line_ms)
 
     def sift(self, released: Entries, line_ms: int | None) -> Entries:
         """The released entries that may become ready now; the others are deferred.
@@ -52,7 +46,7 @@ class DeferredMessages:
         An entry due at or after `line_ms` may have an older message of its key on disk. An entry
         due after a deferred one has to wait for that one.
         """
-        line_ms = min(_NEVER if line_ms is None else line_ms, self._first_ms)
+        line_ms = min(NEVER_MS if line_ms is None else line_ms, self.first_ms)
         late = np.flatnonzero(released.due_ms >= line_ms)
         if len(late) == 0:
             return released
@@ -67,27 +61,27 @@ class DeferredMessages:
     def take(self, line_ms: int | None, count_max: int) -> Entries:
         """Up to `count_max` entries due before `line_ms`, in order."""
         if count_max <= 0 or not self.frees_some(line_ms):
-            return no_entries()
+            return NO_ENTRIES
         refs, rows = self._rows_of(self._queue.pop(count_max))
         due_ms = rows["deliver_at"].astype(np.int64)
         if len(due_ms):
-            self._first_ms = int(due_ms[-1])
+            self.first_ms = int(due_ms[-1])
         if line_ms is not None:
             free = due_ms < line_ms
             if not every(free):
-                self._first_ms = _NEVER
+                self.first_ms = NEVER_MS
                 self._put(refs[~free], take_rows(rows, ~free))
                 refs, rows, due_ms = refs[free], take_rows(rows, free), due_ms[free]
         if len(self._queue) == 0:
-            self._first_ms = _NEVER
+            self.first_ms = NEVER_MS
         return Entries(due_ms, refs, rows["topic"].astype(np.int64))
 
     def _put(self, refs: Int64Array, rows: RowArray) -> None:
         due_ms = rows["deliver_at"].astype(np.int64)
         self._queue.push(refs, due_ms, refs)
-        self._first_ms = min(self._first_ms, int(due_ms.min()))
+        self.first_ms = min(self.first_ms, int(due_ms.min()))
 
     def clear(self) -> None:
         """Forget the hints: the messages will come up again, or have ended."""
         self._queue.clear()
-        self._first_ms = _NEVER
+        self.first_ms = NEVER_MS

@@ -71,7 +71,9 @@ class Expiries:
         self._dated: dict[int, _Dated] = {}
         self._firsts: list[tuple[int, int]] = []
         """A heap of (time, owner). An entry that is not the owner's first time is out of date."""
-        self._sweeping: deque[int] = deque()
+        self.first: tuple[int, int] | None = None
+        """(time, owner) of the entry that comes due next; None if there is none."""
+        self.sweeping: deque[int] = deque()
         """Owners whose queues are being swept, one after another."""
 
     def __len__(self) -> int:
@@ -91,21 +93,23 @@ class Expiries:
         dated.queue.push(refs, expires_ms, refs)
         dated.added += len(refs)
         if dated.begin_sweep():
-            self._sweeping.append(owner)
+            self.sweeping.append(owner)
         first_ms = int(expires_ms.min())
         if dated.first_ms is None or first_ms < dated.first_ms:
             dated.first_ms = first_ms
             heappush(self._firsts, (first_ms, owner))
+            self._find_first()
 
-    def next(self) -> tuple[int, int] | None:
-        """(time, owner) of the entry that comes due next; None if there is none."""
-        while self._firsts:
+    def _find_first(self) -> None:
+        """Set `first` after a change."""
+        self.first = None
+        while self._firsts and self.first is None:
             first_ms, owner = self._firsts[0]
             dated = self._dated.get(owner)
             if dated is not None and dated.first_ms == first_ms:
-                return first_ms, owner
-            heappop(self._firsts)
-        return None
+                self.first = first_ms, owner
+            else:
+                heappop(self._firsts)
 
     def is_due(self, owner: int, now_ms: int) -> bool:
         """Whether an owner has an entry that is due."""
@@ -124,22 +128,20 @@ class Expiries:
         return refs
 
     def sweep(self, living: Callable[[Int64Array], tuple[Int64Array, Int64Array]]) -> None:
-        """Drop entries of ended messages, a bounded number in a call.
+        """Drop entries of ended messages, a bounded number in a call, if any queue is `sweeping`.
 
         `living` returns those of the refs whose messages have not ended, with their times.
         """
-        if not self._sweeping:
-            return
-        owner = self._sweeping[0]
+        owner = self.sweeping[0]
         dated = self._dated.get(owner)
         if dated is None or dated.unswept is None:
-            self._sweeping.popleft()
+            self.sweeping.popleft()
             return
         count, dated.added = SWEEP_STEP + dated.added, 0
         refs, expires_ms = living(dated.unswept.pop(count))
         dated.queue.push(refs, expires_ms, refs)
         if len(dated.unswept) == 0:
-            self._sweeping.popleft()
+            self.sweeping.popleft()
             dated.end_sweep()
         self._note_first(owner, dated)
 
@@ -152,6 +154,7 @@ class Expiries:
         elif first_ms != dated.first_ms:
             heappush(self._firsts, (first_ms, owner))
         dated.first_ms = first_ms
+        self._find_first()
 
     def clear(self) -> None:
         """Forget everything: each message comes up again, or has ended."""
@@ -160,4 +163,5 @@ class Expiries:
                 queue.clear()
         self._dated.clear()
         self._firsts.clear()
-        self._sweeping.clear()
+        self.sweeping.clear()
+        self.first = None

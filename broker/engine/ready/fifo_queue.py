@@ -57,7 +57,7 @@ class FifoQueue:
             self._behind.append(refs)
             self._write_behind()
             return
-        head = self._began()
+        head = self._began() if self._head is None else self._head
         if head and len(head[-1]) + len(refs) <= JOIN_REFS_MAX:
             head[-1] = np.concatenate((head[-1], refs))
         else:

@@ -86,19 +86,17 @@ class DueByTopic:
         """(time, number) of a topic's schedules; no heap is empty."""
         self._turns: deque[int] = deque()
         """The topics of `_heaps`; the next one is at the left."""
-        self._numbers: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+        self.numbers: set[int] = set()
+        """Those that are due, of all topics."""
 
     def add(self, topic: int, number: int, due_ms: int) -> None:
         """A schedule is due since `due_ms`. One that is there already keeps its place.
 
         A topic that has nothing due takes its first turn after all others.
         """
-        if number in self._numbers:
+        if number in self.numbers:
             return
-        self._numbers.add(number)
+        self.numbers.add(number)
         heap = self._heaps.get(topic)
         if heap is None:
             heap = self._heaps[topic] = []
@@ -112,7 +110,7 @@ class DueByTopic:
         topic = self._turns.popleft()
         heap = self._heaps[topic]
         _, number = heappop(heap)
-        self._numbers.discard(number)
+        self.numbers.discard(number)
         if heap:
             self._turns.append(topic)
         else:
@@ -175,8 +173,9 @@ class ScheduleRunner:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None: nothing is known to come."""
-        at_once = self._recomputing is not None or len(self._due) > 0
-        wake = 0 if at_once else self._state.schedules.next_wake_ms()
+        if self._recomputing is not None or self._due.numbers:
+            return self._held_until_ms
+        wake = self._state.schedules.next_wake_ms()
         return None if wake is None else max(wake, self._held_until_ms)
 
     def run_due(self, now_ms: int) -> None:
@@ -212,7 +211,7 @@ class ScheduleRunner:
     def _next(self, one_slice: _Slice) -> Schedule | None:
         """The schedule whose turn it is, None if none is due."""
         table = self._state.schedules
-        for _ in range(GATHER if len(self._due) < GATHERED_MAX else 0):
+        for _ in range(GATHER if len(self._due.numbers) < GATHERED_MAX else 0):
             one = table.pop_due(one_slice.upto_ms, one_slice.moved)
             if one is None:
                 break

@@ -76,7 +76,8 @@ class Wakes:
 
     def next_ms(self) -> int | None:
         """When something may be due; never later than it is."""
-        self._fill_heap()
+        if len(self._times):
+            self._fill_heap()
         first = self._unscanned_ms
         if self._heap:
             first = min(first, self._heap[0] >> _SLOT_BITS)

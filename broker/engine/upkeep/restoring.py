@@ -41,7 +41,7 @@ def restore_checkpoint(
     else:
         state.hours.recover({}, 0)
     # Rows of the replay must go to the same hours, or the far tier, as before.
-    state.hours.border.look_ahead(state.wheel.now(0) // HOUR_MS)
+    state.hours.border.look_ahead(state.wheel.now_ms // HOUR_MS)
     if state.ids.set_aside:
         progress(f"the id index was removed: {state.ids.set_aside}")
     if state.ids.position < start:
