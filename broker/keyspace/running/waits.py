@@ -54,7 +54,7 @@ class Waits:
             blocked = self.end(session)
             assert blocked is not None
             session.deliver(blocked.timeout_reply)
-        return self._deadlines.head_ms()
+        return self._deadlines.head_ms
 
     def end_held(self, reply: Reply) -> None:
         """End the waits of commands that a hold refuses, with this reply."""
