@@ -32,7 +32,7 @@ from delaylog.storage.errors import CorruptionError
 from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.folder.checkpoint import load_newest
 from delaylog.storage.layout import EPOCH_NODE_BITS, HOLD, TAG_COUNT, TICK_SLOT_SIZE, FrameKind
-from delaylog.storage.log.frames import Stamp, encode_frame
+from delaylog.storage.log.frames import encode_frame
 from delaylog.storage.log.log_reader import segment_bases, segment_name
 from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
 
@@ -185,7 +185,7 @@ def _begin_leadership(target: FileSystem, place: str, now_ms: int, random: Rando
     frame, size = encode_frame(
         FrameKind.EPOCH_BEGIN,
         [],
-        Stamp(epoch, now_ms, record.tick),
+        (epoch, now_ms, record.tick),
         position=record.durable_end,
         synced_position=record.durable_end,
     )

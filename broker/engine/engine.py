@@ -331,24 +331,22 @@ class Engine:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
-        return _earlier(self.dispatcher.next_wake_ms(), self._next_other_ms())
+        return _earliest(self.dispatcher.next_wake_ms(), self._next_other_ms())
 
     def _next_other_ms(self) -> int | None:
         """When something other than the release of messages is due next."""
         if self._down_ms is not None and self._may_judge_outage:
             return 0
         state = self.state
-        first_ms = min(state.marks.rate_limited.values()) if state.marks.rate_limited else None
-        for time_ms in (
-            state.expiries.first and state.expiries.first[0],
-            state.leases.next_expiry_ms(),
+        limited = state.marks.rate_limited
+        return _earliest(
+            state.expiries.firsts.head_ms,
+            state.leases.expiries.head_ms,
             state.claims.next_expiry_ms(),
             state.keyspace.next_expiry_ms(),
             self.schedules.next_wake_ms(),
-        ):
-            if time_ms is not None and (first_ms is None or time_ms < first_ms):
-                first_ms = time_ms
-        return first_ms
+            min(limited.values()) if limited else None,
+        )
 
     def has_due(self, now_ms: int) -> bool:
         """Whether messages due by `now_ms` are still to be released, or to be loaded first."""
@@ -399,9 +397,7 @@ class Engine:
         if state.keyspace.effects:
             log_keyspace(state, now_ms)
         # Messages that became ready may expire before all that was known.
-        expiry = state.expiries.first
-        next_ms = _earlier(self.dispatcher.next_wake_ms(), other_ms)
-        return next_ms if expiry is None else _earlier(next_ms, expiry[0])
+        return _earliest(self.dispatcher.next_wake_ms(), other_ms, state.expiries.firsts.head_ms)
 
     def _run_all(self, now_ms: int) -> None:
         """Run every part that may have something to do."""
@@ -497,8 +493,10 @@ class Engine:
         self.reserve.close()
 
 
-def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
-    """The earlier of two times; None is never."""
-    if one_ms is None or (other_ms is not None and other_ms < one_ms):
-        return other_ms
-    return one_ms
+def _earliest(*times_ms: int | None) -> int | None:
+    """The earliest of some times; None is never."""
+    first_ms = None
+    for time_ms in times_ms:
+        if time_ms is not None and (first_ms is None or time_ms < first_ms):
+            first_ms = time_ms
+    return first_ms

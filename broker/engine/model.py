@@ -219,11 +219,13 @@ class Topic:
 
     def group(self, name: str) -> Group | None:
         """The group of this name."""
-        return next((group for group in self.groups.values() if group.name == name), None)
+        for group in self.groups.values():
+            if group.name == name:
+                return group
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """Per row: ref, due time, and 0 created, 1 kept, 2 replaced, 3 rejected."""
 
     refs: Numbers
@@ -367,8 +369,7 @@ class FewDelivery(Delivery):
             yield row.origin, tries, row.deliver_at, row.priority, decoded
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """Outcome of ack, nack or extend: how many were settled, and which origins were gone."""
 
     done: int

@@ -49,7 +49,6 @@ from delaylog.storage.ids.id_hash import IdHash
 from delaylog.storage.ids.id_index import IdIndex
 from delaylog.storage.layout import (
     EPOCH_NODE_BITS,
-    HOUR_MS,
     HOUR_SECONDS,
     HOUR_SHIFT,
     SECOND_MS,
@@ -64,7 +63,7 @@ from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.texts.text_index import TextIndex
 from delaylog.storage.work import Work
-from delaylog.wheel import Entries, Entry, TimingWheel, entries_of
+from delaylog.wheel import Entries, Entry, TimingWheel
 
 _LEASE_BITS: Final = 40
 """Bits of a lease's number that count leases; those above are the epoch's."""
@@ -232,6 +231,8 @@ class EngineState:
         self.staged = StagedParts(log)
         self.taps = Taps()
         self.packed_topics = PackedTopics(self.by_number, self.series)
+        self.before_change = self.packed_topics.before_change
+        """To be called before a change to what a checkpoint stores of a topic or its groups."""
 
         self.following = False
         """Frames come from another node, and nothing may be appended here."""
@@ -261,7 +262,7 @@ class EngineState:
         It contains the epoch, because the leader before may have used later numbers whose frames
         were lost.
         """
-        return (self.epoch_counter & 0xFFFFFF) << _LEASE_BITS | self.lease_number + 1
+        return (self.epoch >> EPOCH_NODE_BITS & 0xFFFFFF) << _LEASE_BITS | self.lease_number + 1
 
     def leased(self, lease: int) -> None:
         """A lease with this number exists: later ones have higher numbers."""
@@ -275,7 +276,7 @@ class EngineState:
     @property
     def tag(self) -> int:
         """Epoch tag of rows that are created now."""
-        return self.epoch_counter % TAG_COUNT
+        return (self.epoch >> EPOCH_NODE_BITS) % TAG_COUNT
 
     def use_id_key(self, key: bytes) -> None:
         """Hash ids with this key. No id may have been hashed before."""
@@ -433,13 +434,6 @@ class EngineState:
             due_span_ms = None
         self.exposures.append(Exposure(end, seconds, entries, due_span_ms))
 
-    def expose_few(self, entries: list[Entry], end: int) -> None:
-        """`expose` for a few rows."""
-        if any(due_ms < (ref >> HOUR_SHIFT) * HOUR_MS for due_ms, ref, _ in entries):
-            self.expose(entries_of(entries), end, min(ref for _, ref, _ in entries) >> HOUR_SHIFT)
-        else:
-            self.exposures.append(FewExposure(end, entries))
-
     def new_topic(
         self, number: int, namespace: str, name: str, settings: TopicSettings, made: bool
     ) -> Topic:
@@ -487,10 +481,6 @@ class EngineState:
         """A group by the numbers in a frame; None if it was dropped."""
         topic = self.by_number.get(topic_number)
         return None if topic is None else topic.groups.get(number)
-
-    def before_change(self, number: int) -> None:
-        """To be called before a change to what a checkpoint stores of a topic or its groups."""
-        self.packed_topics.before_change(number)
 
 
 def _dismantled(state: EngineState) -> Work:

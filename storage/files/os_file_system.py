@@ -159,7 +159,9 @@ class OsFile:
         try:
             for start in range(0, len(buffers), IOV_MAX):
                 part = buffers[start : start + IOV_MAX]
-                size = sum(memoryview(b).nbytes for b in part)
+                size = 0
+                for buffer in part:
+                    size += memoryview(buffer).nbytes
                 written = os.pwritev(self._fd, part, offset + total)
                 while written < size:
                     # Linux writes less than asked for after a signal, beyond 2 GiB, or when the

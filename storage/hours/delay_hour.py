@@ -96,10 +96,12 @@ class DelayHour:
 
     def _note_files(self) -> None:
         self._opened.files[self.hour] = self
+        self._opened.grown = True
 
     def _note_heads(self, loaded: bool) -> None:
         if loaded:
             self._opened.heads[self.hour] = self
+            self._opened.grown = True
         else:
             self._opened.heads.pop(self.hour, None)
 
@@ -113,6 +115,7 @@ class DelayHour:
             column = StateColumn(self._fs, path, self._opened.dirty)
             self._states[group] = column
             self._opened.columns[column] = (self, group)
+            self._opened.grown = True
         column.used = True
         return column
 

@@ -51,7 +51,8 @@ def find_few(hours: HourStore, refs: Sequence[int], group: int) -> list[FoundRow
             if counts is None:
                 return None
             folder, tail = hours.folders.hour(hour), hours.pile.tail(hour)
-            flushed, last, column = folder.row_count, counts.rows, folder.states(group)
+            flushed, last = folder.reader.row_count, counts.rows
+            column = folder.states(group)
         if not 1 <= index <= last:
             return None
         if not first <= index < end:

@@ -80,7 +80,7 @@ class HourFolders:
             found = self.make(hour)
             self.add(found)
         found.used = True
-        if self.opened.crowded:
+        if self.opened.grown:
             self.opened.trim()
         return found
 

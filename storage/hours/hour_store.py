@@ -250,7 +250,7 @@ class HourStore:
     def has_state(self, ref: int, group: int = DEFAULT_GROUP) -> bool:
         """Whether one known ref has a state: `get_states` without an array."""
         hour = ref >> HOUR_SHIFT
-        if self.counts.is_far(hour):
+        if hour not in self.counts.near:
             return bool(self.get_states(np.array([ref], np.int64), group)["state"][0])
         return self.folders.hour(hour).states(group).has_state(ref & INDEX_MASK)
 

@@ -157,7 +157,7 @@ class HourTable:
         firsts: list[int] = []
         for k, hour in enumerate(hours[:near]):
             n = starts[k + 1] - starts[k]
-            counts = self.make(hour)
+            counts = self.near.get(hour) or self.make(hour)
             firsts.append(counts.rows + 1)
             counts.rows += n
             counts.living += n
@@ -217,10 +217,12 @@ class HourTable:
     ) -> None:
         far: list[int] = []
         for hour, n in by_hour.items():
-            if self.is_far(hour):
-                far.append(hour)
-                continue
-            counts = self.make(hour)
+            counts = self.near.get(hour)
+            if counts is None:
+                if hour >= self.far_from:
+                    far.append(hour)
+                    continue
+                counts = self.make(hour)
             setattr(counts, name, getattr(counts, name) + times * n)
             counts.position = max(counts.position, end_position)
             counts.keep_until_ms = max(counts.keep_until_ms, keep_until_ms)

@@ -31,7 +31,8 @@ class TailChunk:
     position: int
     extra_bytes: int = 0
     """Other memory of its frame than rows and records; counted in the frame's first chunk."""
-    _raw: memoryview | None = field(default=None, init=False, repr=False)
+    raw: memoryview | None = field(default=None, repr=False)
+    """The bytes of `rows`, once they are needed."""
 
     @property
     def last_index(self) -> int:
@@ -43,9 +44,9 @@ class TailChunk:
 
     def raw_row(self, at: int) -> memoryview:
         """The bytes of one row."""
-        raw = self._raw
+        raw = self.raw
         if raw is None:
-            raw = self._raw = self.rows.view(np.uint8).data
+            raw = self.raw = self.rows.view(np.uint8).data
         return raw[at * INDEX_ENTRY_SIZE : (at + 1) * INDEX_ENTRY_SIZE]
 
 

@@ -67,7 +67,8 @@ class TailPile:
         if tail is None:
             tail = self._tails[hour] = HourTail()
         rows, first = np.frombuffer(raw, INDEX_ENTRY), few.refs[0] & INDEX_MASK
-        tail.add(TailChunk(first, rows, data, True, few.position, _OVERHEAD_BYTES))
+        view = memoryview(raw)
+        tail.add(TailChunk(first, rows, data, True, few.position, _OVERHEAD_BYTES, view))
 
     def add_mixed(self, placed: PlacedRows, near: int, far: Mask) -> None:
         """As `add`; of the hours from number `near` on, those of the mask `far` are far ones."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -20,8 +20,7 @@ from delaylog.storage.log.sizes import PAYLOAD_BYTES_MAX
 from delaylog.storage.messages.batch import Block
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """The dispatch watermark: Unix second, rows of it released, and the log position it covers."""
 
     second: int = 0
@@ -29,12 +28,8 @@ class Tick:
     position: int = 0
 
 
-class Stamp(NamedTuple):
-    """The epoch, the leader's time and the tick at the moment when a frame is made."""
-
-    epoch: int
-    leader_time_ms: int
-    tick: Tick
+Stamp: TypeAlias = tuple[int, int, Tick]
+"""The epoch, the leader's time and the tick at the moment when a frame is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +57,12 @@ def encode_frame(
     size = sum(map(len, payload))
     assert size <= PAYLOAD_BYTES_MAX, "the edge's limits keep payloads below the frame limit"
     epoch, leader_time_ms, tick = stamp
-    args = (epoch, position, synced_position, leader_time_ms)
-    ticks = (tick.second, tick.local_index, tick.position)
-    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, 0, *args, *ticks)
+    rest = (epoch, position, synced_position, leader_time_ms, *tick)
+    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, 0, *rest)
     crc = crc32c(head)
     for part in payload:
         crc = crc32c(part, crc)
-    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, crc, *args, *ticks)
+    head = FRAME_HEADER.pack(FRAME_MAGIC, FRAME_VERSION, kind, 0, size, crc, *rest)
     return [head, *payload], FRAME_HEADER_SIZE + size
 
 

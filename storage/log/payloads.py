@@ -20,6 +20,7 @@ from delaylog.storage.columns.questions import alike, some
 from delaylog.storage.layout import STATE_ENTRY, STATE_ENTRY_SIZE, Int64Array, StateArray
 from delaylog.storage.messages.batch import Block, Column
 
+_PACKER: Final = msgpack.Packer()
 _HEAD_SIZE: Final = struct.Struct("<I")
 _JOINED_MAX: Final = 1_024
 """A tail of up to this size is copied, which costs less than a buffer of its own."""
@@ -27,7 +28,7 @@ _JOINED_MAX: Final = 1_024
 
 def pack(head: Mapping[str, Any], tail: Block = b"") -> list[Block]:
     """Buffers of a payload; a large tail is not copied."""
-    packed = msgpack.packb(head)
+    packed = _PACKER.pack(head)
     size = _HEAD_SIZE.pack(len(packed))
     if isinstance(tail, bytes) and len(tail) <= _JOINED_MAX:
         return [size + packed + tail]

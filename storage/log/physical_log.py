@@ -15,7 +15,7 @@ from contextlib import closing
 from delaylog.storage.errors import CorruptionError, DiskFailedError
 from delaylog.storage.files.file_system import File, FileSystem
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.frames import Frame, Stamp, Tick, encode_frame
+from delaylog.storage.log.frames import Frame, Tick, encode_frame
 from delaylog.storage.log.log_reader import Durable, FrameHops, read_frame, read_frames
 from delaylog.storage.log.log_replay import replay
 from delaylog.storage.log.recent_frames import RecentFrames
@@ -94,7 +94,7 @@ class PhysicalLog:
         buffers, size = encode_frame(
             kind,
             payload,
-            Stamp(epoch, leader_time_ms, tick),
+            (epoch, leader_time_ms, tick),
             position=position,
             synced_position=self.durable_position,
         )
@@ -102,7 +102,8 @@ class PhysicalLog:
             self._pending += buffers
             self._pending_size += size
             self.end_position = position + size
-        self._recent.add(position, buffers, size, one_frame=True)
+        if self._recent.bytes_max:
+            self._recent.add(position, buffers, size, one_frame=True)
         return position
 
     def append_raw(self, frames: Block) -> int:
@@ -222,7 +223,7 @@ class PhysicalLog:
 
         For a node that has not joined yet: no other node has that frame.
         """
-        stamp = Stamp(epoch, leader_time_ms, tick)
+        stamp = epoch, leader_time_ms, tick
         frame, size = encode_frame(kind, [], stamp, position=position, synced_position=position)
         assert position + size == self.end_position == self.durable_position, "it is the last one"
         base, _ = self.segments.span(position)

@@ -21,18 +21,17 @@ class RecentFrames:
     """The newest frames, up to a number of bytes. For one thread."""
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max` = 0 turns the cache off."""
-        self._bytes_max = bytes_max
+        """`bytes_max` = 0: nothing is kept."""
+        self.bytes_max = bytes_max
         self._pieces: OrderedDict[int, _Piece] = OrderedDict()
         self._size = 0
 
     def add(self, position: int, blocks: Sequence[Block], size: int, *, one_frame: bool) -> None:
         """Add frames that were appended at `position`; drop the oldest ones beyond the limit."""
-        if self._bytes_max == 0:
-            return
+
         self._pieces[position] = _Piece(blocks, size, one_frame)
         self._size += size
-        while self._size > self._bytes_max:
+        while self._size > self.bytes_max:
             _, oldest = self._pieces.popitem(last=False)
             self._size -= oldest.size
 

@@ -42,7 +42,6 @@ class FewRows:
     """
 
     __slots__ = (
-        "_now_ms",
         "_singles",
         "data",
         "decision",
@@ -51,6 +50,7 @@ class FewRows:
         "id_hashes",
         "key_hashes",
         "names",
+        "now_ms",
         "order",
         "own_backoffs",
         "position",
@@ -75,7 +75,7 @@ class FewRows:
         """
         self._singles = singles
         self.decision = decision
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self.position = position
         self.due_ms = due_ms
         self.id_hashes = id_hashes
@@ -125,21 +125,23 @@ class FewRows:
                 start, ref = self.starts[k], hour << HOUR_SHIFT | tag | firsts[k]
                 for row in range(start, self.starts[k + 1]):
                     places[order[row]], self.refs[order[row]] = row, ref + row - start
-        if any(single.fields for single in self._singles):
-            self._pack(places)
-        else:
-            self._pack_plain(places)
+        for single in self._singles:
+            if single.fields:
+                self._pack(places)
+                return
+        self._pack_plain(places)
 
     def _pack_plain(self, places: Sequence[int]) -> None:
         """`_pack` for messages that have only a body and a time, at half the cost."""
-        decision, now_ms, position = self.decision, self._now_ms, self.position
+        decision, now_ms, position = self.decision, self.now_ms, self.position
         topic, tag = decision.topic, decision.tag
         ttl_ms, max_retry = decision.ttl_ms, decision.max_retry
-        raw, offset = self.raw, 0
+        raw, offset, bodies = self.raw, 0, []
         for single, row, due, ref in zip(
             self._singles, places, self.due_ms, self.refs, strict=True
         ):
             size = len(single.body)
+            bodies.append(single.body)
             expires = NEVER_MS if ttl_ms < 0 else due + ttl_ms
             # offset, size, local, global, pre_global; times; position; hashes; topic, group, ...
             INDEX_ROW.pack_into(
@@ -152,11 +154,11 @@ class FewRows:
                 ref,
             )  # fmt: skip
             offset += size
-        self.data = b"".join([single.body for single in self._singles])
+        self.data = b"".join(bodies)
 
     def _pack(self, places: Sequence[int]) -> None:
         """Make the rows and records; `places` = the row of each message."""
-        decision, now_ms, position = self.decision, self._now_ms, self.position
+        decision, now_ms, position = self.decision, self.now_ms, self.position
         topic, tag, default_ttl_ms = decision.topic, decision.tag, decision.ttl_ms
         id_hashes = self.id_hashes or [0] * len(places)
         raw, offset, records = self.raw, 0, []

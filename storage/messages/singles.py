@@ -62,14 +62,19 @@ def requested_times(singles: Sequence[Single], now_ms: int) -> list[int]:
 
 def encode_singles(singles: Sequence[Single], due_ms: list[int], merge: str | None) -> bytes:
     """A bulk body of single messages with these due times."""
-    return bytes(_PACKER.pack(columns_of(singles, due_ms, merge)))
+    packed: bytes = _PACKER.pack(columns_of(singles, due_ms, merge))
+    return packed
 
 
 def columns_of(
     singles: Sequence[Single], due_ms: list[int], merge: str | None
 ) -> dict[str, object]:
     """The members of that bulk body."""
-    bodies = [single.body for single in singles]
+    bodies: list[bytes] = []
+    plain = True
+    for single in singles:
+        bodies.append(single.body)
+        plain = plain and not single.fields
     columns: dict[str, object] = {
         "v": BATCH_VERSION,
         "n": len(bodies),
@@ -79,7 +84,6 @@ def columns_of(
     }
     if merge is not None:
         columns["merge"] = merge
-    rows = [single.fields for single in singles]
-    if any(rows):
-        put_columns(columns, rows)
+    if not plain:
+        put_columns(columns, [single.fields for single in singles])
     return columns

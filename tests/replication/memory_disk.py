@@ -16,7 +16,7 @@ from delaylog.replication.meta import Meta
 from delaylog.replication.raw_frames import RawFrame
 from delaylog.replication.watermark import NO_TICK, EpochTick
 from delaylog.storage.layout import FRAME_HEADER_SIZE, FrameKind
-from delaylog.storage.log.frames import Stamp, encode_frame
+from delaylog.storage.log.frames import encode_frame
 
 ROW = struct.Struct("<II")
 """A frame of the tests holds one message: its number and the second it is due in."""
@@ -69,7 +69,7 @@ class MemoryLog:
         buffers, _ = encode_frame(
             kind,
             [payload],
-            Stamp(tick.epoch, now_ms, tick.tick),
+            (tick.epoch, now_ms, tick.tick),
             position=self.end,
             synced_position=self.durable_end,
         )

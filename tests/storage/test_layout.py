@@ -35,7 +35,7 @@ from delaylog.storage.layout import (
     ref_to_id,
     seal_file,
 )
-from delaylog.storage.log.frames import Stamp, Tick, encode_frame
+from delaylog.storage.log.frames import Tick, encode_frame
 from delaylog.storage.log.log_reader import segment_name
 from delaylog.storage.log.physical_log import PhysicalLog
 from delaylog.storage.log.tick_slots import TickRecord, decode_slot, encode_slot
@@ -49,7 +49,7 @@ def frame_bytes(position: int = 4096, synced: int = 1024) -> bytes:
     parts, size = encode_frame(
         FrameKind.SEND,
         [b"he", b"llo"],
-        Stamp(0x30001, NOW_MS, TICK),
+        (0x30001, NOW_MS, TICK),
         position=position,
         synced_position=synced,
     )

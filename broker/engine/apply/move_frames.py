@@ -85,8 +85,8 @@ def apply_move(
         state.hours.touch(origins[away], end)
     new_guests = guests_per_hour(new_refs, origins)
     if group is not None:
-        group.count_living(per_hour(new_refs), +1)
-        group.count_guests(new_guests, +1)
+        group.hours.add(per_hour(new_refs), +1)
+        group.guests.add(new_guests, +1)
     if decision.from_ended:
         if group is not None:
             group.counts.add("dead", -len(refs))
@@ -97,8 +97,8 @@ def apply_move(
     else:
         by_hour, guests = per_hour(old_refs), guests_per_hour(old_refs, origins)
         if group is not None:
-            group.count_living(by_hour, -1)
-            group.count_guests(guests, -1)
+            group.hours.add(by_hour, -1)
+            group.guests.add(guests, -1)
         state.hours.counts.count_living(by_hour, -1, end)
         state.hours.counts.count_guests(guests, -1, end)
     state.hours.counts.count_guests(new_guests, +1, end)

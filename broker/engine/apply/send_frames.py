@@ -17,9 +17,9 @@ from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.lookup.text_entries import index_few, index_sent
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.send.producers import digest_of, pack_answer
-from delaylog.broker.engine.state import EngineState
+from delaylog.broker.engine.state import EngineState, FewExposure
 from delaylog.storage.columns.questions import some
-from delaylog.storage.layout import FrameKind, Int64Array
+from delaylog.storage.layout import HOUR_MS, HOUR_SHIFT, FrameKind, Int64Array
 from delaylog.storage.log.frames import Frame
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.log.transaction_frames import PublishDecision
@@ -82,10 +82,9 @@ def apply_send(
 
 
 @whole
-def apply_send_few(state: EngineState, topic: Topic, few: FewRows, logged: Logged) -> None:
+def apply_send_few(state: EngineState, topic: Topic, few: FewRows, end: int) -> None:
     """Create a few rows of a frame that was just appended: `apply_send` without columns."""
-    _, end, leader_time_ms = logged
-    state.producers.expire(leader_time_ms)
+    state.producers.expire(few.now_ms)
     state.hours.number_few(few, end)
     number, refs, names = topic.number, few.refs, few.names
     state.before_change(number)
@@ -102,7 +101,11 @@ def apply_send_few(state: EngineState, topic: Topic, few: FewRows, logged: Logge
             topic.prioritised = True
             topic.follow_settings()
         topic.own_backoffs = topic.own_backoffs or few.own_backoffs
-    _expose_few(state, number, few, end)
+    # None of them is due below the hour floor.
+    entries = list(zip(few.due_ms, refs, itertools.repeat(number)))
+    if few.order is not None:
+        entries = [entries[at] for at in few.order]
+    state.exposures.append(FewExposure(end, entries))
 
 
 @whole
@@ -156,19 +159,13 @@ def expose(state: EngineState, placed: PlacedRows, refs: Int64Array, end: int) -
         return
     if len(rows) <= FEW_ENTRIES_MAX:
         columns = (rows["deliver_at"].tolist(), refs.tolist(), rows["topic"].tolist())
-        state.expose_few(list(zip(*columns, strict=True)), end)
-    else:
-        topics = rows["topic"].astype(np.int64)
-        entries = Entries(rows["deliver_at"].astype(np.int64), refs, topics)
-        state.expose(entries, end, placed.hours[0], placed.due_span_ms)
-
-
-def _expose_few(state: EngineState, topic: int, few: FewRows, end: int) -> None:
-    """`expose` for a few rows, none of which is due below the hour floor."""
-    due_ms, refs = few.due_ms, few.refs
-    if few.order is not None:
-        due_ms, refs = [due_ms[at] for at in few.order], [refs[at] for at in few.order]
-    state.expose_few([(due, ref, topic) for due, ref in zip(due_ms, refs, strict=True)], end)
+        few = list(zip(*columns, strict=True))
+        if all(due_ms >= (ref >> HOUR_SHIFT) * HOUR_MS for due_ms, ref, _ in few):
+            state.exposures.append(FewExposure(end, few))
+            return
+    topics = rows["topic"].astype(np.int64)
+    entries = Entries(rows["deliver_at"].astype(np.int64), refs, topics)
+    state.expose(entries, end, placed.hours[0], placed.due_span_ms)
 
 
 def _remember_answer(
@@ -221,7 +218,7 @@ def _count_sent(
         # Rows that count as sent below a group's floor have ended there already.
         if sent_position is None or sent_position >= group.floor:
             group.counts.add("living", count)
-            group.count_living(hours, +1)
+            group.hours.add(hours, +1)
             others += 1
     if others:
         state.hours.counts.count_living(hours, others)

@@ -182,7 +182,7 @@ def apply_ack_few(
     if state.schedules.awaited:
         state.schedules.ended(acked.origins)
     state.hours.counts.count_living(by_hour, -1, end, keep_until_ms)
-    group.count_living(by_hour, -1)
+    group.hours.add(by_hour, -1)
     group.counts.acked_from_lease(n)
 
 
@@ -315,9 +315,9 @@ def _end(
         return
     by_hour = per_hour(refs)
     state.hours.counts.count_living(by_hour, -1, end, decision.keep_until_ms)
-    group.count_living(by_hour, -1)
+    group.hours.add(by_hour, -1)
     origins = decision.origins
     if origins is not None:
         guests = guests_per_hour(refs, origins if mask is None else origins[mask])
         state.hours.counts.count_guests(guests, -1, end, decision.keep_until_ms)
-        group.count_guests(guests, -1)
+        group.guests.add(guests, -1)

@@ -43,9 +43,10 @@ SLICE_ROWS: Final = 2_048
 
 def end_due(state: EngineState, now_ms: int) -> None:
     """End one slice of the messages that have expired, and tidy the queue of those to come."""
-    due = state.expiries.first
-    if due is not None and due[0] <= now_ms:
-        _end_refs(state, state.expiries.take(due[1], now_ms, SLICE_ROWS), now_ms)
+    owner = state.expiries.firsts.pop_due(now_ms)
+    if owner is not None:
+        # Its later entries are queued again.
+        _end_refs(state, state.expiries.take(owner, now_ms, SLICE_ROWS), now_ms)
     if state.expiries.sweeping:
         state.expiries.sweep(lambda refs: _living(state, refs))
 

@@ -7,9 +7,9 @@ changed nothing.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from operator import attrgetter
-from struct import pack
 from typing import Final
 
 import numpy as np
@@ -47,21 +47,21 @@ def lease_few(
     is not ready any more, has expired, or belongs to a far hour.
     """
     ready, gate = group.made_ready, group.made_gate
-    if ready is None or (gate is not None and (gate.in_use or gate.parked)):
+    if ready is None or (gate is not None and not gate.idle):
         return None
-    state.hot.drop_read()
-    if len(state.hot) or topic.number in state.taps.by_topic:
+    if len(state.hot):
+        state.hot.drop_read()
+        if len(state.hot):
+            return None
+    if topic.number in state.taps.by_topic:
         return None
     refs = ready.pop_few(count_max, FEW_SHARED_MAX if len(asked.shares) > 1 else FEW_LEASED_MAX)
     if not refs:
         return None
     few = find_few(state.hours, refs, group.number)
-    if few is None or not _plain(state, topic, group, few, asked):
-        ready.push_front(np.array(refs, np.int64))
-        return None
-    attempts = [min(one.entry.attempts + 1, ATTEMPTS_MAX) for one in few]
-    counts = shared_out(len(few), asked.shares)
-    if not _begun(attempts, counts, asked.begin):
+    attempts = _attempts(state, topic, group, few, asked) if few else ()
+    counts = shared_out(len(refs), asked.shares) if len(asked.shares) > 1 else ()
+    if not few or not attempts or not _begun(attempts, counts, asked.begin):
         ready.push_front(np.array(refs, np.int64))
         return None
     # A queue that is empty now has no stale refs.
@@ -69,21 +69,26 @@ def lease_few(
     return _lease(state, topic, group, asked, few, attempts, counts, lease_ms)
 
 
-def _plain(
+def _attempts(
     state: EngineState, topic: Topic, group: Group, few: Sequence[FoundRow], asked: ReceiveRequest
-) -> bool:
-    """Whether all of these rows may be handed out, none has a key, and one answer has room."""
+) -> Sequence[int]:
+    """The number of each row's attempt; empty unless all of these rows may be handed out, none has
+    a key, and one answer has room for all.
+    """
     special, size, now_ms = topic.number in state.marks.special, 0, asked.now_ms
+    attempts: list[int] = []
     for _, _, row, entry, _ in few:
         if row.key_hash or row.expires_at <= now_ms:
-            return False
+            return ()
         if special and not group.has_one(row, entry):
-            return False
+            return ()
         size += row.size
-    if len(few) == 1:
-        return True
-    # The queue contains hints: a ref may be there twice.
-    return size <= asked.limited_bytes() and len({one.ref for one in few}) == len(few)
+        attempts.append(min(entry.attempts + 1, ATTEMPTS_MAX))
+    if len(few) > 1:
+        # The queue contains hints: a ref may be there twice.
+        if size > asked.limited_bytes() or len({one.ref for one in few}) < len(few):
+            return ()
+    return attempts
 
 
 def _begun(attempts: Sequence[int], counts: Sequence[int], begin: Sequence[int | None]) -> bool:
@@ -109,7 +114,11 @@ def _lease(
 ) -> FewDelivery:
     now_ms, n = asked.now_ms, len(few)
     first, same = min(few, key=_due_ms) if n > 1 else few[0], attempts.count(attempts[0]) == n
-    earliest_ms = first.row.deliver_at
+    refs: list[int] = []
+    origins: list[int] = []
+    for one in few:
+        refs.append(one.ref)
+        origins.append(one.row.origin)
     consumers = list(asked.consumers[: max(len(counts), 1)])
     addresses = list(asked.addresses[: max(len(counts), 1)])
     leases = FewLeases(
@@ -117,8 +126,8 @@ def _lease(
         topic.number,
         group.number,
         now_ms + lease_ms,
-        [one.ref for one in few],
-        [one.row.origin for one in few],
+        refs,
+        origins,
         attempts,
         counts,
         consumers,
@@ -128,12 +137,12 @@ def _lease(
         leases.number,
         (topic.number, group.number),
         leases.deadline_ms,
-        pack(f"<{n}q", *leases.refs),
-        attempts[0] if same else pack(f"<{n}H", *attempts),
+        array("q", refs).tobytes(),
+        attempts[0] if same else array("H", attempts).tobytes(),
         counts=counts,
         consumers=consumers,
         addresses=addresses,
-        late=late_note(state, topic, group, earliest_ms, now_ms),
+        late=late_note(state, topic, group, first.row.deliver_at, now_ms),
     )
     _, end = state.append(FrameKind.LEASE, payload, now_ms)
     apply_lease_few(state, leases, end)
@@ -150,14 +159,19 @@ def _note(
 ) -> None:
     """Note how late the messages are; see `Lateness.note_handed_out`."""
     pairs = zip(few, attempts, strict=True)
-    # A message that was given back without a new due time was late before, or was not.
-    fresh = [one for one, attempt in pairs if attempt == 1 or one.row.origin != one.ref]
+    fresh: list[FoundRow] = []
+    size = 0
+    for one, attempt in pairs:
+        size += one.row.size
+        # A message that was given back without a new due time was late before, or was not.
+        if attempt == 1 or one.row.origin != one.ref:
+            fresh.append(one)
     if not fresh:
         return
     late = state.series.lateness_of(topic)
     for one in fresh:
         late.handed_out.note(now_ms - one.row.deliver_at)
-    if any(one.record for one in few) and late.handed_out.wants_example(now_ms):
+    if size and late.handed_out.wants_example(now_ms):
         first = min(fresh, key=_due_ms)
         text = first.record[: first.row.id_size].decode("utf-8", "replace")
         late.keep_example(

@@ -199,8 +199,8 @@ class LeaseTable:
         bucket when it closes or moves, and an empty bucket is removed. So buckets cost memory and
         wake-ups for open leases only.
         """
-        self._queue: DelayQueue[int] = DelayQueue()
-        """The buckets, by their time."""
+        self.expiries: DelayQueue[int] = DelayQueue()
+        """The buckets, by their time: `expired` returns nothing before that of the head."""
         self._leased: dict[tuple[int, int], int] = {}
         self._consumers: dict[tuple[int, int], dict[str, int]] = {}
         """Messages under lease in a group, by the name of their consumer."""
@@ -384,7 +384,7 @@ class LeaseTable:
         """Move every deadline: leader time jumped by `by_ms`."""
         self.entries.before_changes()
         self._buckets.clear()
-        self._queue = DelayQueue()
+        self.expiries = DelayQueue()
         for lease in self._leases.values():
             if lease.few is None:
                 lease.deadlines[:] += by_ms
@@ -419,7 +419,7 @@ class LeaseTable:
             numbers = self._buckets.get(bucket)
             if numbers is None:
                 numbers = self._buckets[bucket] = {}
-                self._queue.push(bucket, bucket * BUCKET_MS)
+                self.expiries.push(bucket, bucket * BUCKET_MS)
             numbers[lease.number] = None
 
     def _leave(self, lease: Lease, bucket: int) -> None:
@@ -427,11 +427,8 @@ class LeaseTable:
         numbers = self._buckets[bucket]
         del numbers[lease.number]
         if not numbers:
-            self._drop_bucket(bucket)
-
-    def _drop_bucket(self, bucket: int) -> None:
-        del self._buckets[bucket]
-        self._queue.discard(bucket)
+            del self._buckets[bucket]
+            self.expiries.discard(bucket)
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
         """Close rows of a lease; returns the keys of those that have some."""
@@ -469,10 +466,6 @@ class LeaseTable:
         self.entries.remove(lease)
         del self._leases[lease.number]
 
-    def next_expiry_ms(self) -> int | None:
-        """When `expired` may return something; None if no lease is open."""
-        return self._queue.head_ms
-
     def expired(self, now_ms: int, rows_max: int) -> list[tuple[Lease, Int64Array]]:
         """(lease, row numbers) past their deadlines, about `rows_max` rows.
 
@@ -483,14 +476,15 @@ class LeaseTable:
         now_ms -= now_ms % BUCKET_MS
         out: list[tuple[Lease, Int64Array]] = []
         left = rows_max
-        while (head_ms := self._queue.head_ms) is not None and head_ms <= now_ms and left > 0:
+        while (head_ms := self.expiries.head_ms) is not None and head_ms <= now_ms and left > 0:
             bucket = head_ms // BUCKET_MS
             numbers = self._buckets[bucket]
             # The latest lease first, since each returned message goes to the front of its queue.
             lease = self._leases[numbers.popitem()[0]]
             lease.bucket = None
             if not numbers:
-                self._drop_bucket(bucket)
+                del self._buckets[bucket]
+                self.expiries.discard(bucket)
             rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
             if len(rows):
                 out.append((lease, rows))

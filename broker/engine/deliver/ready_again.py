@@ -68,7 +68,7 @@ def free_keys(
             refs, rows = known_rows(state, np.array(heirs, np.int64))
             group.ready.unpark(only, refs, rows)
             state.marks.newly_ready.add((topic.number, group.number))
-    if gate.take_watched() or gate.freed:
+    if gate.take_watched() or gate.parking.freed:
         state.marks.newly_ready.add((topic.number, group.number))
 
 

@@ -9,8 +9,8 @@ not count. `_ack_few` and `_extend_few` handle leases of few messages as integer
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
-from struct import pack
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -242,15 +242,15 @@ def _ack_payload(
     n = len(refs)
     if attempts.count(attempts[0]) == n:
         attempts = attempts[:1]
-    entries = [
-        STATE_VALUES.pack(MessageState.ACKED, Cause.ACK, each, 0, 0, now_ms, 0) for each in attempts
-    ]
+    entries = b""
+    for each in attempts:
+        entries += STATE_VALUES.pack(MessageState.ACKED, Cause.ACK, each, 0, 0, now_ms, 0)
     return settle_payload(
         place,
-        pack(f"<{n}q", *refs),
-        b"".join(entries),
-        leases[0] if len(acked.leases) == 1 else pack(f"<{n}q", *leases),
-        b"" if origins == refs else pack(f"<{n}q", *origins),
+        array("q", refs).tobytes(),
+        entries,
+        leases[0] if len(acked.leases) == 1 else array("q", leases).tobytes(),
+        b"" if origins == refs else array("q", origins).tobytes(),
         keep_until_ms=acked.keep_until_ms,
     )
 
@@ -432,8 +432,8 @@ def _extend_few(
         number,
         (topic.number, lease.group),
         now_ms + lease_ms,
-        pack(f"<{n}q", *refs),
-        pack(f"<{n}H", *attempts),
+        array("q", refs).tobytes(),
+        array("H", attempts).tobytes(),
         extends=True,
     )
     _, end = state.append(FrameKind.LEASE, payload, now_ms)

@@ -93,7 +93,7 @@ class Loader:
     @property
     def loading(self) -> bool:
         """Whether `load_work` has something to do."""
-        return self.near or self.far
+        return bool(self._loads or self._opens or self._past_loads or self._past_opens)
 
     @property
     def near(self) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from heapq import heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.storage.columns.questions import every, some
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import NEVER_MS, Int64Array, RowArray
+from delaylog.wheel import DelayQueue
 
 SHARED: Final = 0
 """The owner of the queue of all topics without a quota; other owners are numbers of topics."""
@@ -69,10 +69,8 @@ class Expiries:
         """`make_run` creates a scratch file; its argument is the owner."""
         self._make_run = make_run
         self._dated: dict[int, _Dated] = {}
-        self._firsts: list[tuple[int, int]] = []
-        """A heap of (time, owner). An entry that is not the owner's first time is out of date."""
-        self.first: tuple[int, int] | None = None
-        """(time, owner) of the entry that comes due next; None if there is none."""
+        self.firsts: DelayQueue[int] = DelayQueue()
+        """Owners by the time of their first entry."""
         self.sweeping: deque[int] = deque()
         """Owners whose queues are being swept, one after another."""
 
@@ -97,19 +95,7 @@ class Expiries:
         first_ms = int(expires_ms.min())
         if dated.first_ms is None or first_ms < dated.first_ms:
             dated.first_ms = first_ms
-            heappush(self._firsts, (first_ms, owner))
-            self._find_first()
-
-    def _find_first(self) -> None:
-        """Set `first` after a change."""
-        self.first = None
-        while self._firsts and self.first is None:
-            first_ms, owner = self._firsts[0]
-            dated = self._dated.get(owner)
-            if dated is not None and dated.first_ms == first_ms:
-                self.first = first_ms, owner
-            else:
-                heappop(self._firsts)
+            self.firsts.push(owner, first_ms)
 
     def is_due(self, owner: int, now_ms: int) -> bool:
         """Whether an owner has an entry that is due."""
@@ -149,12 +135,12 @@ class Expiries:
         """Note when the next entry comes due, after entries were taken out."""
         firsts = [queue.first for queue in dated.queues()]
         first_ms = min((each for each in firsts if each is not None), default=None)
+        dated.first_ms = first_ms
+        self.firsts.discard(owner)
         if first_ms is None:
             del self._dated[owner]
-        elif first_ms != dated.first_ms:
-            heappush(self._firsts, (first_ms, owner))
-        dated.first_ms = first_ms
-        self._find_first()
+        else:
+            self.firsts.push(owner, first_ms)
 
     def clear(self) -> None:
         """Forget everything: each message comes up again, or has ended."""
@@ -162,6 +148,5 @@ class Expiries:
             for queue in dated.queues():
                 queue.clear()
         self._dated.clear()
-        self._firsts.clear()
+        self.firsts = DelayQueue()
         self.sweeping.clear()
-        self.first = None

@@ -72,7 +72,13 @@ class KeyGate:
     @property
     def in_use(self) -> bool:
         """Whether any key is locked or any message waits for the end of another."""
-        return bool(len(self._working) or self._retries or self._awaited)
+        return bool(self._working.count or self._retries or self._awaited)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no key is locked, no message waits for another and no ref is parked."""
+        lot = self.parking.any
+        return not (self._working.count or self._retries or self._awaited or len(lot))
 
     @property
     def has_blockers(self) -> bool:
@@ -211,12 +217,7 @@ class KeyGate:
     @property
     def locked_count(self) -> int:
         """How many keys are locked."""
-        return len(self._working) + len(self._retries)
-
-    @property
-    def freed(self) -> bool:
-        """Whether a parked message may be handed out now."""
-        return self.parking.freed
+        return self._working.count + len(self._retries)
 
     def take_watched(self) -> bool:
         """Whether a watched key was unlocked since the last call."""

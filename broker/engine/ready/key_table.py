@@ -79,7 +79,7 @@ class TakenKeys:
 class KeyTable:
     """The keys; 0 is no key, and only `find` may be asked for it."""
 
-    __slots__ = ("_count", "_crowded", "_keys", "_more", "_shift")
+    __slots__ = ("_crowded", "_keys", "_more", "_shift", "count")
 
     def __init__(self) -> None:
         self.clear()
@@ -91,10 +91,7 @@ class KeyTable:
         self._crowded = np.zeros(1 << bits, np.bool_)
         # By the pair's first slot.
         self._more: dict[int, set[int]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
 
     def __contains__(self, key: int) -> bool:
         return bool(self.find(np.array([key], np.uint64))[0])
@@ -104,7 +101,7 @@ class KeyTable:
 
     def find(self, keys: Keys) -> Mask:
         """Which of the keys are here."""
-        if not self._count:
+        if not self.count:
             return np.zeros(len(keys), np.bool_)
         slots = self._slots(keys)
         found: Mask = self._keys[slots] == keys
@@ -120,7 +117,7 @@ class KeyTable:
     def add(self, keys: Keys) -> None:
         """Add distinct keys; keys that are here already stay."""
         self._make_room(len(keys))
-        if self._count:
+        if self.count:
             here = self.find(keys)
             keys = keys[~here] if some(here) else keys
         slots = self._slots(keys)
@@ -129,18 +126,18 @@ class KeyTable:
             # If several keys have the same free slot, the last one is written.
             self._keys[slots[free]] = keys[free]
             there = self._keys[slots] == keys
-            self._count += int(np.count_nonzero(there))
+            self.count += int(np.count_nonzero(there))
             if every(there):
                 return
             slots, keys = slots[~there] ^ 1, keys[~there]
         for slot, key in zip(slots.tolist(), keys.tolist(), strict=True):
             self._more.setdefault(slot & ~1, set()).add(key)
             self._crowded[slot] = self._crowded[slot ^ 1] = True
-        self._count += len(keys)
+        self.count += len(keys)
 
     def remove(self, keys: Keys) -> None:
         """Remove distinct keys; keys that are not here are ignored."""
-        if not self._count:
+        if not self.count:
             return
         slots = self._slots(keys)
         if self._more:
@@ -150,22 +147,22 @@ class KeyTable:
         for each in (slots, slots ^ 1):
             here = each[self._keys[each] == keys]
             self._keys[here] = 0
-            self._count -= len(here)
-        if len(self._keys) > max(SLOTS_KEPT, self._count * SPARSE * _EMPTY_SHARE):
-            self._resize(self._count * SPARSE, SLOT_BITS_MIN)
+            self.count -= len(here)
+        if len(self._keys) > max(SLOTS_KEPT, self.count * SPARSE * _EMPTY_SHARE):
+            self._resize(self.count * SPARSE, SLOT_BITS_MIN)
 
     def _remove_more(self, slot: int, key: int) -> None:
         more = self._more.get(slot & ~1)
         if more is None or key not in more:
             return
         more.discard(key)
-        self._count -= 1
+        self.count -= 1
         if not more:
             self._crowded[slot] = self._crowded[slot ^ 1] = False
             del self._more[slot & ~1]
 
     def _make_room(self, count: int) -> None:
-        wanted = (self._count + count) * SPARSE
+        wanted = (self.count + count) * SPARSE
         if wanted > len(self._keys):
             self._resize(wanted, max(64 - int(self._shift), SLOT_BITS_MIN))
 
@@ -186,4 +183,4 @@ class KeyTable:
         self._shift = np.uint64(64)
         self._keys, self._crowded = _NO_KEYS, _NO_MASK
         self._more = {}
-        self._count = 0
+        self.count = 0

@@ -60,6 +60,8 @@ class Parking:
     @property
     def freed(self) -> bool:
         """Whether a parked message may be handed out now."""
+        if not self.filters:
+            return self.any.freed
         return self.any.freed or any(lot.freed for lot in self.filters.values())
 
     @property

@@ -96,7 +96,7 @@ class ReadyQueues:
     @property
     def living(self) -> int:
         """Approximate number of refs, including parked ones, whose messages are still ready."""
-        return max(len(self) + self._gate.parked - self._stale, 0)
+        return max(len(self) + len(self._gate.parking.any) - self._stale, 0)
 
     def left(self, count: int) -> None:
         """`count` messages with refs here ended or were moved."""
@@ -157,7 +157,11 @@ class ReadyQueues:
 
     def push(self, refs: Int64Array, rows: RowArray | None) -> None:
         """Messages became ready. `rows` are needed only if there is an order."""
-        self._put(self._queues[-1], refs, rows)
+        queue = self._queues[-1]
+        if isinstance(queue, FifoQueue):
+            queue.push(refs)
+        else:
+            self._put(queue, refs, rows)
 
     def put_back(self, refs: Int64Array, rows: RowArray, *, failed: bool) -> None:
         """Messages are ready again at once: they failed, or what they waited for has ended."""

@@ -175,7 +175,7 @@ class ScheduleRunner:
         """When `run_due` has something to do next; None: nothing is known to come."""
         if self._recomputing is not None or self._due.numbers:
             return self._held_until_ms
-        wake = self._state.schedules.next_wake_ms()
+        wake = self._state.schedules.wakes.next_ms()
         return None if wake is None else max(wake, self._held_until_ms)
 
     def run_due(self, now_ms: int) -> None:

@@ -147,7 +147,7 @@ class ScheduleTable:
         """Number of schedules of each topic that has some."""
         self._definitions = Definitions(fs, self._folder, frame_at, self._columns)
         self._cache = DefinitionCache()
-        self._wakes = Wakes(self._columns)
+        self.wakes = Wakes(self._columns)
         self._serial = 1
         self._rows = NO_ROWS
         """The file that the newest checkpoint names."""
@@ -372,45 +372,41 @@ class ScheduleTable:
     def lead(self) -> None:
         """Put due times in order. Firings that wait for a message are looked at first."""
         self.awaited.clear()
-        self._wakes.lead()
+        self.wakes.lead()
 
     def follow(self) -> None:
         """Forget the order of due times: another node leads."""
-        self._wakes.follow()
+        self.wakes.follow()
         self.awaited.clear()
 
     def wake(self, one: Schedule, progress: Progress | None = None) -> None:
         """Enter the due time of a schedule. `progress` = what a frame will store soon."""
         progress = progress or one.progress
         if progress.next_ms and not one.paused:
-            self._wakes.enter(one.number & _SLOT_MASK, one.wake_ms(progress))
+            self.wakes.enter(one.number & _SLOT_MASK, one.wake_ms(progress))
 
     def ended(self, origins: Sequence[int]) -> None:
         """Messages that buffered firings wait for may have ended: look at those at once."""
         for number in self.awaited.ended(origins):
-            self._wakes.enter(number & _SLOT_MASK, AT_ONCE_MS)
+            self.wakes.enter(number & _SLOT_MASK, AT_ONCE_MS)
 
     def purged(self, topic: int) -> None:
         """Messages of a topic have ended at once."""
         for number in self.awaited.schedules():
             if self._columns.row(number & _SLOT_MASK)[Column.TOPIC] == topic:
                 self.awaited.forget(number)
-                self._wakes.enter(number & _SLOT_MASK, AT_ONCE_MS)
-
-    def next_wake_ms(self) -> int | None:
-        """When something may be due; never later than it is."""
-        return self._wakes.next_ms()
+                self.wakes.enter(number & _SLOT_MASK, AT_ONCE_MS)
 
     def look_ahead(self, now_ms: int) -> None:
         """Before a slice of firings, while no progress is to be applied: order what comes next."""
-        self._wakes.look_ahead(now_ms)
+        self.wakes.look_ahead(now_ms)
 
     def pop_due(self, now_ms: int, moved: Mapping[int, Progress]) -> Schedule | None:
         """The schedule that is due first, None if none is. `moved` = progress not applied yet.
 
         Raises CorruptionError.
         """
-        while (entry := self._wakes.pop(now_ms)) is not None:
+        while (entry := self.wakes.pop(now_ms)) is not None:
             slot, wake_ms = entry
             one = self.get(self._columns.number_at(slot))
             if one is None or one.paused:
@@ -424,7 +420,7 @@ class ScheduleTable:
 
     def in_order(self) -> tuple[Int64Array, Int64Array]:
         """(times, numbers) of all schedules that wait for an instant, by time."""
-        times, slots = self._wakes.all_in_order()
+        times, slots = self.wakes.all_in_order()
         return times, self._columns.column(Column.NUMBER, slots)
 
 

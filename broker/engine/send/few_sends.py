@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from delaylog.broker.engine.apply.send_frames import Logged, apply_send_few
+from delaylog.broker.engine.apply.send_frames import apply_send_few
 from delaylog.broker.engine.model import SendResult, Topic
 from delaylog.broker.engine.send.merging import CREATED, expecting_successors
 from delaylog.broker.engine.send.quotas import check_quota_of_few
@@ -21,7 +21,7 @@ from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.messages.few_rows import FewRows
-from delaylog.storage.messages.singles import Single, encode_singles, requested_times
+from delaylog.storage.messages.singles import Single, encode_singles
 
 
 def send_few(
@@ -37,31 +37,40 @@ def send_few(
     None if `sending` must decide; then nothing was done. Raises EngineError; then nothing was sent.
     """
     topic, limits = state.topics.get(key), state.limits
-    asked_ms = requested_times(singles, now_ms)
-    last_ms = max(asked_ms)
     # These are the checks of `check_batch` and `check_room`. The last one keeps due times above the
     # hour floor, which `FewRows` requires.
     if (
         topic is None
         or free_bytes < limits.disk_reserve_bytes
-        or any(asked != 0 and asked < UNIX_MS_MIN for asked in asked_ms)
-        or last_ms > min(now_ms + limits.horizon_ms, TIME_MS_MAX)
-        or max([len(single.body) for single in singles]) > limits.body_bytes_max
         or now_ms < state.hour_floor * HOUR_MS
     ):
         return None
-    id_hashes = _new_ids(state, topic, singles)
+    last_ms = min(now_ms + limits.horizon_ms, TIME_MS_MAX)
+    asked_ms: list[int] = []
+    due_ms: list[int] = []
+    named = False
+    for single in singles:
+        asked = single.due_ms + now_ms if single.relative else single.due_ms
+        if (asked < UNIX_MS_MIN and asked != 0) or asked > last_ms:
+            return None
+        if len(single.body) > limits.body_bytes_max:
+            return None
+        asked_ms.append(asked)
+        due_ms.append(max(asked, now_ms))
+        named = named or (single.fields is not None and "id" in single.fields)
+    id_hashes = _new_ids(state, topic, singles) if named else ()
     if id_hashes is None:
         return None
-    check_quota_of_few(state, topic, singles, last_ms, now_ms)
+    settings = topic.settings
+    if settings.quota is not None:
+        check_quota_of_few(state, topic, settings.quota, singles, max(asked_ms) - now_ms, now_ms)
     note_send(topic, now_ms)
-    ttl_ms, max_retry = topic.settings.ttl_ms, topic.settings.max_retry
+    ttl_ms, max_retry = settings.ttl_ms, settings.max_retry
     decision, head = _decision(topic.number, state.tag, state.hour_floor, ttl_ms, max_retry)
     wire = encode_singles(singles, asked_ms, singles[0].merge)
     position, end = state.append(FrameKind.SEND, (head, wire), now_ms)
-    due_ms = [max(asked, now_ms) for asked in asked_ms]
     few = FewRows(singles, due_ms, id_hashes, decision, now_ms, position)
-    apply_send_few(state, topic, few, Logged(position, end, now_ms))
+    apply_send_few(state, topic, few, end)
     return SendResult(few.refs, due_ms, CREATED, end)
 
 
@@ -76,10 +85,8 @@ def _decision(
 
 
 def _new_ids(state: EngineState, topic: Topic, singles: Sequence[Single]) -> Sequence[int] | None:
-    """The hash of each id, 0 = none; empty if there are no ids; None if one may need merging."""
-    ids = [single.fields.get("id", b"") if single.fields else b"" for single in singles]
-    if not any(ids):
-        return ()
+    """The hash of each id, 0 = none; None if one may need merging."""
+    ids = [single.id for single in singles]
     one = state.id_hash.one
     hashes = [one(id_) if id_ else 0 for id_ in ids]
     named = [hashed for hashed in hashes if hashed]

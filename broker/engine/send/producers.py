@@ -311,7 +311,7 @@ class ProducerTable:
 
     def expire(self, now_ms: int) -> None:
         """Forget producers without a send for ten minutes. `now_ms` = leader time of a frame."""
-        while self.has_expired(now_ms):
+        while self._producers and self.has_expired(now_ms):
             self._drop(self.entries.first)
 
     def set_back(self, now_ms: int) -> None:

@@ -69,13 +69,15 @@ def check_quota(
 
 
 def check_quota_of_few(
-    state: EngineState, topic: Topic, singles: Sequence[Single], last_ms: int, now_ms: int
+    state: EngineState,
+    topic: Topic,
+    quota: Quota,
+    singles: Sequence[Single],
+    ahead_ms: int,
+    now_ms: int,
 ) -> None:
-    """The same for single messages, all of them new; `last_ms` = the latest of their due times."""
-    quota = topic.settings.quota
-    if quota is None:
-        return
-    _check_ahead(quota, last_ms - now_ms)
+    """The same for single messages, all of them new; `ahead_ms` = how far ahead the last is due."""
+    _check_ahead(quota, ahead_ms)
     size = sum(map(record_size, singles)) if quota.bytes else 0
     _take(state, _Room(topic, quota, len(singles), size, NOTHING_OUTSTANDING), now_ms)
 

@@ -9,7 +9,7 @@ replayed stores the log position where it did, so that only a later purge ends i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
@@ -127,8 +127,10 @@ class Group:
     """Tokens for deliveries, by the topic's rate limit; not state."""
     pace: RateLimit | None = None
     """The limit of that bucket."""
-    made_rates: tuple[RateMeter, RateMeter] | None = None
-    """Meters of deliveries and acks, once they are needed; not state."""
+    made_delivered_rate: RateMeter | None = None
+    """`delivered_rate`, once it is needed; not state."""
+    made_acked_rate: RateMeter | None = None
+    """`acked_rate`, once it is needed; not state."""
     used_ms: int = 0
     """Time of the last receive; not state."""
     suspect_until_ms: int = 0
@@ -158,23 +160,22 @@ class Group:
     @property
     def delivered_rate(self) -> RateMeter:
         """The rate of deliveries."""
-        return self._rates()[0]
+        if self.made_delivered_rate is None:
+            self.made_delivered_rate = RateMeter()
+        return self.made_delivered_rate
 
     @property
     def acked_rate(self) -> RateMeter:
         """The rate of acks."""
-        return self._rates()[1]
-
-    def _rates(self) -> tuple[RateMeter, RateMeter]:
-        if self.made_rates is None:
-            self.made_rates = (RateMeter(), RateMeter())
-        return self.made_rates
+        if self.made_acked_rate is None:
+            self.made_acked_rate = RateMeter()
+        return self.made_acked_rate
 
     @property
     def has_ready(self) -> bool:
         """Whether a receive may find a message."""
         ready, gate = self.made_ready, self.made_gate
-        return (ready is not None and len(ready) > 0) or (gate is not None and gate.freed)
+        return (ready is not None and len(ready) > 0) or (gate is not None and gate.parking.freed)
 
     @property
     def free_count(self) -> int:
@@ -201,14 +202,6 @@ class Group:
         """Drop the hints in the ready queues: each message is released again, or has ended."""
         if self.made_ready is not None:
             self.made_ready.clear()
-
-    def count_living(self, by_hour: Mapping[int, int], times: int) -> None:
-        """Count rows, by hour, that begin (`times` > 0) or cease to live."""
-        self.hours.add(by_hour, times)
-
-    def count_guests(self, by_hour: Mapping[int, int], times: int) -> None:
-        """Count guests, by the hour of their origin, that begin (`times` > 0) or cease to live."""
-        self.guests.add(by_hour, times)
 
     def has(self, rows: RowArray) -> npt.NDArray[np.bool_]:
         """Which rows exist for this group, ended or not."""

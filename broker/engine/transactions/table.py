@@ -120,6 +120,9 @@ class TransactionTable:
     @property
     def debt_bytes(self) -> int:
         """Approximate disk space that committed rows will still take."""
+        # Every send asks, and there is seldom one.
+        if not self.unpublished:
+            return 0
         return sum(one.debt_bytes for one in self.unpublished.values())
 
     @property

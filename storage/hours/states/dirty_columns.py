@@ -20,20 +20,17 @@ C = TypeVar("C", bound=Paged)
 
 
 class DirtyColumns(Generic[C]):
-    """Columns call `note` when their pages change. All methods belong to the store's thread."""
+    """Columns add themselves to `changed`. All of it belongs to the store's thread."""
 
     def __init__(self) -> None:
-        self._changed: set[C] = set()
+        self.changed: set[C] = set()
+        """Columns whose set of dirty pages may have changed since the last query."""
         self._pages: dict[C, int] = {}
         self._total = 0
 
-    def note(self, column: C) -> None:
-        """Note that the column's set of dirty pages has changed."""
-        self._changed.add(column)
-
     def forget(self, column: C) -> None:
         """The column is closed."""
-        self._changed.discard(column)
+        self.changed.discard(column)
         self._total -= self._pages.pop(column, 0)
 
     @property
@@ -54,7 +51,7 @@ class DirtyColumns(Generic[C]):
         return list(self._pages)
 
     def _update(self) -> None:
-        changed, self._changed = self._changed, set()
+        changed, self.changed = self.changed, set()
         for column in changed:
             count = column.dirty_pages
             self._total += count - self._pages.get(column, 0)

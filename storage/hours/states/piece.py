@@ -37,11 +37,7 @@ class Unbacked:
 
     def __init__(self) -> None:
         # Not from malloc, which would reuse freed memory and clear all 16 MiB of it.
-        self._memory = mmap.mmap(-1, PIECE_SIZE, access=mmap.ACCESS_COPY)
-
-    @property
-    def buffer(self) -> Any:
-        return self._memory
+        self.buffer: Any = mmap.mmap(-1, PIECE_SIZE, access=mmap.ACCESS_COPY)
 
     def forget(self, start: int, size: int) -> None:
         """Do nothing: `settle` replaces an unbacked piece by a mapped one."""

@@ -125,7 +125,7 @@ class StateColumn:
     def has_state(self, index: int) -> bool:
         """Whether row `index` has a state."""
         which, place = divmod(index - 1, PIECE_ROWS)
-        piece = self.piece_to_read(which)
+        piece = self._pieces.get(which) or self.piece_to_read(which)
         return piece is not None and piece.get_one(place).state != 0
 
     def put(self, indexes: Int64Array, entries: StateArray | Any, run: slice | None = None) -> None:
@@ -138,7 +138,7 @@ class StateColumn:
         self, indexes: Int64Array, entries: StateArray, run: slice | None = None
     ) -> None:
         """Store sealed entries in memory."""
-        self._dirty.note(self)
+        self._dirty.changed.add(self)
         inside = _inside(indexes, run)
         if inside is not None:
             which, places = inside
@@ -160,7 +160,7 @@ class StateColumn:
 
     def piece_to_change(self, which: int) -> Piece:
         """A piece whose entries are stored one by one."""
-        self._dirty.note(self)
+        self._dirty.changed.add(self)
         return self._pieces.get(which) or self._piece(which)
 
     def _has(self, which: int) -> bool:
@@ -221,7 +221,7 @@ class StateColumn:
         the `dirty_end` at its beginning, ends even if pages become dirty again and the column
         grows.
         """
-        self._dirty.note(self)
+        self._dirty.changed.add(self)
         out: StateRuns = []
         left = pages_max
         stop = self.dirty_end if stop is None else stop
@@ -259,7 +259,7 @@ class StateColumn:
 
     def restore(self, runs: Sequence[StateRun]) -> None:
         """Mark collected runs dirty again after a failed write."""
-        self._dirty.note(self)
+        self._dirty.changed.add(self)
         for which, first, data in runs:
             self._pieces[which].dirty[first : first + len(data) // PAGE_SIZE] = True
 
@@ -335,7 +335,7 @@ class StateColumn:
 
     def drop_memory(self) -> None:
         """Unmap all pieces; changes that were not written are lost."""
-        self._dirty.note(self)
+        self._dirty.changed.add(self)
         for piece in self._pieces.values():
             del piece.entries
             piece.mapping.close()

@@ -12,7 +12,7 @@ from delaylog.storage.errors import CorruptionError, NewerFormatError, OlderForm
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.folder.checkpoint import Checkpoint, load_newest, write_checkpoint
 from delaylog.storage.layout import FrameKind
-from delaylog.storage.log.frames import Stamp, Tick, encode_frame, frame_crc
+from delaylog.storage.log.frames import Tick, encode_frame, frame_crc
 from delaylog.storage.log.levels import (
     FIRST_LEVEL,
     KNOWN_LEVEL,
@@ -29,7 +29,7 @@ def frame(position: int, *, kind: int | None = None, version: int | None = None)
     parts, _ = encode_frame(
         FrameKind.TOPIC,
         [b"payload"],
-        Stamp(1 << 16, 5, Tick()),
+        (1 << 16, 5, Tick()),
         position=position,
         synced_position=0,
     )

@@ -17,7 +17,7 @@ from crc32c import crc32c
 from delaylog.broker.engine.errors import ConflictError
 from delaylog.storage.errors import NewerFormatError, OlderFormatError
 from delaylog.storage.layout import FILE_HEADER, FrameKind
-from delaylog.storage.log.frames import Stamp, Tick, encode_frame
+from delaylog.storage.log.frames import Tick, encode_frame
 from delaylog.storage.log.levels import FIRST_LEVEL, KNOWN_LEVEL, encode_level
 from delaylog.storage.log.log_reader import frames_in
 from tests.broker.engine.host import Host
@@ -125,7 +125,7 @@ def test_a_folder_above_our_level_is_refused_by_name(
 
 def topic_frame(position: int) -> bytes:
     """A frame as release 0.1.0 wrote it behind EPOCH_BEGIN, or at the start of a log."""
-    stamp = Stamp(1 << 16, 5, Tick())
+    stamp = (1 << 16, 5, Tick())
     parts, _ = encode_frame(FrameKind.TOPIC, [b"\x80"], stamp, position=position, synced_position=0)
     return b"".join(map(bytes, parts))
 

@@ -14,7 +14,7 @@ import pytest
 
 from delaylog.broker.engine.apply.move_frames import apply_move
 from delaylog.broker.engine.errors import NotLeadingError
-from delaylog.broker.engine.topics.groups import Group
+from delaylog.storage.columns.count_columns import CountColumns
 from delaylog.storage.errors import CorruptionError
 from delaylog.storage.layout import Cause
 from delaylog.storage.log.payloads import MoveDecision
@@ -32,7 +32,7 @@ def test_nothing_is_taken_or_kept_after_a_frame_that_failed(
     host.checkpoint(2)
     kept = host.engine.upkeep.kept_positions
     with monkeypatch.context() as patched:
-        patched.setattr(Group, "count_guests", fail)
+        patched.setattr(CountColumns, "add", fail)
         with pytest.raises(OverflowError):
             host.reschedule(["a"], host.now_ms + 10_000)
     with pytest.raises(NotLeadingError, match="ends after an error"):
@@ -53,7 +53,7 @@ def test_the_node_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         running = RunningNode(make_engine(tmp_path))
         running.node.start()
-        monkeypatch.setattr(Group, "count_living", fail)
+        monkeypatch.setattr(CountColumns, "add", fail)
         with pytest.raises(OverflowError):
             running.send(delay_ms=60_000)
         await running.until(lambda: bool(running.fatal))

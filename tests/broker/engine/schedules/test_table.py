@@ -69,7 +69,7 @@ def test_a_start_finds_the_same_order() -> None:
     rig, (a, b, c) = table_of(30, 10, 20)
     rig.move(c, Progress(40, 40, buffered_ms=5))
     rig.table.follow()
-    assert rig.table.next_wake_ms() is None
+    assert rig.table.wakes.next_ms() is None
     rig.table.lead()
     assert popped(rig.table, 30) == [c, b, a]
 
