@@ -163,7 +163,7 @@ class LogCommits:
         elif not self.disk_full:
             if self._syncing or self._log.pending_size > WRITE_AHEAD_BYTES:
                 self.kick()
-            elif self.write_through() and len(self.waiters) == 1 and self._inline.likely_quick:
+            elif self.write_through() and self._inline.likely_quick and len(self.waiters) == 1:
                 self._sync_inline()
             else:
                 self.kick()
@@ -196,7 +196,7 @@ class LogCommits:
         self._syncing_to = self._log.end_position
         self._syncing_from = self._log.durable_position
         self._began_s = self._now()
-        self.sync_times.begin(self._began_s)
+        self.sync_times.began_s = self._began_s
 
     def is_syncing(self, position: int) -> bool:
         """Whether a running job makes the log durable up to `position`."""
@@ -235,7 +235,8 @@ class LogCommits:
             return
         self._synced_s = ended
         self._timings.fsync.note(ended - self._began_s)
-        self.ended(None)
+        self.disk_full = False
+        self.commits += 1
         try:
             self._host.log_synced()
         except Exception as bug:
@@ -246,26 +247,16 @@ class LogCommits:
             # during a shutdown no periodic check requests their fsync.
             self.kick()
 
-    def ended(self, error: BaseException | None) -> None:
-        """Record the end of a commit; `error` is None if it succeeded."""
-        if error is None:
-            self.disk_full = False
-            self.commits += 1
-            return
+    def _log_failed(self, error: BaseException) -> None:
         if not isinstance(error, DiskFullError):
             self.failure = self.failure or error
-            return
-        if isinstance(error, NoDescriptorError):
+        elif isinstance(error, NoDescriptorError):
             log.error("the log waits for a descriptor", extra={"why": str(error)})
         elif not self.disk_full:
             log.error(
                 "the disk is full and the reserve is used up; everything waits for space",
                 extra={"why": str(error)},
             )
-        self.disk_full = True
-
-    def _log_failed(self, error: BaseException) -> None:
-        self.ended(error)
         if self.failure is not None:
             self._host.fail(self.failure)
         else:

@@ -41,15 +41,12 @@ class SyncTimes:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         """(end of the job, its duration), oldest first."""
-        self._began: float | None = None
-
-    def begin(self, now: float) -> None:
-        """A job has begun, at `now` seconds."""
-        self._began = now
+        self.began_s: float | None = None
+        """When the running job began; whoever begins one sets it."""
 
     def end(self, now: float, size: int) -> None:
         """The job has ended and made `size` bytes durable; with 0 bytes it does not count."""
-        began, self._began = self._began, None
+        began, self.began_s = self.began_s, None
         if size > 0 and began is not None:
             self._samples.append((now, max(now - began - size / TRANSFER_BYTES_PER_SECOND, 0.0)))
 
@@ -59,7 +56,7 @@ class SyncTimes:
         taken = [took for at, took in self._samples if now - at <= WINDOW_SECONDS]
         if len(taken) < SAMPLES_MIN:
             taken = [took for at, took in newest if now - at <= KEPT_SECONDS]
-        running = 0.0 if self._began is None else now - self._began
+        running = 0.0 if self.began_s is None else now - self.began_s
         if running >= STALLED_SECONDS:
             return SyncFigures(_ms(running), _ms(max([running, *taken])), fresh=True, hangs=True)
         if not taken:

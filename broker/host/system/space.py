@@ -18,14 +18,18 @@ DISK_CHECK_SECONDS: Final = 0.5
 log = logging.getLogger("delaylog.node")
 
 
+class Commits(Protocol):
+    """The commits of the log."""
+
+    disk_full: bool
+    """Whether they wait for disk space."""
+
+
 class Owner(Protocol):
     """The node, which may replace its engine."""
 
     engine: Engine
-
-    @property
-    def disk_full(self) -> bool:
-        """Whether commits wait for disk space."""
+    log_commits: Commits
 
 
 class Space:
@@ -46,7 +50,7 @@ class Space:
         """Free space that sends may use: 0 while the disk is full or the reserve is not completely
         allocated.
         """
-        if self._owner.disk_full or not self._owner.engine.reserve.whole:
+        if self._owner.log_commits.disk_full or not self._owner.engine.reserve.whole:
             return 0
         return self.measured_bytes()
 

@@ -15,7 +15,7 @@ from delaylog.broker.host.commits.sync_times import (
 
 def take(times: SyncTimes, at: float, seconds: float, *, size: int = 1) -> None:
     """A job that ends at `at` and took so long."""
-    times.begin(at - seconds)
+    times.began_s = at - seconds
     times.end(at, size)
 
 
@@ -60,6 +60,6 @@ def test_a_sync_that_hangs_is_the_figure() -> None:
     times = SyncTimes()
     for at in range(20):
         take(times, 10 + at / 10, 0.004)
-    times.begin(12.0)
+    times.began_s = 12.0
     assert times.recent(12.0 + STALLED_SECONDS / 2).median_ms == 4
     assert times.recent(14.5) == SyncFigures(2_500, 2_500, fresh=True, hangs=True)
