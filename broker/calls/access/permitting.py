@@ -47,7 +47,7 @@ def check_group(
     caller: Caller, state: EngineState, right: Right, key: TopicKey, name: str | None
 ) -> None:
     """Raise a Problem unless the caller has the right for a group of a topic; None = for all."""
-    if caller.may(right, key):
+    if caller.permissions.may(right, key):
         return
     caller.check(right, key, name)
     topic = state.topics.get(key)

@@ -96,7 +96,7 @@ async def long_poll(node: ServingNode, topic_key: TopicKey, call: ReceiveCall) -
 def begin_asking(node: ServingNode, key: GroupKey, masks: Masks, now_ms: int) -> None:
     """Tell the timeline that a consumer asks a group, and for what: it records when none does."""
     state, (namespace, name, group) = node.engine.state, key
-    if state.timeline.ask_too(key, masks):
+    if state.timeline.ask_too(key, masks, now_ms):
         return
     topic = state.topics.get((namespace, name))
     found = None if topic is None else topic.group(group)

@@ -194,14 +194,20 @@ class Timeline:
 
     # ------------------------------------------------------------------ consumers
 
-    def ask_too(self, key: GroupKey, masks: Masks) -> bool:
-        """Count one more call that asks a group for everything, if others do.
+    def ask_too(self, key: GroupKey, masks: Masks, now_ms: int) -> bool:
+        """Count one more call that asks a group for everything, if another one does, or did less
+        than `SPAN_MIN_MS` ago.
 
-        False if there is no other, or if some ask for less: then `begin_asking` must count it.
+        False if none did, or if some ask for less: then `begin_asking` must count it.
         """
-        calls = self._asking.get(key, 0)
-        if not calls or masks != EVERYTHING or key in self._demands:
+        if masks != EVERYTHING or key in self._demands:
             return False
+        calls = self._asking.get(key, 0)
+        if not calls:
+            asked_ms = self._asked.get(key)
+            if asked_ms is None or not 0 <= now_ms - asked_ms < SPAN_MIN_MS:
+                return False
+            del self._asked[key]
         self._asking[key] = calls + 1
         return True
 

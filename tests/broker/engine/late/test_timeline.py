@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from delaylog.broker.engine.late import timeline as module
+from delaylog.broker.engine.late.demand import EVERYTHING
 from delaylog.broker.engine.late.timeline import WHOLE, Span, Timeline
 
 KEY, PLACE = ("default", "t", "default"), (1, 1)
@@ -37,6 +41,31 @@ def test_a_gap_between_two_calls() -> None:
     timeline.end_asking(KEY, 9_500)
     assert spans(timeline, 9_900, leased=1)[-1] == Span(9_500, 9_900, "slow_consumers")
     assert timeline.asking(KEY) == 0
+
+
+MASKS = st.sampled_from([EVERYTHING, (1,)])
+STEPS = st.lists(st.tuples(st.sampled_from([0, 1, 19, 20, 21, 1_000]), MASKS, st.booleans()))
+
+
+@given(STEPS)
+def test_the_short_count_of_a_call_leaves_the_same_spans(steps: list[Any]) -> None:
+    """A call that asks soon after another, or beside it, is counted in a shorter way."""
+    short, general = Timeline(0), Timeline(0)
+    asked, now_ms = list[Any](), 5
+    for wait_ms, masks, ends in steps:
+        now_ms += wait_ms
+        if ends and asked:
+            last = asked.pop()
+            short.end_asking(KEY, now_ms, last)
+            general.end_asking(KEY, now_ms, last)
+            continue
+        asked.append(masks)
+        if not short.ask_too(KEY, masks, now_ms):
+            short.begin_asking(KEY, PLACE, 0, now_ms, masks=masks)
+        general.begin_asking(KEY, PLACE, 0, now_ms, masks=masks)
+        assert short.saved() == general.saved()
+        assert spans(short, now_ms + 30) == spans(general, now_ms + 30)
+        assert short.asking(KEY) == general.asking(KEY) == len(asked)
 
 
 def test_spans_are_joined_and_short_ones_left_out() -> None:
