@@ -47,7 +47,8 @@ class DelayQueue(Generic[Key]):
 
     def discard(self, key: Key) -> None:
         """Remove `key`, if it is queued."""
-        if self._items.pop(key, None) is not None:
+        item = self._items.pop(key, None)
+        if item is not None and item is self._heap[0]:
             self._drop_replaced()
 
     def pop_due(self, now_ms: int) -> Key | None:

@@ -331,15 +331,18 @@ class Engine:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
-        return _earliest(self.dispatcher.next_wake_ms(), self._next_other_ms())
+        return self._next_other_ms(self.dispatcher.next_wake_ms())
 
-    def _next_other_ms(self) -> int | None:
-        """When something other than the release of messages is due next."""
+    def _next_other_ms(self, first_ms: int | None = None) -> int | None:
+        """When something other than the release of messages is due next, or `first_ms` if that is
+        earlier.
+        """
         if self._down_ms is not None and self._may_judge_outage:
             return 0
         state = self.state
         limited = state.marks.rate_limited
         return _earliest(
+            first_ms,
             state.expiries.firsts.head_ms,
             state.leases.expiries.head_ms,
             state.claims.next_expiry_ms(),

@@ -7,7 +7,7 @@ here are byte for byte those that `place_rows` makes of the same messages.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,7 @@ from delaylog.storage.messages.singles import Single
 FEW_ROWS_MAX: Final = 32
 """Up to this number of rows, columns cost 1.3 to 2 times as much; at 50 both cost the same."""
 
+_NO_NAMES: Final[Set[str]] = frozenset()
 _BACKOFF: Final = bytes([ARRAY])
 """Headers that begin with this byte begin with a backoff."""
 
@@ -86,17 +87,17 @@ class FewRows:
         else:
             self._sort()
         # `number` sets the rest.
-        self.refs: list[int] = []
+        self.refs: list[int]
         """The ref of each message, in the order of sending."""
-        self.raw = bytearray()
+        self.raw: bytearray
         """The bytes of the rows."""
-        self.data = b""
+        self.data: bytes
         """Their records, in the order of sending."""
-        self.names: set[str] = set()
+        self.names: Set[str] = _NO_NAMES
         """Fields that some message has."""
-        self.key_hashes: list[int] = []
+        self.key_hashes: Sequence[int] = ()
         """Of each message, 0 = no key; empty if no message has fields. So are `tags`."""
-        self.tags: list[bytes] = []
+        self.tags: Sequence[bytes] = ()
         self.prioritised = self.own_backoffs = False
         """Whether a message has a priority other than 0; whether one has a backoff of its own."""
 
@@ -162,9 +163,12 @@ class FewRows:
         topic, tag, default_ttl_ms = decision.topic, decision.tag, decision.ttl_ms
         id_hashes = self.id_hashes or [0] * len(places)
         raw, offset, records = self.raw, 0, []
+        names: set[str] = set()
+        key_hashes: list[int] = []
+        all_tags: list[bytes] = []
         for at, single in enumerate(self._singles):
             fields: Any = single.fields or {}
-            self.names.update(fields)
+            names.update(fields)
             take = fields.get
             id_, key, tags = take("id", b""), take("key", b""), take("tags", b"")
             headers, priority = take("headers", b""), take("priority", 0)
@@ -182,11 +186,12 @@ class FewRows:
             )  # fmt: skip
             offset += len(record)
             records.append(record)
-            self.key_hashes.append(key_hash)
-            self.tags.append(tags)
+            key_hashes.append(key_hash)
+            all_tags.append(tags)
             self.prioritised = self.prioritised or priority != 0
             self.own_backoffs = self.own_backoffs or headers[:1] == _BACKOFF
         self.data = b"".join(records)
+        self.names, self.key_hashes, self.tags = names, key_hashes, all_tags
 
     def hour_counts(self) -> dict[int, int]:
         """Number of rows in each hour."""

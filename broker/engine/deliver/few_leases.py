@@ -119,8 +119,8 @@ def _lease(
     for one in few:
         refs.append(one.ref)
         origins.append(one.row.origin)
-    consumers = list(asked.consumers[: max(len(counts), 1)])
-    addresses = list(asked.addresses[: max(len(counts), 1)])
+    sharers = max(len(counts), 1)
+    consumers, addresses = asked.consumers[:sharers], asked.addresses[:sharers]
     leases = FewLeases(
         state.next_lease,
         topic.number,

@@ -165,7 +165,10 @@ def _ack_few(
     """
     outcomes: list[tuple[int, Sequence[int]]] = []
     leases: list[tuple[Lease, Sequence[int]]] = []
-    refs, origins, attempts, numbers = list[int](), list[int](), list[int](), list[int]()
+    refs: list[int] = []
+    origins: list[int] = []
+    attempts: list[int] = []
+    numbers: list[int] = []
     group_number = 0
     for number, named, except_ in wanted:
         lease = state.leases.get(number)
