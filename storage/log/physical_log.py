@@ -46,7 +46,8 @@ class PhysicalLog:
         self._node = node
         self._file: File | None = None
         self._pending: list[Block] = []
-        self._pending_size = 0
+        self.pending_size = 0
+        """Bytes that were appended and not yet written."""
         self._recent = RecentFrames(recent_bytes_max)
         self._write_lock = threading.Lock()
         self._queue_lock = threading.Lock()
@@ -100,7 +101,7 @@ class PhysicalLog:
         )
         with self._queue_lock:
             self._pending += buffers
-            self._pending_size += size
+            self.pending_size += size
             self.end_position = position + size
         if self._recent.bytes_max:
             self._recent.add(position, buffers, size, one_frame=True)
@@ -111,15 +112,11 @@ class PhysicalLog:
         position = self.end_position
         with self._queue_lock:
             self._pending.append(frames)
-            self._pending_size += len(frames)
+            self.pending_size += len(frames)
             self.end_position = position + len(frames)
         self._recent.add(position, [frames], len(frames), one_frame=False)
         return position
 
-    @property
-    def pending_size(self) -> int:
-        """Bytes that were appended and not yet written."""
-        return self._pending_size
 
     def write_pending(self, *, wait: bool = True) -> bool:
         """Write all queued frames in order; False if another thread writes and `wait` is off."""
@@ -132,7 +129,7 @@ class PhysicalLog:
             try:
                 with self._queue_lock:
                     buffers, self._pending = self._pending, []
-                    size, self._pending_size = self._pending_size, 0
+                    size, self.pending_size = self.pending_size, 0
                 if not buffers:
                     return True
                 file = self._file
@@ -150,7 +147,7 @@ class PhysicalLog:
                 # and the next write overwrites the torn part.
                 with self._queue_lock:
                     self._pending = buffers + self._pending
-                    self._pending_size += size
+                    self.pending_size += size
                 raise
             self.written_position += size
             return True
@@ -204,7 +201,7 @@ class PhysicalLog:
                 self.write_pending()
             with self._write_lock:
                 with self._queue_lock:
-                    self._pending, self._pending_size = [], 0
+                    self._pending, self.pending_size = [], 0
                 for file in self._old_files:
                     file.fdatasync()
                     file.close()
@@ -274,7 +271,7 @@ class PhysicalLog:
         recent = self._recent.read(start, bytes_max)
         if recent is not None:
             return recent
-        if start >= self.written_position or self._pending_size:
+        if start >= self.written_position or self.pending_size:
             self.write_pending()
         assert self.first_position <= start < self.written_position, "there is a frame to read"
         base, end = self.segments.span(start)
@@ -287,7 +284,7 @@ class PhysicalLog:
 
         Raises CorruptionError when it is damaged or missing.
         """
-        if position >= self.written_position and self._pending_size:
+        if position >= self.written_position and self.pending_size:
             self.write_pending()
         base, _ = self.segments.span(position)
         with closing(self.segments.open(base)) as file:
