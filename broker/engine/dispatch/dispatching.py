@@ -18,6 +18,7 @@ from delaylog.broker.engine.deliver.ready_again import known_rows
 from delaylog.broker.engine.dispatch.loading import Loader
 from delaylog.broker.engine.model import Topic
 from delaylog.broker.engine.ready.deferred import DeferredMessages
+from delaylog.broker.engine.ready.fifo_queue import Refs
 from delaylog.broker.engine.state import EngineState, FewExposure
 from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import alike, every, grouped, some
@@ -214,8 +215,7 @@ class Dispatcher:
                     refs.append(entry[1])
             topic = state.by_number.get(number)
             if living and topic is not None:
-                column = np.array(refs, np.int64)
-                self._push_to(topic, topic.default, column, self._watch(topic, column, None))
+                self._push_to(topic, topic.default, refs, self._watch(topic, refs, None))
                 self._note_few_released(topic, living)
 
     def _note_few_released(self, topic: Topic, entries: list[Entry]) -> None:
@@ -245,19 +245,20 @@ class Dispatcher:
                 return
         self._state.series.lateness_of(topic).ready.note_late(due_ms, now_ms)
 
-    def _watch(self, topic: Topic, refs: Int64Array, rows: RowArray | None) -> RowArray | None:
+    def _watch(self, topic: Topic, refs: Refs, rows: RowArray | None) -> RowArray | None:
         """Watch messages that may expire; returns their rows if they are known by now."""
         if topic.number in self._state.marks.timed and len(refs):
+            refs = np.asarray(refs, np.int64)
             rows = self._state.hours.rows(refs) if rows is None else rows
             self._state.expiries.add(topic.expiry_owner, refs, rows)
         return rows
 
     def _push_to(
-        self, topic: Topic, group: Group, refs: Int64Array, rows: RowArray | None = None
+        self, topic: Topic, group: Group, refs: Refs, rows: RowArray | None = None
     ) -> None:
         ready = group.ready
         if rows is None and ready.order is not None:
-            rows = self._state.hours.rows(refs)
+            rows = self._state.hours.rows(np.asarray(refs, np.int64))
         ready.push(refs, rows)
         self._state.marks.newly_ready.add((topic.number, group.number))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -21,18 +21,22 @@ HEAD_REFS_MAX: Final = 131_072
 REFILL_REFS: Final = 65_536
 JOIN_REFS_MAX: Final = 64
 """Small pushes are joined up to this size, since an array has an overhead of 112 bytes."""
+Refs: TypeAlias = Int64Array | list[int]
+"""Refs that became ready; a list if they are few."""
 
 
 class FifoQueue:
     """First in, first out, with a front for returned refs."""
 
-    __slots__ = ("_behind", "_head", "_head_count", "_head_max", "_make_run", "_run")
+    __slots__ = ("_behind", "_few", "_head", "_head_count", "_head_max", "_make_run", "_run")
 
     def __init__(self, make_run: Callable[[], ScratchQueue], head_max: int = HEAD_REFS_MAX) -> None:
         self._make_run = make_run
         self._head_max = head_max
         self._head: deque[Int64Array] | None = None
         """Created on demand: an empty deque takes 600 bytes."""
+        self._few: list[int] = []
+        """The newest refs of the head, behind its arrays: those of small pushes."""
         self._head_count = 0
         self._run: ScratchQueue | None = None
         self._behind: deque[Int64Array] | None = None
@@ -44,9 +48,10 @@ class FifoQueue:
         behind = sum(len(refs) for refs in self._behind) if self._behind else 0
         return self._head_count + len(self._run) + behind
 
-    def push(self, refs: Int64Array) -> None:
+    def push(self, refs: Refs) -> None:
         """Append refs."""
-        if len(refs) == 0:
+        count = len(refs)
+        if count == 0:
             return
         spilled = bool(self._behind) or (self._run is not None and len(self._run) > 0)
         if spilled or self._head_count + len(refs) > self._head_max:
@@ -54,15 +59,22 @@ class FifoQueue:
                 self._run = self._make_run()
             if self._behind is None:
                 self._behind = deque()
-            self._behind.append(refs)
+            self._behind.append(np.asarray(refs, np.int64))
             self._write_behind()
             return
-        head = self._began() if self._head is None else self._head
-        if head and len(head[-1]) + len(refs) <= JOIN_REFS_MAX:
-            head[-1] = np.concatenate((head[-1], refs))
+        if len(self._few) + count > JOIN_REFS_MAX:
+            self._join()
+        if count <= JOIN_REFS_MAX:
+            self._few += refs if isinstance(refs, list) else refs.tolist()
         else:
-            head.append(refs)
-        self._head_count += len(refs)
+            self._began().append(np.asarray(refs, np.int64))
+        self._head_count += count
+
+    def _join(self) -> None:
+        """Make an array of the few refs."""
+        if self._few:
+            self._began().append(np.array(self._few, np.int64))
+            self._few = []
 
     def _began(self) -> deque[Int64Array]:
         if self._head is None:
@@ -88,6 +100,7 @@ class FifoQueue:
 
     def pop(self, count: int) -> Int64Array:
         """Take up to `count` refs."""
+        self._join()
         if self._head_count == 0 and self._run is not None:
             refill = self._run.pop(max(REFILL_REFS, count))
             if not len(refill) and self._behind:
@@ -114,11 +127,16 @@ class FifoQueue:
         left = min(count, self._head_count)
         if not 0 < left <= few_max or (left < count and self._run is not None):
             return []
-        refs: list[int] = self.pop(left).tolist()
+        if self._head:
+            refs: list[int] = self.pop(left).tolist()
+            return refs
+        refs, self._few = self._few[:left], self._few[left:]
+        self._head_count -= left
         return refs
 
     def in_memory(self, count: int) -> list[Int64Array]:
         """Up to `count` refs at the front of the part in memory, which stay."""
+        self._join()
         if not self._head:
             return []
         if len(self._head[0]) >= count:
@@ -134,6 +152,7 @@ class FifoQueue:
     def clear(self) -> None:
         """Drop everything."""
         self._head = self._behind = None
+        self._few = []
         self._head_count = 0
         if self._run is not None:
             self._run.close()

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from delaylog.broker.engine.ready.fifo_queue import FifoQueue
+from delaylog.broker.engine.ready.fifo_queue import FifoQueue, Refs
 from delaylog.broker.engine.ready.key_gate import KeyGate
 from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.broker.engine.ready.parking import ParkingLot
@@ -155,13 +155,13 @@ class ReadyQueues:
         else:
             self._put(queue, refs, rows, failed=failed)
 
-    def push(self, refs: Int64Array, rows: RowArray | None) -> None:
+    def push(self, refs: Refs, rows: RowArray | None) -> None:
         """Messages became ready. `rows` are needed only if there is an order."""
         queue = self._queues[-1]
         if isinstance(queue, FifoQueue):
             queue.push(refs)
         else:
-            self._put(queue, refs, rows)
+            self._put(queue, np.asarray(refs, np.int64), rows)
 
     def put_back(self, refs: Int64Array, rows: RowArray, *, failed: bool) -> None:
         """Messages are ready again at once: they failed, or what they waited for has ended."""
