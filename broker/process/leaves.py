@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from delaylog.extras import missing_part
 
 if TYPE_CHECKING:
+    from delaylog.broker.calls.operations import Handler
     from delaylog.broker.calls.serving_node import ServingNode
     from delaylog.broker.host.tls.client_tls import ClientTls
     from delaylog.broker.process.served import Endpoint, Served, Stop
-    from delaylog.broker.web.mounts import Files, MountedApi
+    from delaylog.broker.web.mounts import Files, MountedApi, ReadsPage
 
-FOLDERS: Final = ("camellia", "drills", "history", "push", "resp", "ui")
+FOLDERS: Final = ("camellia", "drills", "history", "push", "resp", "streams", "ui")
 """Where leaves may be, below `delaylog.broker`."""
 
 
@@ -57,7 +58,7 @@ class Leaf:
     name: str
     """As an error names it."""
     folders: tuple[str, ...] = ()
-    """Further folders that it consists of, below `delaylog.broker`: without one it is missing."""
+    """Further folders that it needs, below `delaylog.broker`: without one it is missing."""
     verbs: tuple[Verb, ...] = ()
     errors: tuple[tuple[str, str, str], ...] = ()
     """Modules, the errors that verbs raise on purpose, and the codes that `--json` shows."""
@@ -65,6 +66,10 @@ class Leaf:
     """Makes its API over a node, which trusts these certificates of the leader."""
     files: Callable[[], Files] | None = None
     """Its files for browsers."""
+    calls: Callable[[], Mapping[str, Handler]] | None = None
+    """The handlers of the native calls that it carries out, by the names of the calls."""
+    page: Callable[[], ReadsPage] | None = None
+    """Its page of the native API."""
     endpoint: Callable[[Served], Endpoint | None] | None = None
     """Makes its listener, if the configuration asks for one."""
     start: Callable[[Served, Mapping[str, str]], Stop] | None = None
@@ -76,6 +81,12 @@ def leaves() -> tuple[Leaf, ...]:
     """The leaves that are installed."""
     found = (_leaf_in(f"delaylog.broker.{folder}") for folder in FOLDERS)
     return tuple(leaf for leaf in found if leaf is not None)
+
+
+def leaf_pages() -> dict[str, ReadsPage]:
+    """Their pages, by path."""
+    pages = [leaf.page() for leaf in leaves() if leaf.page is not None]
+    return {page.path: page for page in pages}
 
 
 def is_installed(name: str) -> bool:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from delaylog.broker.calls.access.first_admin import is_awaited
+from delaylog.broker.calls.operations import Handler
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
 from delaylog.broker.cluster.members.addresses import (
@@ -43,7 +44,7 @@ from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
 from delaylog.broker.host.watch.timings import note_recovery
 from delaylog.broker.process.collector import Collector
-from delaylog.broker.process.leaves import is_installed, leaves
+from delaylog.broker.process.leaves import is_installed, leaf_pages, leaves
 from delaylog.broker.process.served import Endpoint, Served, Stop
 from delaylog.broker.rules.addresses import host_port
 from delaylog.broker.web.app import HttpFace
@@ -300,7 +301,11 @@ class Parts:
     def _mounts(self) -> Mounts:
         apis = (leaf.api(self.node, self._nodes_tls) for leaf in leaves() if leaf.api is not None)
         files = (leaf.files() for leaf in leaves() if leaf.files is not None)
-        return Mounts(tuple(apis), tuple(files))
+        calls: dict[str, Handler] = {}
+        for leaf in leaves():
+            if leaf.calls is not None:
+                calls |= leaf.calls()
+        return Mounts(tuple(apis), tuple(files), calls, leaf_pages())
 
     def _endpoints(self, served: Served) -> list[Endpoint]:
         made = [leaf.endpoint(served) for leaf in leaves() if leaf.endpoint is not None]

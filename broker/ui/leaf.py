@@ -1,4 +1,4 @@
-"""What the dashboard adds: files below `/ui/`."""
+"""What the dashboard adds: files below `/ui/`. Its pages show live reads, a part of streams."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def _files() -> Files:
     return Files(UI, answer_of)
 
 
-LEAF: Final = Leaf("dashboard", files=_files)
+LEAF: Final = Leaf("dashboard", folders=("streams",), files=_files)

@@ -11,10 +11,13 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import delaylog
+from delaylog.broker.calls.operations import HANDLERS
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.push.commands import put_target
 from delaylog.broker.engine.push.targets import Target
 from delaylog.broker.process.exit_codes import ExitCode
@@ -32,13 +35,12 @@ LEAVES = {
     "history": ("broker/history", "broker/drills"),
     "push": ("broker/push",),
     "Redis endpoint": ("broker/resp", "broker/keyspace"),
+    "streams": ("broker/streams",),
     "Spark": ("client/spark", "client/spark_segments"),
     "job systems": ("client/job_systems",),
     "queues of Dyno and RMQ": ("client/queues",),
 }
 """The folders that are missing without each leaf. The drills check the histories they record."""
-NOT_YET = {"broker/calls/streams"}
-"""The HTTP server and the table of calls know it."""
 TESTS = (
     "tests/wheel/test_few_entries.py",
     "tests/storage/folder/test_checkpoint.py",
@@ -70,10 +72,16 @@ def without(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
 def test_every_leaf_is_tested() -> None:
     assert {leaf.name for leaf in leaves()} <= LEAVES.keys()
     folders = {path for paths in LEAVES.values() for path in paths}
-    assert folders == {*runpy.run_path(str(ROOT / "tools/count_lines.py"))["LEAVES"]} - NOT_YET
+    assert folders == {*runpy.run_path(str(ROOT / "tools/count_lines.py"))["LEAVES"]}
     declared = {path.removeprefix("broker/") for path in folders if path.startswith("broker/")}
     # It has no declaration: the engine asks for it.
     assert declared - {"keyspace"} == set(FOLDERS)
+
+
+async def test_a_call_of_a_missing_leaf_is_refused_by_the_name_of_the_leaf() -> None:
+    ctx: Any = None
+    with pytest.raises(Problem, match="has no streams; run: pip install"):
+        await HANDLERS["stream"](ctx)
 
 
 def test_an_error_names_the_leaf_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

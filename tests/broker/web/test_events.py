@@ -14,7 +14,7 @@ from tests.broker.web.streams import ACCEPT, listening, path_of
 
 QUICK_BEATS = """
 import sys
-from delaylog.broker.calls.streams import events
+from delaylog.broker.streams import events
 from delaylog.broker.web import answering
 events.HEARTBEAT_SECONDS = 0.2
 answering.UNHEARD_SECONDS = 2.0
