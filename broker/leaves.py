@@ -2,8 +2,8 @@
 
 The core imports none of them. The file `leaf.py` in the folder of a leaf declares what it adds, and
 this module finds the leaves that are installed. It is loaded by each start of the command line, so
-a `leaf.py` and the `__init__.py` beside it import nothing but this: what a leaf adds is named, or a
-function that imports it.
+a `leaf.py` and the `__init__.py` beside it import only this and `host.rows`: what a leaf adds is
+named, or a function that imports it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from delaylog.extras import missing_part
 if TYPE_CHECKING:
     from delaylog.broker.calls.operations import Handler
     from delaylog.broker.calls.serving_node import ServingNode
+    from delaylog.broker.host.rows import MetricRow, Option
     from delaylog.broker.host.tls.client_tls import ClientTls
     from delaylog.broker.process.served import Endpoint, Served, Stop
     from delaylog.broker.web.mounts import Files, MountedApi, ReadsPage
@@ -60,6 +61,15 @@ class Leaf:
     folders: tuple[str, ...] = ()
     """Further folders that it needs, below `delaylog.broker`: without one it is missing."""
     verbs: tuple[Verb, ...] = ()
+    options: tuple[Option, ...] = ()
+    """Its settings. The table of the core has a place for them, and for its metrics."""
+    configure: Callable[[Mapping[str, str], bool], Any] | None = None
+    """Checks the values of its settings, by key; True: nobody has to authenticate. What it returns
+    is in `Config.leaves`. Raises ConfigError.
+    """
+    listens: str = ""
+    """The setting that is the address of its listener."""
+    metrics: tuple[MetricRow, ...] = ()
     errors: tuple[tuple[str, str, str], ...] = ()
     """Modules, the errors that verbs raise on purpose, and the codes that `--json` shows."""
     api: Callable[[ServingNode, ClientTls | None], MountedApi] | None = None
@@ -91,15 +101,31 @@ def leaf_pages() -> dict[str, ReadsPage]:
 
 def is_installed(name: str) -> bool:
     """Whether the leaf of this name is installed."""
-    return any(leaf.name == name for leaf in leaves())
+    return _named(name) is not None
+
+
+def options_of(name: str) -> tuple[Option, ...]:
+    """The settings of a leaf, if it is installed."""
+    leaf = _named(name)
+    return () if leaf is None else leaf.options
+
+
+def metrics_of(name: str) -> tuple[MetricRow, ...]:
+    """The metrics of a leaf, if it is installed."""
+    leaf = _named(name)
+    return () if leaf is None else leaf.metrics
 
 
 def needed(name: str) -> Leaf:
     """The leaf of this name. Raises ImportError with what installs it, if it is missing."""
-    leaf = next((leaf for leaf in leaves() if leaf.name == name), None)
+    leaf = _named(name)
     if leaf is None:
         raise ImportError(missing_part(name))
     return leaf
+
+
+def _named(name: str) -> Leaf | None:
+    return next((leaf for leaf in leaves() if leaf.name == name), None)
 
 
 def _leaf_in(folder: str) -> Leaf | None:
