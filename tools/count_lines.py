@@ -24,7 +24,7 @@ LEAVES: Final = (
     "broker/resp",
     "broker/camellia",
     "broker/push",
-    "broker/calls/streams",
+    "broker/streams",
     "broker/ui",
     "broker/history",
     "broker/drills",

@@ -47,6 +47,7 @@ ALONE: Final = {
     # Copies: `pyspark_delaylog` runs without `delaylog`.
     "client/wire/credentials.py": "client/spark/credentials.py",
     "client/wire/endpoints.py": "client/spark/endpoints.py",
+    "client/wire/leader_route.py": "client/spark/leader_route.py",
     "src/delaylog/secret_files.py": "client/spark/secret_files.py",
 }
 """Modules outside the two folders: source to generated module."""

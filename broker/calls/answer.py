@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from delaylog.broker.host.open_streams import OpenStream
 
@@ -40,6 +40,8 @@ class Duplex:
     """The call goes on as a WebSocket, which carries this flow of deliveries."""
 
     flow: OpenStream
+    carry: Callable[..., Awaitable[Any]]
+    """Serves it until it ends: takes the request, its id, and what notes the error that ends it."""
 
 
 AnyAnswer: TypeAlias = "Answer | Stream | Duplex"

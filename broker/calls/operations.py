@@ -1,4 +1,4 @@
-"""The handler of each call in the table (`contract/calls`)."""
+"""The handler of each call in the table (`contract/calls`), but for what a leaf carries out."""
 
 from __future__ import annotations
 
@@ -23,14 +23,25 @@ from delaylog.broker.calls.handlers import (
     reloading,
     schedules,
     sessions,
-    streams,
     tail,
     targets,
     topics,
     transactions,
 )
+from delaylog.broker.calls.problems import Problem
+from delaylog.extras import STREAMS, missing_part
 
 Handler: TypeAlias = Callable[[Context], Awaitable[AnyAnswer]]
+
+
+def _missing(part: str) -> Handler:
+    """The handler of a call whose leaf is not installed; the HTTP server has that of the leaf."""
+
+    async def refuse(_ctx: Context) -> AnyAnswer:
+        raise Problem("unknown", missing_part(part))
+
+    return refuse
+
 
 HANDLERS: Final[dict[str, Handler]] = {
     "listTopics": topics.list_topics,
@@ -75,7 +86,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     "backfillSchedule": schedules.backfill_schedule,
     "previewSchedule": schedules.preview_schedule,
     "trySchedule": schedules.try_schedule,
-    "stream": streams.open_stream,
+    "stream": _missing(STREAMS),
     "purge": groups.purge_topic,
     **dict.fromkeys(("pause", "resume"), groups.pause_topic),
     "listClaims": claims.list_claims,

@@ -22,7 +22,7 @@ from delaylog.broker.cli.parser import (
     complete_folders,
 )
 from delaylog.broker.cli.values import is_time, parse_lifetime, parse_span, parse_time, value_text
-from delaylog.broker.host.settings.options import Option
+from delaylog.broker.host.rows import Option
 from delaylog.contract.members import (
     Choice,
     Flag,

@@ -15,12 +15,12 @@ from delaylog.broker.cli.output import emit, print_table
 from delaylog.broker.cli.parser import add_examples, add_json, complete_files, complete_folders
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.config import load_config
+from delaylog.broker.host.rows import Option
 from delaylog.broker.host.settings.options import (
     ADMIN_TOKEN,
     CONFIG_VARIABLE,
     OPTIONS,
     ConfigError,
-    Option,
     nearest,
     read_sources,
 )

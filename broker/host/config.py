@@ -23,29 +23,13 @@ from delaylog.broker.host.settings.options import (
     did_you_mean,
     read_sources,
 )
-from delaylog.broker.host.system.process_memory import memory_share
-from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
+from delaylog.broker.leaves import leaves
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth|no-tls")
-_PORT: Final = re.compile(r"[0-9]{1,5}")
 _ANY: Final = ("0.0.0.0", "::")
 """Hosts of listeners that stand for all addresses of the machine."""
 _ORIGIN: Final = re.compile(r"https?://[^\s/,]+")
-
-
-@dataclass(frozen=True, slots=True)
-class RespConfig:
-    """The endpoint for Redis clients."""
-
-    host: str
-    port: int
-    after_write: bool = False
-    """With `resp-fsync = everysec`, answers wait for the write but not for the fsync."""
-    maxmemory: int = 0
-    """Bytes; 0 = no limit."""
-    scripts: bool = True
-    """Whether clients may run Lua."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +62,6 @@ class Config:
     """Host names that requests may use for this broker, besides its addresses."""
     http_allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may call this broker."""
-    resp: RespConfig | None = None
     tls: TlsConfig | None = None
     tls_ca: str | None = None
     """Path of the CAs that this node trusts in calls to other nodes; None = the system's."""
@@ -96,25 +79,28 @@ class Config:
     """The operator accepts that listeners beyond loopback do not use TLS."""
     oidc: OidcConfig | None = None
     """The issuer whose tokens are accepted besides the broker's own."""
-    push: AddressRules = field(default_factory=AddressRules)
-    """What pushes may reach."""
     audit: AuditSettings = field(default_factory=AuditSettings)
     limits: Limits = field(default_factory=Limits)
+    leaves: Mapping[str, Any] = field(default_factory=dict)
+    """What leaves make of their settings, by the name of the leaf."""
+    listeners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """The addresses of their listeners, by the name of the setting."""
 
     @property
     def open_to_others(self) -> bool:
         """Whether a listener can be reached from other machines."""
-        resp = self.resp
-        return not (is_loopback(self.http_host) and (resp is None or is_loopback(resp.host)))
+        return not all(map(is_loopback, self._hosts))
 
     @property
     def called_at(self) -> list[str]:
         """Names and addresses at which the settings expect clients of other machines."""
-        resp = () if self.resp is None else (self.resp.host,)
-        listening = [
-            host for host in (self.http_host, *resp) if host not in _ANY and not is_loopback(host)
-        ]
+        listening = [host for host in self._hosts if host not in _ANY and not is_loopback(host)]
         return [*dict.fromkeys((*self.http_hosts, *listening))]
+
+    @property
+    def _hosts(self) -> list[str]:
+        """The hosts of all listeners."""
+        return [self.http_host, *(host for host, _ in self.listeners.values())]
 
 
 def parse_address(text: str, name: str) -> tuple[str, int]:
@@ -126,13 +112,13 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _one_of(value: str, name: str, known: tuple[str, ...]) -> str:
+def one_of(value: str, name: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
     return value
 
 
-def _words(
+def words(
     values: Mapping[str, str], name: str, pattern: re.Pattern[str], what: str
 ) -> tuple[str, ...]:
     """The comma-separated words of a setting; each must match `pattern`, described by `what`."""
@@ -156,18 +142,21 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
     sources = read_sources(flags, environ)
     values = sources.values
     host, port = parse_address(values["http"], "http")
-    fsync = _one_of(values["fsync"], "fsync", ("always", "interval"))
+    fsync = one_of(values["fsync"], "fsync", ("always", "interval"))
     if values["cluster"] and fsync != "always":
         raise ConfigError("fsync must be always in a cluster: a majority must not lose its frames")
-    insecure = _words(values, "insecure", _INSECURE, "no-auth or no-tls")
-    resp = _resp(values, no_auth="no-auth" in insecure)
+    insecure = words(values, "insecure", _INSECURE, "no-auth or no-tls")
+    no_auth = "no-auth" in insecure
+    listeners = {
+        leaf.listens: parse_address(values[leaf.listens], leaf.listens)
+        for leaf in leaves()
+        if leaf.listens and values[leaf.listens]
+    }
     tls = _tls(values)
     if tls is None and "no-tls" not in insecure:
-        _check_reach(values, host, resp)
+        _check_reach(values, {"http": host, **{name: at[0] for name, at in listeners.items()}})
     if flags.get("new_cluster") and not values["cluster"]:
         raise ConfigError("new-cluster requires --cluster FILE")
-    if resp is not None and resp.after_write and values["cluster"]:
-        raise ConfigError("resp-fsync must be always in a cluster: an answered write must survive")
     return Config(
         data_dir=values["data_dir"],
         http_host=host,
@@ -177,23 +166,23 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         cluster_node=values["node"] or None,
         new_cluster=bool(flags.get("new_cluster")),
         hold=flags.get("hold"),
-        log_level=_one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
-        log_format=_one_of(values["log_format"], "log-format", ("auto", "json", "text")),
-        http_hosts=_words(values, "http-host", _HOST_NAME, "host names without a port"),
-        http_allowed_origins=_words(
+        log_level=one_of(values["log_level"], "log-level", ("debug", "info", "warning", "error")),
+        log_format=one_of(values["log_format"], "log-format", ("auto", "json", "text")),
+        http_hosts=words(values, "http-host", _HOST_NAME, "host names without a port"),
+        http_allowed_origins=words(
             values, "http-allowed-origin", _ORIGIN, "origins such as https://console.example:8443"
         ),
-        resp=resp,
         admin_token=_admin_token(environ.get(ADMIN_TOKEN) or None),
-        no_auth="no-auth" in insecure,
+        no_auth=no_auth,
         no_tls="no-tls" in insecure,
         tls=tls,
         tls_ca=values["tls_ca"] or None,
-        archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
+        archive_hold=one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
-        push=_push(values),
         audit=_audit(values),
         limits=_limits(sources.limits),
+        leaves={leaf.name: leaf.configure(values, no_auth) for leaf in leaves() if leaf.configure},
+        listeners=listeners,
     )
 
 
@@ -211,11 +200,10 @@ def _admin_token(text: str | None) -> str | None:
     return text
 
 
-def _check_reach(values: Mapping[str, str], http_host: str, resp: RespConfig | None) -> None:
+def _check_reach(values: Mapping[str, str], hosts: Mapping[str, str]) -> None:
     """Refuse listeners without TLS that other machines can reach."""
-    hosts = {"http": http_host, "resp": None if resp is None else resp.host}
     for name, host in hosts.items():
-        if host is not None and not is_loopback(host):
+        if not is_loopback(host):
             raise ConfigError(
                 f"{name} {values[name]} is open to other machines without TLS: give "
                 "--tls-cert FILE, or accept it with --insecure=no-tls"
@@ -224,21 +212,10 @@ def _check_reach(values: Mapping[str, str], http_host: str, resp: RespConfig | N
 
 def _audit(values: Mapping[str, str]) -> AuditSettings:
     return AuditSettings(
-        mode=_one_of(values["audit"], "audit", MODES),
+        mode=one_of(values["audit"], "audit", MODES),
         file_bytes=_whole(values, "audit-file-mb", 1, FILE_MB_MAX) << 20,
         keep_files=_whole(values, "audit-keep-files", 0, KEEP_FILES_MAX),
     )
-
-
-def _push(values: Mapping[str, str]) -> AddressRules:
-    try:
-        networks = parse_networks(filter(str.strip, values["push_allow"].split(",")))
-    except ValueError as error:
-        raise ConfigError(f"push-allow: {error}") from None
-    ports = {int(each) for each in _words(values, "push-ports", _PORT, "ports from 1 to 65535")}
-    if not ports or not all(1 <= port <= 65_535 for port in ports):
-        raise ConfigError(f"push-ports must be ports from 1 to 65535, not {values['push_ports']!r}")
-    return AddressRules(networks, frozenset(ports))
 
 
 def is_loopback(host: str) -> bool:
@@ -249,24 +226,8 @@ def is_loopback(host: str) -> bool:
         return host.lower().rstrip(".") == "localhost"
 
 
-def _resp(values: Mapping[str, str], *, no_auth: bool) -> RespConfig | None:
-    everysec = _one_of(values["resp_fsync"], "resp-fsync", ("always", "everysec")) == "everysec"
-    if not values["resp"]:
-        return None
-    host, port = parse_address(values["resp"], "resp")
-    scripts = _one_of(values["resp_scripts"], "resp-scripts", ("auto", "on", "off"))
-    trusted = is_loopback(host) or not no_auth
-    return RespConfig(
-        host=host,
-        port=port,
-        scripts=trusted if scripts == "auto" else scripts == "on",
-        after_write=everysec,
-        maxmemory=_memory(values["resp_maxmemory"]),
-    )
-
-
 def _tls(values: Mapping[str, str]) -> TlsConfig | None:
-    policy = _one_of(values["tls_policy"], "tls-policy", ("intermediate", "modern"))
+    policy = one_of(values["tls_policy"], "tls-policy", ("intermediate", "modern"))
     if not values["tls_cert"]:
         for name in ("tls-key", "tls-client-ca"):
             if values[name.replace("-", "_")]:
@@ -278,17 +239,6 @@ def _tls(values: Mapping[str, str]) -> TlsConfig | None:
         client_ca=values["tls_client_ca"] or None,
         policy=policy,
     )
-
-
-def _memory(text: str) -> int:
-    if text == "auto":
-        return memory_share()
-    found = re.fullmatch(r"([0-9]{1,18})(|kb|mb|gb)", text)
-    if found is None:
-        raise ConfigError(
-            f"resp-maxmemory must be auto, 0 for no limit, or like 512mb or 4gb, not {text!r}"
-        )
-    return int(found[1]) << {"": 0, "kb": 10, "mb": 20, "gb": 30}[found[2]]
 
 
 def _limits(table: Any) -> Limits:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from delaylog.broker.calls.access.first_admin import is_awaited
+from delaylog.broker.calls.operations import Handler
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.cluster.cluster_node import ClusterNode, open_cluster_node
 from delaylog.broker.cluster.members.addresses import (
@@ -30,7 +31,7 @@ from delaylog.broker.host.config import Config
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.metrics.metrics import Metrics
 from delaylog.broker.host.metrics.reload_metrics import ReloadMetrics
-from delaylog.broker.host.settings.options import ConfigError, cannot_listen
+from delaylog.broker.host.settings.options import cannot_listen
 from delaylog.broker.host.snapshot_child import ChildRun
 from delaylog.broker.host.system import descriptors
 from delaylog.broker.host.system.folder_lock import retention_suspended
@@ -42,15 +43,15 @@ from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
 from delaylog.broker.host.watch.timings import note_recovery
+from delaylog.broker.leaves import is_installed, leaf_pages, leaves
 from delaylog.broker.process.collector import Collector
-from delaylog.broker.process.leaves import is_installed, leaves
 from delaylog.broker.process.served import Endpoint, Served, Stop
 from delaylog.broker.rules.addresses import host_port
 from delaylog.broker.web.app import HttpFace
 from delaylog.broker.web.mounts import Mounts
 from delaylog.broker.web.oidc import OidcIssuer
 from delaylog.broker.web.request_checks import RequestChecks, host_name
-from delaylog.extras import PUSH, REDIS, missing_part
+from delaylog.extras import PUSH
 from delaylog.storage.errors import MissingPartError, damage_of
 from delaylog.storage.files.os_file_system import OsFileSystem
 
@@ -86,8 +87,6 @@ class Parts:
     async def open(self) -> None:
         """Recover the folder. Raises what `exit_codes` explains."""
         config, clock = self._config, self._clock
-        if config.resp is not None and not is_installed(REDIS):
-            raise ConfigError(f"--resp: {missing_part(REDIS)}")
         self._read_certificates()
         self._collector.prepare()
         if config.cluster is None:
@@ -260,10 +259,8 @@ class Parts:
             self._stops.append(endpoint.close_listener)
         if place is not None:
             await place.start()
-            me, resp_port = (
-                place.member.config.me,
-                None if config.resp is None else config.resp.port,
-            )
+            me, resp = place.member.config.me, config.listeners.get("resp")
+            resp_port = None if resp is None else resp[1]
             for text in unlike_options(me, port, resp_port, has_tls=config.tls is not None):
                 log.warning(text)
             listening["peer"] = host_port(me.peer)
@@ -300,7 +297,11 @@ class Parts:
     def _mounts(self) -> Mounts:
         apis = (leaf.api(self.node, self._nodes_tls) for leaf in leaves() if leaf.api is not None)
         files = (leaf.files() for leaf in leaves() if leaf.files is not None)
-        return Mounts(tuple(apis), tuple(files))
+        calls: dict[str, Handler] = {}
+        for leaf in leaves():
+            if leaf.calls is not None:
+                calls |= leaf.calls()
+        return Mounts(tuple(apis), tuple(files), calls, leaf_pages())
 
     def _endpoints(self, served: Served) -> list[Endpoint]:
         made = [leaf.endpoint(served) for leaf in leaves() if leaf.endpoint is not None]

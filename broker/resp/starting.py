@@ -7,7 +7,6 @@ from functools import partial
 
 from delaylog.broker.calls.serving_node import ServingNode
 from delaylog.broker.host.audit.audit_log import AuditLog
-from delaylog.broker.host.config import RespConfig
 from delaylog.broker.host.settings.options import cannot_listen
 from delaylog.broker.host.tls.server_tls import ServerTls
 from delaylog.broker.keyspace.scripts.runtime import has_lua
@@ -17,6 +16,7 @@ from delaylog.broker.resp.auditing import CommandAudit
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.broker.resp.metrics import RespMetrics
+from delaylog.broker.resp.settings import RespConfig
 from delaylog.broker.rules.addresses import host_port
 
 log = logging.getLogger("delaylog.resp")

@@ -1,10 +1,10 @@
-"""What the dashboard adds: files below `/ui/`."""
+"""What the dashboard adds: files below `/ui/`. Its pages show live reads, a part of streams."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.process.leaves import Leaf
+from delaylog.broker.leaves import Leaf
 
 if TYPE_CHECKING:
     from delaylog.broker.web.mounts import Files
@@ -17,4 +17,4 @@ def _files() -> Files:
     return Files(UI, answer_of)
 
 
-LEAF: Final = Leaf("dashboard", files=_files)
+LEAF: Final = Leaf("dashboard", folders=("streams",), files=_files)

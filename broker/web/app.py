@@ -20,7 +20,6 @@ from delaylog.broker.calls.context import BufferedContext, Context
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
 from delaylog.broker.calls.routing import Route, no_head, pick, resolve
 from delaylog.broker.calls.serving_node import ServingNode
-from delaylog.broker.calls.streams.live import LIVE, Live
 from delaylog.broker.engine.errors import NotLeadingError
 from delaylog.broker.host.audit.audit_log import AuditLog
 from delaylog.broker.host.audit.request_ids import HEADER, RequestIds
@@ -37,7 +36,7 @@ from delaylog.broker.web.callers import Callers, check_opener
 from delaylog.broker.web.connection import CONNECTIONS_OWN, Connection, Server
 from delaylog.broker.web.fast_lane import FastLane, Head
 from delaylog.broker.web.http_context import HttpContext
-from delaylog.broker.web.mounts import MountedApi, Mounts
+from delaylog.broker.web.mounts import MountedApi, Mounts, ReadsPage
 from delaylog.broker.web.openapi import PAGES
 from delaylog.broker.web.outcomes import Outcomes
 from delaylog.broker.web.pages import pages
@@ -45,7 +44,6 @@ from delaylog.broker.web.redirects import elsewhere
 from delaylog.broker.web.request_checks import RequestChecks
 from delaylog.broker.web.request_line import LIMITS, METHODS, check_line, origin_form
 from delaylog.broker.web.short_way import ShortWay
-from delaylog.broker.web.websocket import carry_stream
 from delaylog.contract.calls.table import ALL
 
 SETTLE_SECONDS: Final = 1.0
@@ -60,9 +58,8 @@ PUBLIC: Final = frozenset(path for path, (_, right, *_) in PAGES.items() if righ
 LEADERLESS: Final = frozenset(
     [path for path, (_, right, *_) in PAGES.items() if right == "metrics"]
     + [call.path for call in ALL if call.leaderless]
-    + [LIVE]
 )
-"""Paths whose reads are answered without a leader. Live reads are decided on one by one."""
+"""Paths whose reads are answered without a leader."""
 
 HttpHandler: TypeAlias = Callable[[Any], Awaitable[AnyAnswer]]
 """Takes an `HttpContext`, or any `Context` where the call is native."""
@@ -105,7 +102,7 @@ class HttpFace:
         self._outcomes = Outcomes(node)
         self._mounts, self._prefixes = mounts, mounts.prefixes
         self._public = PUBLIC.union(*(api.public for api in mounts.apis))
-        self._leaderless = LEADERLESS.union(*(api.leaderless for api in mounts.apis))
+        self._leaderless = LEADERLESS.union(mounts.pages, *(api.leaderless for api in mounts.apis))
         self._switches = tuple(path for api in mounts.apis for path in api.switches)
         """Prefixes of paths that change something by GET too."""
         self._server: Server | None = None
@@ -116,7 +113,7 @@ class HttpFace:
         metrics.body_bytes = lambda: self._budget.bytes_held
         self._pages: dict[str, HttpHandler] = {
             **pages(node, metrics, mounts),
-            LIVE: self._open_live,
+            **{path: partial(self._open_page, page) for path, page in mounts.pages.items()},
         }
         self._routes: dict[tuple[str, str], Route] = {}
         self._runner: web.ServerRunner | None = None
@@ -282,7 +279,8 @@ class HttpFace:
                     # Of a stream that has no end, the request is that it is opened.
                     self._outcomes.timed(ctx, began)
                 if isinstance(answer, Duplex):
-                    return await carry_stream(request, answer.flow, request_id, note)
+                    socket: web.StreamResponse = await answer.carry(request, request_id, note)
+                    return socket
                 sent = await send_pieces(request, answer, request_id, note)
                 if answer.flow is None:
                     self._outcomes.timed(ctx, began)
@@ -354,21 +352,22 @@ class HttpFace:
                 return away
         if call is not None:
             permit(ctx.caller, call, ctx.topic_key, ctx.params)
-        if ctx.query_text and handler != self._open_live and (call is None or not call.query):
+        if ctx.query_text and (call is None or not call.query):
             # Refuses unknown parameters: a filter with a typo must not be ignored.
-            ctx.query_values()
+            if raw_path.partition("?")[0] not in self._mounts.pages:
+                ctx.query_values()
         if call is not None:
             return await self._audit.carry(ctx, call.right, handler)
         return await handler(ctx)
 
-    async def _open_live(self, ctx: Context) -> AnyAnswer:
+    async def _open_page(self, page: ReadsPage, ctx: Context) -> AnyAnswer:
         async def read(path_qs: str) -> AnyAnswer:
             path, _, query = path_qs.partition("?")
             inner = BufferedContext(self._node, {}, query, b"")
             inner.caller, inner.origin, inner.request_id = ctx.caller, ctx.origin, ctx.request_id
             try:
                 topics = _Named(self._node.engine.state.topics, ctx.caller)
-                route = resolve(path, "GET", topics)
+                route = self._mounts.carried(resolve(path, "GET", topics))
                 inner.about(route.call, route.topic_key, route.params)
                 if route.call.streams:
                     raise Problem("bad_request", "a stream is no read", field="read")
@@ -382,7 +381,7 @@ class HttpFace:
                     return problem_answer(problem)
                 return self._refusal(error, inner, path)
 
-        return Live(ctx.query_text, read, self._node.waiters.streams).answer()
+        return page.answer_of(ctx.query_text, read, self._node.waiters.streams)
 
     async def _carry_by(
         self, api: MountedApi, ctx: HttpContext, handler: HttpHandler, path: str
@@ -408,7 +407,7 @@ class HttpFace:
         """The route of a native call with an ASCII path, or None. Raises Problem."""
         if path.startswith(self._prefixes) or path in self._pages or not path.isascii():
             return None
-        return resolve(path, method, self._node.engine.state.topics)
+        return self._mounts.carried(resolve(path, method, self._node.engine.state.topics))
 
     def _route(self, ctx: HttpContext, path: str, method: str) -> HttpHandler:
         if not path.isascii():
@@ -422,16 +421,18 @@ class HttpFace:
             )
         page = self._pages.get(path)
         if page is not None:
-            right = PAGES[path][1]
+            has_end = path in PAGES
+            right = PAGES[path][1] if has_end else "any"
             if right is not None:
                 ctx.caller.check_somewhere(right)
-            if path == LIVE and method == "HEAD":
+            if method == "HEAD" and not has_end:
                 raise no_head()
             return pick({"GET": page}, method)
         api = self._mounts.api_of(path)
         if api is not None:
             return api.route(path, method, ctx.caller)
-        found = resolve(path, method, _Named(self._node.engine.state.topics, ctx.caller))
+        named = _Named(self._node.engine.state.topics, ctx.caller)
+        found = self._mounts.carried(resolve(path, method, named))
         ctx.about(found.call, found.topic_key, found.params)
         if found.common:
             if len(self._routes) >= ROUTES_KEPT:

@@ -1,18 +1,23 @@
-"""What leaves serve over HTTP beside the native API: APIs below a path of their own, and files."""
+"""What leaves serve over HTTP: APIs with paths of their own, files, parts of the native API."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from delaylog.broker.calls.access.caller import Caller
-from delaylog.broker.calls.answer import Answer
+from delaylog.broker.calls.answer import Answer, AnyAnswer, Stream
+from delaylog.broker.calls.operations import Handler
+from delaylog.broker.calls.routing import Route
+from delaylog.broker.host.open_streams import OpenStreams
 from delaylog.broker.web.http_context import HttpContext
 from delaylog.broker.web.openapi.document import Described
 from delaylog.contract.calls.call import Right
 
 ApiHandler: TypeAlias = Callable[[HttpContext], Awaitable[Any]]
+Read: TypeAlias = Callable[[str], Awaitable[AnyAnswer]]
+"""Answers a GET of a path with its query as its caller may read it, also if it refuses it."""
 
 
 class MountedApi(Protocol):
@@ -64,12 +69,28 @@ class Files(NamedTuple):
     """The answer to a method, a path without a query, and headers; None: it asks for another."""
 
 
+class ReadsPage(NamedTuple):
+    """A page that answers by reads of other paths.
+
+    Every principal may open it, also without a leader: each read is decided on by itself.
+    """
+
+    path: str
+    answer_of: Callable[[str, Read, OpenStreams], Stream]
+    """The answer to a query. Raises a Problem."""
+    described: Described
+
+
 @dataclass(frozen=True, slots=True)
 class Mounts:
     """All of it."""
 
     apis: tuple[MountedApi, ...] = ()
     files: tuple[Files, ...] = ()
+    calls: Mapping[str, Handler] = field(default_factory=dict)
+    """Handlers of native calls, by the names of the calls."""
+    pages: Mapping[str, ReadsPage] = field(default_factory=dict)
+    """By path."""
 
     @property
     def prefixes(self) -> tuple[str, ...]:
@@ -79,3 +100,13 @@ class Mounts:
     def api_of(self, path: str) -> MountedApi | None:
         """The API that has this path."""
         return next((api for api in self.apis if path.startswith(api.prefix)), None)
+
+    def carried(self, route: Route) -> Route:
+        """A route with the handler of the leaf that carries its call out, if one does."""
+        handler = self.calls.get(route.call.name)
+        return route if handler is None else route._replace(handler=handler)
+
+    def described(self) -> list[Described]:
+        """What they add to the OpenAPI document."""
+        pages = [page.described for page in self.pages.values()]
+        return pages + [api.described() for api in self.apis]

@@ -44,7 +44,7 @@ def pages(
 
     @cache
     def document() -> bytes:
-        described = openapi_document(node.engine.limits, [api.described() for api in mounts.apis])
+        described = openapi_document(node.engine.limits, mounts.described())
         return orjson.dumps(described, option=orjson.OPT_INDENT_2)
 
     async def openapi(_ctx: Context) -> Answer:

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 import requests
 from requests.auth import AuthBase
 
-from pyspark_delaylog.credentials import Credentials, is_loopback
+from pyspark_delaylog.credentials import is_loopback
 from pyspark_delaylog.errors import (
     BrokerError,
     RefusedError,
@@ -27,9 +27,9 @@ from pyspark_delaylog.errors import (
     UnusableEndpointError,
 )
 from pyspark_delaylog.faults import cause_of, remedy_of
+from pyspark_delaylog.leader_route import LeaderRoute
 from pyspark_delaylog.options import Options
 from pyspark_delaylog.retrying import PASSING, retry_after_s, wait_s
-from pyspark_delaylog.route import Route
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 JSON_TYPE: Final = "application/json"
@@ -62,18 +62,25 @@ class BrokerHttp:
         self._retry_wait_ms = options.retry_wait_ms
         self._timeout_s = options.request_timeout_ms / 1000
         self._topics = f"/v1/ns/{quote(options.namespace, safe='')}/topics"
-        self._route = Route(options.endpoints)
+        self._nodes: tuple[str, ...] = options.endpoints
+        """Those that are known at the start, from the one to ask on."""
+        self._route: LeaderRoute | None = None
         self._session: requests.Session | None = None
-        self._found: Credentials | None = None
         self._answered = False
         self.repeats = 0
         """The number of retries."""
 
     def __repr__(self) -> str:
-        return f"BrokerHttp({self._route.base!r})"
+        return f"BrokerHttp({self._known[0]!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_session": None, "_found": None, "repeats": 0}
+        kept = {"_nodes": self._known, "_route": None, "_session": None, "repeats": 0}
+        return self.__dict__ | kept
+
+    @property
+    def _known(self) -> tuple[str, ...]:
+        """The known nodes, from the one to ask on."""
+        return self._nodes if self._route is None else self._route.nodes
 
     def close(self) -> None:
         """Close the connection; a later call opens a new one."""
@@ -134,14 +141,15 @@ class BrokerHttp:
         A refusal or a fault that may pass is repeated for the time of `retryForMs`.
         """
         target = f"{path}?{urlencode(query)}" if query else path
-        credentials = self._credentials()
+        route = self._leader_route()
+        credentials = route.credentials
         renewed = warned = False
         tries = hops = 0
         began_s = 0.0
         unusable: set[str] = set()
         while True:
             after_s: float | None = None
-            base = self._route.base
+            base = route.node
             token = credentials.token_for(base)
             try:
                 answer = self._once(method, base + target, body, headers, token)
@@ -153,9 +161,9 @@ class BrokerHttp:
                 remedy = None if self._answered else remedy_of(cause, base)
                 if remedy is not None:
                     unusable.add(base)
-                    if unusable.issuperset(self._route.known):
+                    if unusable.issuperset(route.nodes):
                         raise UnusableEndpointError(f"{method} {path}: {why}; {remedy}") from None
-                self._route.next()
+                route.next(base)
             else:
                 self._answered = True
                 if answer.status_code < 300:
@@ -167,7 +175,7 @@ class BrokerHttp:
                 if answer.status_code in (307, 308) and hops < HOPS_MAX:
                     hops += 1
                     location = answer.headers.get("Location", "")
-                    if self._follow(location, credentials):
+                    if self._follow(route, location):
                         continue
                     if obstacle := credentials.obstacle(base, location):
                         advice = f" (the redirect is not followed: {obstacle})"
@@ -178,7 +186,7 @@ class BrokerHttp:
                 after_s = retry_after_s(answer.headers.get("Retry-After"))
                 if answer.status_code != 429:
                     # Another node may be the leader now. A node that throttles is the right one.
-                    self._route.next()
+                    route.next(base)
             hops = 0
             tries += 1
             now_s = time.monotonic()
@@ -206,11 +214,16 @@ class BrokerHttp:
             log.info("try %d of %s %s in %.2f s: %s", tries + 1, method, path, pause_s, why)
             time.sleep(pause_s)
 
-    def _credentials(self) -> Credentials:
-        """The token and the TLS files of this process. OptionError if they cannot be used."""
-        if self._found is None:
-            self._found = self._options.credentials()
-        return self._found
+    def _leader_route(self) -> LeaderRoute:
+        """The nodes, with the token and the TLS files of this process. OptionError if these cannot
+        be used.
+        """
+        if self._route is None:
+            credentials = self._options.credentials()
+            # The process that has learned a node may have had another token.
+            first, *others = filter(credentials.may_receive, self._nodes)
+            self._route = LeaderRoute(first, others, credentials)
+        return self._route
 
     def _once(
         self,
@@ -222,7 +235,7 @@ class BrokerHttp:
     ) -> requests.Response:
         if self._session is None:
             self._session = requests.Session()
-        files = self._credentials().files
+        files = self._leader_route().credentials.files
         cert, key = files["client_cert"], files["client_key"]
         return self._session.request(
             method,
@@ -239,20 +252,20 @@ class BrokerHttp:
             allow_redirects=False,
         )
 
-    def _follow(self, location: str, credentials: Credentials) -> bool:
+    def _follow(self, route: LeaderRoute, location: str) -> bool:
         """Switch to the leader if it is a member. The contacted node is asked for the members."""
-        if self._route.follow(location, credentials):
+        if route.follow(location):
             return True
-        base = self._route.base
-        token = credentials.token_for(base)
+        base = route.node
+        token = route.credentials.token_for(base)
         try:
             answer = self._once("GET", base + "/v1/cluster", None, {}, token)
             cluster = answer.json() if answer.status_code == 200 else None
         except (requests.exceptions.RequestException, ValueError):
             return False
         if isinstance(cluster, dict):
-            self._route.learn(cluster, credentials)
-        return self._route.follow(location, credentials)
+            route.learn(cluster)
+        return route.follow(location)
 
 
 def _refused(

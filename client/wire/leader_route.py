@@ -4,7 +4,7 @@ Calls, and the token in them, go only to nodes that the caller named, and to nod
 as members of their cluster. With a token, a node reached over https leads to https addresses only,
 and a member that may not receive the token is not learned. HTTP redirects are not followed by the
 HTTP library: it would drop the token, or send it to any address. Threads may share a route: in the
-worst case two threads skip a node.
+worst case two threads skip a node. `make twins` copies this module into `pyspark_delaylog`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class LeaderRoute:
         members = status.get("members")
         for member in members if isinstance(members, list) else ():
             url = str(member.get("http", "")).rstrip("/") if isinstance(member, dict) else ""
-            if url and url not in self._known and self._obstacle(url) is None:
+            if _origin(url) is None or url in self._known:
+                continue
+            if self._obstacle(url) is None:
                 self._known.append(url)
 
     def follow(self, location: str) -> bool:

@@ -24,6 +24,8 @@ HEARTBEAT_SECONDS: Final = 15.0
 CLIENT_FRAME_BYTES_MAX: Final = 1 << 20
 """A frame of a client, all its fragments together: receipts of ten thousand messages fit."""
 FORMS: Final = ("json", "msgpack", "bulk")
+EVENTS: Final = "text/event-stream"
+"""The content type of server-sent events."""
 CLOSE_BASE: Final = 4_000
 KEEP_LEASES: Final = 4_000
 """The close code of a client that leaves and keeps its leases until they expire."""

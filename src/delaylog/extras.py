@@ -29,6 +29,7 @@ EXTRAS: Final[Mapping[str, frozenset[str]]] = {
 
 PUSH: Final = "push"
 REDIS: Final = "Redis endpoint"
+STREAMS: Final = "streams"
 """Parts of the package itself that an installation may lack, as errors name them."""
 
 

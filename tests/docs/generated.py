@@ -18,6 +18,7 @@ from typing import Final
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.host.metrics.table import SECTIONS
 from delaylog.broker.host.settings.options import OPTIONS
+from delaylog.broker.streams.live import DOC, LIVE
 from delaylog.broker.web.openapi.document import PAGES
 from delaylog.contract.calls.table import ALL
 from delaylog.contract.error_codes import CODES
@@ -45,6 +46,7 @@ def calls() -> str:
             texts[call.path] += f"; POST: {call.doc.removesuffix('.')}"
     for path, (_, right, text, _) in PAGES.items():
         rights[path], texts[path] = {right or "none": ["GET"]}, text
+    rights[LIVE], texts[LIVE] = {"any": ["GET"]}, DOC
     rows = []
     for path, methods in rights.items():
         shown = "; ".join(f"{'/'.join(names)} {right}" for right, names in methods.items())

@@ -179,7 +179,7 @@ def test_a_page_without_a_stream_asks_again(
     start_broker: Callable[..., Broker], look: Any, topic: str
 ) -> None:
     """While as many streams are open as the broker allows, here none."""
-    broker = start_broker(constants={"delaylog.broker.calls.streams.live.STREAMS_MAX": 0})
+    broker = start_broker(constants={"delaylog.broker.streams.live.STREAMS_MAX": 0})
     broker.call("PUT", f"/v1/topics/{topic}", {})
     window: Looking = look(broker.url)
     window.refused = {429}

@@ -1,279 +1,242 @@
 """The table of metrics: the name, kind, labels and meaning of each one.
 
-Collectors build their families from it, and docs/METRICS.md lists it. Names follow Prometheus'
-conventions; times are in seconds.
+Collectors build their families from it, and docs/METRICS.md lists it. The rows of a leaf are in its
+`leaf.py`. Names follow Prometheus' conventions; times are in seconds.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final
 
-Kind: TypeAlias = Literal["gauge", "counter", "histogram"]
+from delaylog.broker.host.rows import counter, gauge, histogram
+from delaylog.broker.leaves import metrics_of
+from delaylog.extras import PUSH, REDIS
+
 TOPIC: Final = ("namespace", "topic")
 GROUP: Final = ("namespace", "topic", "group")
 
-
-class MetricRow(NamedTuple):
-    """One metric."""
-
-    name: str
-    """As it is scraped; that of a counter ends in `_total`."""
-    kind: Kind
-    text: str
-    labels: tuple[str, ...] = ()
-
-
-def _gauge(name: str, text: str, *labels: str) -> MetricRow:
-    return MetricRow(f"delaylog_{name}", "gauge", text, labels)
-
-
-def _counter(name: str, text: str, *labels: str) -> MetricRow:
-    return MetricRow(f"delaylog_{name}_total", "counter", text, labels)
-
-
-def _histogram(name: str, text: str, *labels: str) -> MetricRow:
-    return MetricRow(f"delaylog_{name}", "histogram", text, labels)
-
-
 _MESSAGES: Final = (
-    _histogram("ready_lateness_seconds", "From due to ready: the broker's own delay.", *TOPIC),
-    _histogram(
+    histogram("ready_lateness_seconds", "From due to ready: the broker's own delay.", *TOPIC),
+    histogram(
         "lateness_seconds",
         "From due to the first hand-out.",
         *TOPIC,
     ),
-    _gauge(
+    gauge(
         "oldest_due_age_seconds",
         "How overdue the oldest ready message is.",
         *GROUP,
     ),
-    _gauge("held", "1 while the broker is held: it delivers, pushes and fires nothing."),
-    _gauge("topic_paused", "1 for each topic that is paused.", *TOPIC),
-    _gauge("living_messages", "Messages that have not ended.", *GROUP),
-    _gauge("ready_messages", "Messages that may be handed out now.", *GROUP),
-    _gauge("leased_messages", "Messages under lease.", *GROUP),
-    _counter("sent", "Messages accepted.", *TOPIC),
-    _counter("delivered", "Messages handed out.", *GROUP),
-    _counter("ended", "Messages that ended, by state.", *GROUP, "state"),
-    _gauge("parked_messages", "Ready messages that wait for their key, over all groups."),
-    _gauge("locked_keys", "Keys of messages under lease or in retry, over all groups."),
-    _gauge("leases", "Open leases."),
-    _gauge("claims", "Claims that have not ended."),
-    _gauge("claim_rows", "Messages in claims that have not ended."),
-    _counter("claims_ended", "Claims that ended, by how.", "state"),
-    _gauge("topics", "Topics."),
-    _gauge("schedules", "Recurring schedules."),
-    _gauge("jobs_running", "Jobs that have not ended."),
-    _gauge("producers", "Idempotent producers remembered."),
-    _counter("producers_dropped", "Producers forgotten for lack of room."),
-    _counter(
+    gauge("held", "1 while the broker is held: it delivers, pushes and fires nothing."),
+    gauge("topic_paused", "1 for each topic that is paused.", *TOPIC),
+    gauge("living_messages", "Messages that have not ended.", *GROUP),
+    gauge("ready_messages", "Messages that may be handed out now.", *GROUP),
+    gauge("leased_messages", "Messages under lease.", *GROUP),
+    counter("sent", "Messages accepted.", *TOPIC),
+    counter("delivered", "Messages handed out.", *GROUP),
+    counter("ended", "Messages that ended, by state.", *GROUP, "state"),
+    gauge("parked_messages", "Ready messages that wait for their key, over all groups."),
+    gauge("locked_keys", "Keys of messages under lease or in retry, over all groups."),
+    gauge("leases", "Open leases."),
+    gauge("claims", "Claims that have not ended."),
+    gauge("claim_rows", "Messages in claims that have not ended."),
+    counter("claims_ended", "Claims that ended, by how.", "state"),
+    gauge("topics", "Topics."),
+    gauge("schedules", "Recurring schedules."),
+    gauge("jobs_running", "Jobs that have not ended."),
+    gauge("producers", "Idempotent producers remembered."),
+    counter("producers_dropped", "Producers forgotten for lack of room."),
+    counter(
         "producer_answers_dropped",
         "First answers dropped for lack of room.",
     ),
 )
 _TRANSACTIONS: Final = (
-    _gauge("transactions_open", "Open transactions."),
-    _gauge("staged_bytes", "Bytes staged in open transactions."),
-    _gauge("staged_rows", "Messages staged in open transactions."),
-    _gauge("publish_lag_rows", "Committed messages that are not in their hours yet."),
-    _gauge(
+    gauge("transactions_open", "Open transactions."),
+    gauge("staged_bytes", "Bytes staged in open transactions."),
+    gauge("staged_rows", "Messages staged in open transactions."),
+    gauge("publish_lag_rows", "Committed messages that are not in their hours yet."),
+    gauge(
         "publish_lag_seconds",
         "Time since the commit of the oldest message that is not in its hour yet.",
     ),
-    _counter("discarded_rows", "Staged messages that were never committed."),
-    _counter("published_rows", "Messages of committed transactions that have reached their hours."),
-    _counter("transactions_dropped", "Ended transactions forgotten for lack of room."),
+    counter("discarded_rows", "Staged messages that were never committed."),
+    counter("published_rows", "Messages of committed transactions that have reached their hours."),
+    counter("transactions_dropped", "Ended transactions forgotten for lack of room."),
 )
 _REQUESTS: Final = (
-    _histogram(
+    histogram(
         "request_seconds",
         "From a request to its answer, by call.",
         "face",
         "call",
     ),
-    _counter("slow_requests", "Requests that took longer than a second.", "face"),
-    _counter(
+    counter("slow_requests", "Requests that took longer than a second.", "face"),
+    counter(
         "problems",
         "Refusals and errors, by code.",
         "face",
         "code",
     ),
-    _counter("http_fast_requests", "HTTP requests served by the fast lane."),
-    _gauge("connections", "Open connections of clients.", "face"),
-    _gauge("waiting_consumers", "Long polls that wait."),
-    _gauge("streams", "Open streams, of deliveries or of live reads."),
+    counter("http_fast_requests", "HTTP requests served by the fast lane."),
+    gauge("connections", "Open connections of clients.", "face"),
+    gauge("waiting_consumers", "Long polls that wait."),
+    gauge("streams", "Open streams, of deliveries or of live reads."),
 )
 _LOG_AND_DISK: Final = (
-    _histogram("fsync_seconds", "One write and fdatasync of the log."),
-    _histogram(
+    histogram("fsync_seconds", "One write and fdatasync of the log."),
+    histogram(
         "commit_wait_seconds",
         "From the end of a turn that appended to its commit.",
     ),
-    _counter("commits", "Group commits (one fdatasync each)."),
-    _gauge("log_end_position", "End of the physical log."),
-    _gauge("log_durable_position", "How far the physical log is durable."),
-    _gauge("log_applied_position", "How far the physical log is applied."),
-    _gauge("log_first_position", "Oldest position kept."),
-    _gauge(
+    counter("commits", "Group commits (one fdatasync each)."),
+    gauge("log_end_position", "End of the physical log."),
+    gauge("log_durable_position", "How far the physical log is durable."),
+    gauge("log_applied_position", "How far the physical log is applied."),
+    gauge("log_first_position", "Oldest position kept."),
+    gauge(
         "disk_bytes",
         "Disk space of the data folder, by part.",
         "part",
     ),
-    _gauge("disk_free_bytes", "Free space of the data folder's file system."),
-    _gauge("disk_full", "1 while sends are refused."),
-    _gauge("reserve_bytes", "Allocated disk space that is used when the disk is full."),
-    _gauge("reserve_target_bytes", "Size of the reserve when it is completely allocated."),
-    _gauge("hour_folders", "Hours that hold rows."),
-    _gauge("archive_held_folders", "Ended hours that are kept only for the archive."),
-    _gauge(
+    gauge("disk_free_bytes", "Free space of the data folder's file system."),
+    gauge("disk_full", "1 while sends are refused."),
+    gauge("reserve_bytes", "Allocated disk space that is used when the disk is full."),
+    gauge("reserve_target_bytes", "Size of the reserve when it is completely allocated."),
+    gauge("hour_folders", "Hours that hold rows."),
+    gauge("archive_held_folders", "Ended hours that are kept only for the archive."),
+    gauge(
         "backup_timestamp_seconds",
         "Unix time of the newest backup by `delaylog backup`.",
     ),
-    _gauge("tail_bytes", "Rows and bodies waiting for the splitter."),
-    _gauge("dirty_state_bytes", "State pages newer than their files."),
-    _gauge(
+    gauge("tail_bytes", "Rows and bodies waiting for the splitter."),
+    gauge("dirty_state_bytes", "State pages newer than their files."),
+    gauge(
         "memory_bytes",
         "Memory by use.",
         "use",
     ),
-    _counter("checkpoints", "Checkpoints written."),
-    _histogram("checkpoint_seconds", "Duration of a checkpoint, by step.", "step"),
-    _histogram(
+    counter("checkpoints", "Checkpoints written."),
+    histogram("checkpoint_seconds", "Duration of a checkpoint, by step.", "step"),
+    histogram(
         "recovery_seconds",
         "Duration of opening the data folder, by step.",
         "step",
     ),
 )
 _PROCESS: Final = (
-    _gauge("info", "1, with the release.", "version"),
-    _histogram("loop_lag_seconds", "How late timers of the event loop fire."),
-    _gauge("loop_lag_max_seconds", "Longest lag of the event loop since the start."),
-    _gauge("tick_second", "Second that dispatch has reached."),
-    _counter("wheel_turns", "Slots of the wheel that expired."),
-    _counter("clock_steps", "Steps of the wall clock."),
-    _gauge("clock_held_seconds", "How far the clock waits for wall time after a backward step."),
-    _gauge("epoch", "Leadership counter."),
-    _gauge("feature_level", "Feature level of the log: rises once all members support it."),
-    _counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
-    _gauge(
+    gauge("info", "1, with the release.", "version"),
+    histogram("loop_lag_seconds", "How late timers of the event loop fire."),
+    gauge("loop_lag_max_seconds", "Longest lag of the event loop since the start."),
+    gauge("tick_second", "Second that dispatch has reached."),
+    counter("wheel_turns", "Slots of the wheel that expired."),
+    counter("clock_steps", "Steps of the wall clock."),
+    gauge("clock_held_seconds", "How far the clock waits for wall time after a backward step."),
+    gauge("epoch", "Leadership counter."),
+    gauge("feature_level", "Feature level of the log: rises once all members support it."),
+    counter("reloads", "Reloads of configured files, by source and result.", "source", "result"),
+    gauge(
         "reload_failed",
         "1 while the newest reload of a source has failed.",
         "source",
     ),
-    _gauge(
+    gauge(
         "certificate_expires_timestamp_seconds",
         "When the certificate ends, in Unix time.",
         "source",
     ),
-    _gauge(
+    gauge(
         "certificate_faults",
         "Faults of the certificates in use.",
         "severity",
     ),
-    _counter(
+    counter(
         "audit_lost_lines",
         "Lines lost while the audit log could not be written.",
     ),
-    _gauge(
+    gauge(
         "audit_failing",
         "1 while the audit log cannot be written and administrative calls are refused.",
     ),
 )
-_PUSH: Final = (
-    _gauge("push_targets", "Push targets of this leader.", "state"),
-    _gauge("push_in_flight", "Attempts at push targets in flight."),
-    _counter("push_attempts", "Attempts at push targets that ended.", "result"),
-)
 _CLUSTER: Final = (
-    _gauge("cluster_role", "1 for the current role of this node.", "role"),
-    _gauge("cluster_epoch", "Counter of the newest epoch that this node knows."),
-    _gauge("cluster_commit_position", "End of the log that is known to be committed."),
-    _gauge("cluster_applied_position", "End of the log that is applied here."),
-    _gauge("cluster_connected_peers", "Peers that are connected."),
-    _gauge("cluster_leader_known", "1 while a leader is known and heard within a second."),
-    _gauge(
+    gauge("cluster_role", "1 for the current role of this node.", "role"),
+    gauge("cluster_epoch", "Counter of the newest epoch that this node knows."),
+    gauge("cluster_commit_position", "End of the log that is known to be committed."),
+    gauge("cluster_applied_position", "End of the log that is applied here."),
+    gauge("cluster_connected_peers", "Peers that are connected."),
+    gauge("cluster_leader_known", "1 while a leader is known and heard within a second."),
+    gauge(
         "cluster_majority",
         "1 while a majority is connected and acknowledges the log.",
     ),
-    _gauge(
+    gauge(
         "cluster_gate_age_seconds",
         "Age of the newest tick of a majority; leader only.",
     ),
-    _gauge(
+    gauge(
         "cluster_follower_lag_bytes",
         "Log that a follower does not have on its disk; leader only.",
         "node",
     ),
-    _histogram(
+    histogram(
         "cluster_follower_lag_seconds",
         "Age of the log that a follower lacks; leader only.",
         "node",
     ),
-    _gauge("cluster_missing_voters", "Other voters that are not connected to this node."),
-    _gauge(
+    gauge("cluster_missing_voters", "Other voters that are not connected to this node."),
+    gauge(
         "cluster_clock_offset_seconds",
         "How far a peer's clock is ahead of this node's.",
         "peer",
     ),
-    _gauge(
+    gauge(
         "cluster_own_clock_offset_seconds",
         "How far this node's clock is ahead of the median.",
     ),
-    _gauge(
+    gauge(
         "cluster_copies_under_way",
         "Copies of a data folder sent or received now.",
         "direction",
     ),
-    _counter("cluster_copies", "Copies of a data folder that have ended.", "direction", "result"),
-    _gauge("cluster_unfit", "1 while this node is not fit to lead, by reason.", "reason"),
-    _gauge("cluster_sync_seconds", "Median of recent syncs of the log; 0 without any."),
-    _gauge("cluster_sync_max_seconds", "Longest recent sync of the log."),
-    _counter(
+    counter("cluster_copies", "Copies of a data folder that have ended.", "direction", "result"),
+    gauge("cluster_unfit", "1 while this node is not fit to lead, by reason.", "reason"),
+    gauge("cluster_sync_seconds", "Median of recent syncs of the log; 0 without any."),
+    gauge("cluster_sync_max_seconds", "Longest recent sync of the log."),
+    counter(
         "cluster_automatic_handovers",
         "Hand-overs that a leader began itself.",
         "reason",
         "result",
     ),
-    _counter("cluster_elections_won", "Times the election chose this node."),
-    _counter("cluster_leaderships", "Times this node began to serve as the leader."),
-    _counter("cluster_resignations", "Times it was chosen and did not serve in time."),
-    _counter("cluster_handovers", "Hand-overs by this node that succeeded."),
-    _counter("cluster_handovers_failed", "Hand-overs by this node that failed."),
-    _counter(
+    counter("cluster_elections_won", "Times the election chose this node."),
+    counter("cluster_leaderships", "Times this node began to serve as the leader."),
+    counter("cluster_resignations", "Times it was chosen and did not serve in time."),
+    counter("cluster_handovers", "Hand-overs by this node that succeeded."),
+    counter("cluster_handovers_failed", "Hand-overs by this node that failed."),
+    counter(
         "cluster_lost_commits",
         "Times a leader lacked frames committed here.",
     ),
-    _counter(
+    counter(
         "cluster_epochs_refused",
         "Messages refused for an epoch below the promised one.",
     ),
-    _counter(
+    counter(
         "cluster_peers_refused",
         "Connections and messages between nodes refused.",
         "reason",
     ),
-    _gauge(
+    gauge(
         "cluster_election_datagram_age_seconds",
         "Age of a peer's newest datagram; raftos only.",
         "node",
     ),
-    _counter(
+    counter(
         "cluster_election_datagrams_refused",
         "Election datagrams refused.",
         "reason",
     ),
-)
-_REDIS: Final = (
-    _gauge("resp_clients", "Redis clients connected."),
-    _gauge("resp_blocked_clients", "Redis clients in a blocking command."),
-    _gauge("resp_keys", "Keys in all databases."),
-    _gauge("resp_expiring_keys", "Keys that have an expiry."),
-    _counter("resp_commands", "Commands of Redis clients."),
-    _counter("resp_errors", "Errors returned to Redis clients."),
-    _counter("resp_connections", "Redis clients accepted."),
-    _counter("resp_connections_refused", "Redis clients refused because there were too many."),
-    _counter("resp_failed_logins", "Wrong tokens of Redis clients."),
-    _counter("resp_expired_keys", "Expired keys removed since the keyspace was loaded."),
 )
 SECTIONS: Final = {
     "Messages": _MESSAGES,
@@ -281,9 +244,9 @@ SECTIONS: Final = {
     "Requests": _REQUESTS,
     "Log, disk and memory": _LOG_AND_DISK,
     "Process": _PROCESS,
-    "Push": _PUSH,
+    "Push": metrics_of(PUSH),
     "Cluster": _CLUSTER,
-    "Redis clients": _REDIS,
+    "Redis clients": metrics_of(REDIS),
 }
 """All metrics, in the order of docs/METRICS.md."""
 METRICS: Final = {row.name: row for section in SECTIONS.values() for row in section}

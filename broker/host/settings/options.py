@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from delaylog.broker.host.rows import Option
+from delaylog.broker.leaves import options_of
+from delaylog.extras import PUSH, REDIS
+
 ADMIN_TOKEN: Final = "DELAYLOG_ADMIN_TOKEN"
 """The variable of the first administrator's token."""
 
@@ -33,35 +37,13 @@ def cannot_listen(where: str, error: OSError) -> ConfigError:
     return kind(f"cannot listen on {where}: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting: its flag is `--name`, its variable `DELAYLOG_NAME`, its TOML key `name`."""
-
-    name: str
-    default: str
-    help: str
-
-    @property
-    def key(self) -> str:
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        return f"DELAYLOG_{self.key.upper()}"
-
-
 OPTIONS: Final = (
     Option("data-dir", "./delaylog-data", "data folder, for the log and the hours"),
     Option("http", "127.0.0.1:8711", "address of the HTTP listener; port 0 picks a free port"),
     Option("http-host", "", "host names that requests may use, comma-separated; others get 421"),
     Option("http-allowed-origin", "", "origins of web pages that may call, comma-separated"),
     Option("fsync", "always", "always: answer after fdatasync; interval: may lose 50 ms"),
-    Option("resp", "", "HOST:PORT of the listener for Redis clients; empty = no listener"),
-    Option("resp-fsync", "always", "always, or everysec: answer Redis clients before the fsync"),
-    Option("resp-maxmemory", "auto", "memory of the process beyond which Redis clients get OOM"),
-    Option(
-        "resp-scripts", "auto", "Lua of Redis clients: on, off or auto (on loopback or with auth)"
-    ),
+    *options_of(REDIS),
     Option("tls-cert", "", "certificate chain (PEM); HTTP and Redis clients then have to use TLS"),
     Option("tls-key", "", "key of the certificate (PEM), if not in the same file"),
     Option("tls-client-ca", "", "CAs (PEM) of client certificates, which are then verified"),
@@ -71,10 +53,7 @@ OPTIONS: Final = (
     Option("cluster", "", "TOML file of the cluster that this node belongs to"),
     Option("node", "", "index of this node, if the cluster file does not set it"),
     Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
-    Option(
-        "push-allow", "", "networks inside that pushes may reach (10.1.0.0/16), comma-separated"
-    ),
-    Option("push-ports", "80,443", "ports that pushes may connect to, comma-separated"),
+    *options_of(PUSH),
     Option("audit", "changes", "what is audited: changes, all (data calls too) or off"),
     Option("audit-file-mb", "64", "a new audit file begins at this size"),
     Option("audit-keep-files", "100", "most audit files that are kept; 0 = no limit"),

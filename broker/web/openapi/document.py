@@ -11,8 +11,6 @@ from delaylog.broker.calls.access.sessions import COOKIE
 from delaylog.broker.calls.context import BULK, JSON, MSGPACK
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from delaylog.broker.calls.forms.bulk_bodies import FORMS
-from delaylog.broker.calls.streams.events import EVENTS
-from delaylog.broker.calls.streams.live import LIVE, READS_MAX
 from delaylog.broker.engine.limits import Limits
 from delaylog.broker.web.openapi.answers import answer_schemas
 from delaylog.broker.web.openapi.schedule_answer import OF_SCHEDULES
@@ -21,6 +19,7 @@ from delaylog.broker.web.request_checks import REFUSALS
 from delaylog.contract.calls.call import ApiCall, Right, Takes
 from delaylog.contract.calls.schedule_members import NAME as SCHEDULE_NAME
 from delaylog.contract.calls.shapes import JSON_ROWS_MAX, NAME_PATTERN, READ, TRANSACTION_ID_PATTERN
+from delaylog.contract.calls.streams import EVENTS
 from delaylog.contract.calls.table import ALL
 from delaylog.contract.calls.topics import IN_NAMESPACES
 from delaylog.contract.error_codes import CODES
@@ -49,12 +48,6 @@ PAGES: Final[dict[str, tuple[str, Right | None, str, dict[int, tuple[str, str]]]
     ),
     "/metrics": ("metrics", "metrics", "Prometheus metrics.", {200: ("text/plain", "")}),
     "/openapi.json": ("openapi", "any", "This document.", {200: (JSON, "")}),
-    LIVE: (
-        "live",
-        "any",
-        "The answers of the reads named by read=, and again when they differ.",
-        {200: (EVENTS, "")},
-    ),
     "/": ("about", "any", "What this is.", {200: (JSON, "About")}),
 }
 """Pages for operations: name, right (None: none is needed), summary, and for each status its
@@ -62,30 +55,16 @@ content type and schema.
 """
 
 
-_READ: Final = {
-    "name": "read",
-    "in": "query",
-    "required": True,
-    "description": "Paths of reads, each with its query.",
-    "schema": {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": READS_MAX,
-        "items": {"type": "string", "pattern": "^/"},
-    },
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The part of an API beside the native one."""
+    """The part that a leaf adds."""
 
     paths: Mapping[str, Any]
     schemas: Mapping[str, Schema]
 
 
 def openapi_document(limits: Limits, parts: Iterable[Described] = ()) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of a node with these limits. `parts`: what other APIs add."""
+    """The OpenAPI 3.1 document of a node with these limits. `parts`: what leaves add."""
     schemas = answer_schemas(limits) | OF_SCHEDULES
     paths: dict[str, Any] = {}
     within = [
@@ -100,8 +79,7 @@ def openapi_document(limits: Limits, parts: Iterable[Described] = ()) -> dict[st
         item = paths.setdefault(call.path, _path_item(call.path))
         item[call.method.lower()] = _operation(call, limits, schemas)
     for path, (name, _, doc, answers) in PAGES.items():
-        paths[path] = {"get": _page(name, doc, answers)}
-    paths[LIVE]["get"]["parameters"] = [_READ]
+        paths[path] = {"get": page(name, doc, answers)}
     for part in parts:
         paths.update(part.paths)
         schemas |= part.schemas
@@ -277,7 +255,8 @@ def _request(takes: Takes, limits: Limits, schemas: dict[str, Schema]) -> dict[s
     return {"required": takes.needed, "content": content}
 
 
-def _page(name: str, doc: str, answers: dict[int, tuple[str, str]]) -> dict[str, Any]:
+def page(name: str, doc: str, answers: dict[int, tuple[str, str]]) -> dict[str, Any]:
+    """The GET of a page: its answers are a content type and a schema for each status."""
     return {
         "operationId": name,
         "summary": doc,

@@ -14,7 +14,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from delaylog.broker.calls.streams.live import LIVE
 from delaylog.broker.camellia.face import LEADERLESS as OF_CAMELLIA
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from delaylog.broker.web.app import LEADERLESS
@@ -78,7 +77,7 @@ def left(three: ThreeNodes, tokens: dict[str, str], session: dict[str, str]) -> 
 
 def test_nothing_else_is_answered_without_a_leader() -> None:
     """Each call that says so in the table, and each page, is tried below."""
-    assert {*WATCHED, LIVE} == LEADERLESS | OF_CAMELLIA
+    assert {*WATCHED} == LEADERLESS | OF_CAMELLIA
 
 
 def closed(three: ThreeNodes, node: int) -> None:

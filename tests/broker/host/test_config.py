@@ -10,6 +10,7 @@ from delaylog.broker.host.audit.lines import AuditSettings
 from delaylog.broker.host.config import Config, TlsConfig, load_config, parse_address
 from delaylog.broker.host.settings.options import OPTIONS, ConfigError
 from delaylog.broker.rules.push.addresses import AddressRules
+from delaylog.extras import PUSH
 
 
 def write(folder: Path, text: str | bytes) -> str:
@@ -279,11 +280,11 @@ def test_names_and_origins(tmp_path: Path) -> None:
 
 def test_what_pushes_may_reach() -> None:
     """Nothing inside unless networks are named; the ports of the web unless others are."""
-    assert load_config({}, {}).push == AddressRules()
+    assert load_config({}, {}).leaves[PUSH] == AddressRules()
     said = {"push_allow": "10.1.0.0/16, fd00:1::/32", "push_ports": "443,8443"}
-    config = load_config(said, {})
-    assert [str(network) for network in config.push.allowed] == ["10.1.0.0/16", "fd00:1::/32"]
-    assert config.push.ports == {443, 8443}
+    rules = load_config(said, {}).leaves[PUSH]
+    assert [str(network) for network in rules.allowed] == ["10.1.0.0/16", "fd00:1::/32"]
+    assert rules.ports == {443, 8443}
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,19 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import delaylog
+from delaylog.broker.calls.operations import HANDLERS
+from delaylog.broker.calls.problems import Problem
 from delaylog.broker.engine.push.commands import put_target
 from delaylog.broker.engine.push.targets import Target
+from delaylog.broker.host.metrics.table import METRICS
+from delaylog.broker.host.settings.options import OPTIONS
+from delaylog.broker.leaves import FOLDERS, leaves, needed
 from delaylog.broker.process.exit_codes import ExitCode
-from delaylog.broker.process.leaves import FOLDERS, leaves, needed
 from tests.broker.engine.host import Host
 from tests.broker.engine.keyspace_work import put, snapshot
 from tests.programs import run_program
@@ -32,13 +37,12 @@ LEAVES = {
     "history": ("broker/history", "broker/drills"),
     "push": ("broker/push",),
     "Redis endpoint": ("broker/resp", "broker/keyspace"),
+    "streams": ("broker/streams",),
     "Spark": ("client/spark", "client/spark_segments"),
     "job systems": ("client/job_systems",),
     "queues of Dyno and RMQ": ("client/queues",),
 }
 """The folders that are missing without each leaf. The drills check the histories they record."""
-NOT_YET = {"broker/calls/streams"}
-"""The HTTP server and the table of calls know it."""
 TESTS = (
     "tests/wheel/test_few_entries.py",
     "tests/storage/folder/test_checkpoint.py",
@@ -70,14 +74,28 @@ def without(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
 def test_every_leaf_is_tested() -> None:
     assert {leaf.name for leaf in leaves()} <= LEAVES.keys()
     folders = {path for paths in LEAVES.values() for path in paths}
-    assert folders == {*runpy.run_path(str(ROOT / "tools/count_lines.py"))["LEAVES"]} - NOT_YET
+    assert folders == {*runpy.run_path(str(ROOT / "tools/count_lines.py"))["LEAVES"]}
     declared = {path.removeprefix("broker/") for path in folders if path.startswith("broker/")}
     # It has no declaration: the engine asks for it.
     assert declared - {"keyspace"} == set(FOLDERS)
 
 
+async def test_a_call_of_a_missing_leaf_is_refused_by_the_name_of_the_leaf() -> None:
+    ctx: Any = None
+    with pytest.raises(Problem, match="has no streams; run: pip install"):
+        await HANDLERS["stream"](ctx)
+
+
+def test_the_tables_of_the_core_have_the_rows_of_all_leaves() -> None:
+    options = [option for leaf in leaves() for option in leaf.options]
+    metrics = [row.name for leaf in leaves() for row in leaf.metrics]
+    assert (len(options), len(metrics)) == (6, 13)
+    assert {*options} <= {*OPTIONS}
+    assert {*metrics} <= METRICS.keys()
+
+
 def test_an_error_names_the_leaf_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaylog.broker.process.leaves.leaves", lambda: ())
+    monkeypatch.setattr("delaylog.broker.leaves.leaves", lambda: ())
     with pytest.raises(ImportError, match="has no dashboard; run: pip install"):
         needed("dashboard")
 
@@ -171,8 +189,8 @@ def test_a_folder_with_data_of_a_missing_leaf_is_refused(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("without", ["Redis endpoint"], indirect=True)
-def test_an_option_of_a_missing_leaf_is_refused(without: dict[str, str], tmp_path: Path) -> None:
+def test_options_of_a_missing_leaf_are_unknown(without: dict[str, str], tmp_path: Path) -> None:
     words = ("serve", "--data-dir", tmp_path / "data", "--resp", "127.0.0.1:0")
     done = run_program(sys.executable, "-P", "-m", "delaylog.broker", *words, env=without)
     assert done.returncode == ExitCode.CONFIGURATION
-    assert "--resp: this installation of delaylog has no Redis endpoint" in done.stderr
+    assert "there is no option --resp" in done.stderr

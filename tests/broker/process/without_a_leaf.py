@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 import delaylog
 from delaylog.broker.cli import main
 from delaylog.broker.host.config import load_config
-from delaylog.broker.process.leaves import FOLDERS
+from delaylog.broker.leaves import FOLDERS
 from delaylog.broker.process.parts import Parts
 
 LEAVES = (

@@ -17,7 +17,7 @@ from tests.broker.web.test_fast_lane import request
 BUGS = """
 import sys
 from delaylog.broker.calls import operations, short_calls
-from delaylog.broker.calls.streams.flow import Flow
+from delaylog.broker.streams.flow import Flow
 from delaylog.broker.web.callers import Callers
 from delaylog.broker.camellia.queue_calls import QueueCalls
 from delaylog.broker.web.fast_lane import FastLane

@@ -15,7 +15,7 @@ from tests.waiting import until
 
 QUICK_BEATS = """
 import sys
-from delaylog.broker.calls.streams import events
+from delaylog.broker.streams import events
 from delaylog.broker.web import answering
 events.HEARTBEAT_SECONDS = 0.2
 answering.UNHEARD_SECONDS = 2.0

@@ -26,7 +26,7 @@ from tests.broker.web.streams import path_of, streaming
 CLOSE, TEXT, BINARY, PING, PONG, MORE = 8, 1, 2, 9, 10, 0
 QUICK_BEATS = """
 import sys
-from delaylog.broker.web import websocket
+from delaylog.broker.streams import websocket
 websocket.HEARTBEAT_SECONDS = 1.0
 from delaylog.broker.cli.main import main
 sys.exit(main())

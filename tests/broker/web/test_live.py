@@ -16,14 +16,14 @@ import pytest
 
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
-from delaylog.broker.calls.streams.live import READS_MAX, Live
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
+from delaylog.broker.streams.live import READS_MAX, Live
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import Events, listening
 
 QUICK = """
 import sys
-from delaylog.broker.calls.streams import live
+from delaylog.broker.streams import live
 from delaylog.broker.web import answering
 live.EVERY_SECONDS = 0.1
 answering.UNHEARD_SECONDS = 2.0
@@ -117,7 +117,7 @@ def test_a_stream_has_no_head(broker: Any) -> None:
 
 async def test_nothing_is_read_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor before the client has taken the event before. A refused read is not repeated."""
-    monkeypatch.setattr("delaylog.broker.calls.streams.live.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("delaylog.broker.streams.live.EVERY_SECONDS", 0.0)
     asked: list[str] = []
 
     async def read(path: str) -> Answer:
@@ -139,7 +139,7 @@ async def test_nothing_is_read_without_a_client(monkeypatch: pytest.MonkeyPatch)
 
 async def test_a_later_time_alone_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """Except of the clock and the overview. In a text, the words that hold a time stay words."""
-    monkeypatch.setattr("delaylog.broker.calls.streams.live.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("delaylog.broker.streams.live.EVERY_SECONDS", 0.0)
     reads = ("/v1/clock", "/v1/overview?minutes=60", "/v1/topics/t/stats")
     answer: dict[str, Any] = {}
 
@@ -221,7 +221,7 @@ async def test_a_stream_ends_with_the_session(
 
 async def test_the_number_of_streams_is_bounded(start_broker: Any, assert_problem: Any) -> None:
     """Beyond the limit 429 with Retry-After; the place of a stream that has ended is free."""
-    broker = start_broker(constants={"delaylog.broker.calls.streams.live.STREAMS_MAX": 2})
+    broker = start_broker(constants={"delaylog.broker.streams.live.STREAMS_MAX": 2})
     async with live(broker.url, "/v1/clock") as one:
         await one.told()
         async with live(broker.url, "/v1/clock") as other:
@@ -238,7 +238,7 @@ async def test_the_number_of_streams_is_bounded(start_broker: Any, assert_proble
 async def test_a_stream_holds_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Purpose: reads of large answers cost no more memory than one. Method: a client that does not
     take the first event; the reads after it are not made."""
-    monkeypatch.setattr("delaylog.broker.calls.streams.live.EVENT_BYTES", 100)
+    monkeypatch.setattr("delaylog.broker.streams.live.EVENT_BYTES", 100)
     asked: list[str] = []
 
     async def read(path: str) -> Answer:

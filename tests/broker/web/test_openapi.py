@@ -23,9 +23,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from delaylog.broker.calls.streams.live import LIVE
 from delaylog.broker.camellia.openapi import described
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.streams.live import LIVE, PAGE
 from delaylog.broker.web.openapi import openapi_document
 from tests.effort import tries
 
@@ -38,7 +38,7 @@ CHECKS = [
 ]
 EXAMPLES = 30
 KEPT, BROKEN = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
-DOCUMENT = openapi_document(Limits(), [described()])
+DOCUMENT = openapi_document(Limits(), [PAGE.described, described()])
 ANSWERS_OF_EVERY_CLIENT = ("Sent", "SentMessage", "Received", "ReceivedMessage", "Settled")
 
 

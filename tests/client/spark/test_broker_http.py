@@ -233,6 +233,10 @@ def test_a_leader_that_the_cluster_names_is_followed(
     http = BrokerHttp(options_of(endpoint=follower.url))
     http.json("GET", "/v1/clock")
     assert [call.path for call in follower.calls] == ["/v1/clock", "/v1/cluster"]
+    in_a_task = pickle.loads(pickle.dumps(http))
+    in_a_task.json("GET", "/v1/clock")
+    assert len(follower.calls) == 2, "a task begins at the leader that the driver has found"
+    in_a_task.close()
     http.close()
 
 

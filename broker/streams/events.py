@@ -11,14 +11,13 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.calls.problems import problem_of
-from delaylog.broker.calls.streams.frames import end_event, events
+from delaylog.broker.streams.frames import end_event, events
 from delaylog.contract.calls.streams import HEARTBEAT_SECONDS
 
 if TYPE_CHECKING:
-    from delaylog.broker.calls.streams.flow import Flow
     from delaylog.broker.engine.model import Delivery
+    from delaylog.broker.streams.flow import Flow
 
-EVENTS: Final = "text/event-stream"
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must neither keep nor collect the events."""
 RETRY: Final = b"retry: 1000\n\n"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.streams.credit import Credit
+from delaylog.broker.streams.credit import Credit
 from delaylog.contract.calls.streams import CREDIT_BYTES_MAX
 
 

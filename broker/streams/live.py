@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
@@ -21,17 +21,20 @@ import orjson
 from delaylog.broker.calls.access.sessions import TICKET
 from delaylog.broker.calls.answer import Answer, Stream
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.streams.events import EVENTS, HEADERS
-from delaylog.broker.calls.streams.frames import end_event
 from delaylog.broker.engine.errors import QuotaRefusal
 from delaylog.broker.host.open_streams import NO_GROUP, OpenStreams
+from delaylog.broker.streams.events import HEADERS
+from delaylog.broker.streams.frames import end_event
+from delaylog.broker.web.mounts import Read, ReadsPage
+from delaylog.broker.web.openapi.document import Described, page
 from delaylog.contract.calls.broker import CLOCK, OVERVIEW
+from delaylog.contract.calls.streams import EVENTS
 
 if TYPE_CHECKING:
-    from delaylog.broker.calls.answer import AnyAnswer
     from delaylog.broker.engine.errors import EngineError
 
 LIVE: Final = "/v1/live"
+DOC: Final = "The answers of the reads named by read=, and again when they differ."
 STREAMS_MAX: Final = 100
 """Open streams of a node, such as those of dashboards: each reads again every 2 s."""
 READS_MAX: Final = 20
@@ -54,11 +57,11 @@ class Live:
     def __init__(
         self,
         query: str,
-        read: Callable[[str], Awaitable[AnyAnswer]],
+        read: Read,
         streams: OpenStreams,
     ) -> None:
-        """`read` answers a GET of a path with its query, also if it refuses it. While `STREAMS_MAX`
-        live streams are open, the first piece of a further one is a QuotaRefusal.
+        """While `STREAMS_MAX` live streams are open, the first piece of a further one is a
+        QuotaRefusal.
 
         Raises a Problem for a query without reads, or with too many.
         """
@@ -133,3 +136,25 @@ class Live:
             return b""
         self._told[path] = digest
         return orjson.dumps(path) + b":" + body
+
+
+def _described() -> Described:
+    reads = {
+        "name": "read",
+        "in": "query",
+        "required": True,
+        "description": "Paths of reads, each with its query.",
+        "schema": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": READS_MAX,
+            "items": {"type": "string", "pattern": "^/"},
+        },
+    }
+    operation = {**page("live", DOC, {200: (EVENTS, "")}), "parameters": [reads]}
+    return Described({LIVE: {"get": operation}}, {})
+
+
+PAGE: Final = ReadsPage(
+    LIVE, lambda query, read, streams: Live(query, read, streams).answer(), _described()
+)

@@ -1,12 +1,16 @@
-"""Handler that opens a stream of deliveries: a WebSocket, or server-sent events."""
+"""Opens a stream of deliveries: a WebSocket, or server-sent events."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from delaylog.broker.calls.answer import Duplex, Stream
 from delaylog.broker.calls.context import Context
 from delaylog.broker.calls.problems import Problem
-from delaylog.broker.calls.streams.events import EVENTS, HEADERS, pieces
-from delaylog.broker.calls.streams.flow import Flow
+from delaylog.broker.streams.events import HEADERS, pieces
+from delaylog.broker.streams.flow import Flow
+from delaylog.broker.streams.websocket import carry_stream
+from delaylog.contract.calls.streams import EVENTS
 
 
 async def open_stream(ctx: Context) -> Stream | Duplex:
@@ -14,7 +18,8 @@ async def open_stream(ctx: Context) -> Stream | Duplex:
     values = ctx.query_values()
     ctx.node.engine.state.holding.check()
     if ctx.headers.get("Upgrade", "").strip().lower() == "websocket":
-        return Duplex(Flow(ctx, values))
+        flow = Flow(ctx, values)
+        return Duplex(flow, partial(carry_stream, flow))
     if EVENTS not in ctx.headers.get("Accept", ""):
         raise Problem(
             "bad_request",

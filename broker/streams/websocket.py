@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Final, cast
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from delaylog.broker.calls.problems import UPGRADE_REQUIRED, Problem
-from delaylog.broker.calls.streams.flow import Flow
-from delaylog.broker.calls.streams.session import Session
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.engine.topics.token_bucket import TokenBucket
 from delaylog.broker.host.audit.request_ids import HEADER
-from delaylog.broker.host.open_streams import OpenStream, StopsError
+from delaylog.broker.host.open_streams import StopsError
+from delaylog.broker.streams.session import Session
 from delaylog.broker.web.answering import NAMED
 from delaylog.contract.calls.streams import (
     CLIENT_FRAME_BYTES_MAX,
@@ -32,6 +31,7 @@ from delaylog.contract.calls.streams import (
 )
 
 if TYPE_CHECKING:
+    from delaylog.broker.streams.flow import Flow
     from delaylog.broker.web.connection import Connection
 
 CLOSE_SECONDS: Final = 2.0
@@ -143,8 +143,8 @@ def _malformed(what: str) -> Problem:
 
 
 async def carry_stream(
+    flow: Flow,
     request: web.BaseRequest,
-    flow: OpenStream,
     request_id: str,
     note: Callable[[Exception], EngineError],
 ) -> web.StreamResponse:
@@ -152,7 +152,6 @@ async def carry_stream(
 
     `note` is called with the error that ends the stream, and returns what the client is told.
     """
-    assert isinstance(flow, Flow), "a WebSocket carries deliveries"
     socket = Socket(cast("Connection", request.protocol), flow.node.clock.now_ms)
     socket.headers[HEADER] = request_id
     await socket.open(request, flow.form)

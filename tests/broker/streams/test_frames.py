@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from delaylog.broker.calls.problems import Problem, problem_of
-from delaylog.broker.calls.streams.frames import Grant, Settle, Stop, decode, end_event, frame
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.limits import Limits
+from delaylog.broker.streams.frames import Grant, Settle, Stop, decode, end_event, frame
 
 LIMITS = Limits()
 RECEIPT = "0000010000000002" + "0000000000000007"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from delaylog.broker.calls.problems import problem_of
 from delaylog.broker.calls.settling import settle_bulk, settle_named
-from delaylog.broker.calls.streams.frames import Grant, Settle, Stop, decode, delivery_frame, frame
 from delaylog.broker.engine.errors import EngineError
+from delaylog.broker.streams.frames import Grant, Settle, Stop, decode, delivery_frame, frame
 from delaylog.contract.calls.streams import CLIENT_FRAME_BYTES_MAX, HEARTBEAT_SECONDS
 
 if TYPE_CHECKING:
-    from delaylog.broker.calls.streams.flow import Flow
+    from delaylog.broker.streams.flow import Flow
 
 SETTLES_MAX: Final = 64
 """Settling frames whose outcome is awaited; beyond it no further frame is read."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delaylog.broker.calls.named_groups import the_group
 from delaylog.broker.calls.shapes import ReceiveCall
-from delaylog.broker.calls.streams.credit import Credit
 from delaylog.broker.calls.turn.long_poll import long_poll
 from delaylog.broker.calls.turn.writes import Settling
 from delaylog.broker.engine.deliver.settling import Receipts
 from delaylog.broker.engine.ready.tag_filter import TagFilter
+from delaylog.broker.streams.credit import Credit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
