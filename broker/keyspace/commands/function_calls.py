@@ -18,26 +18,16 @@ _CALL: Final = "noscript stale skip_monitor no_mandatory_keys movablekeys"
 _WRITE: Final = "write denyoom noscript"
 
 
-def _fcall(run: Run, argv: Args, *, read_only: bool) -> Reply:
+@command("fcall", -3, "scripting", _CALL)
+def fcall(run: Run, argv: Args) -> Reply:
+    """Call a function: name numkeys [key …] [arg …]."""
     scripting = run.shared.scripting
     functions = scripting.functions()
     if functions.function(argv[1]) is None:
         raise CommandError(b"ERR Function not found")
     keys, args = take_keys(argv, b"ERR Bad number of keys provided")
     scripting.enter(run.session)
-    return functions.call(argv[1], keys, args, read_only=read_only)
-
-
-@command("fcall", -3, "scripting", _CALL)
-def fcall(run: Run, argv: Args) -> Reply:
-    """Call a function: name numkeys [key …] [arg …]."""
-    return _fcall(run, argv, read_only=False)
-
-
-@command("fcall_ro", -3, "scripting", _CALL + " readonly")
-def fcall_ro(run: Run, argv: Args) -> Reply:
-    """Call a function that only reads."""
-    return _fcall(run, argv, read_only=True)
+    return functions.call(argv[1], keys, args)
 
 
 @command("function|load", -3, "scripting", _WRITE)

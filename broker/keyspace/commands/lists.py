@@ -11,7 +11,6 @@ from delaylog.broker.keyspace.errors import (
     NO_SUCH_KEY,
     OUT_OF_RANGE,
     CommandError,
-    syntax,
     wrong_arity,
 )
 from delaylog.broker.keyspace.options import Option, Options, at_least, read_options, take_positive
@@ -24,14 +23,10 @@ from delaylog.broker.keyspace.values.number_texts import INT64_MIN, to_int
 _PUSH: Final = "write denyoom fast"
 
 
-def _push(run: Run, argv: Args, *, left: bool, made: bool) -> int:
+def _push(run: Run, argv: Args, *, left: bool) -> int:
     key = argv[1]
     database = run.database
-    value = database.of_kind(ListValue, key)
-    if value is None:
-        if not made:
-            return 0
-        value = database.of_kind_or_new(ListValue, key)
+    value = database.of_kind_or_new(ListValue, key)
     if left:
         value.extendleft(argv[2:])
     else:
@@ -43,25 +38,13 @@ def _push(run: Run, argv: Args, *, left: bool, made: bool) -> int:
 @command("lpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def lpush(run: Run, argv: Args) -> Reply:
     """Prepend elements; returns the length."""
-    return _push(run, argv, left=True, made=True)
+    return _push(run, argv, left=True)
 
 
 @command("rpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def rpush(run: Run, argv: Args) -> Reply:
     """Append elements; returns the length."""
-    return _push(run, argv, left=False, made=True)
-
-
-@command("lpushx", -3, "list", _PUSH, keys=(1, 1, 1))
-def lpushx(run: Run, argv: Args) -> Reply:
-    """Prepend elements to an existing list."""
-    return _push(run, argv, left=True, made=False)
-
-
-@command("rpushx", -3, "list", _PUSH, keys=(1, 1, 1))
-def rpushx(run: Run, argv: Args) -> Reply:
-    """Append elements to an existing list."""
-    return _push(run, argv, left=False, made=False)
+    return _push(run, argv, left=False)
 
 
 def take_from(run: Run, key: bytes, value: ListValue, count: int, *, left: bool) -> list[bytes]:
@@ -222,24 +205,6 @@ def lrem(run: Run, argv: Args) -> Reply:
     run.database.remove_if_empty(key)
     run.database.changed(key, gone)
     return gone
-
-
-@command("linsert", 5, "list", "write denyoom", keys=(1, 1, 1))
-def linsert(run: Run, argv: Args) -> Reply:
-    """Insert an element before or after another; returns the length, or -1 if that is missing."""
-    side = argv[2].lower()
-    if side not in (b"before", b"after"):
-        raise syntax()
-    value = run.database.of_kind(ListValue, argv[1])
-    if value is None:
-        return 0
-    try:
-        at = value.index(argv[3])
-    except ValueError:
-        return -1
-    value.insert(at + (side == b"after"), argv[4])
-    run.database.changed(argv[1])
-    return len(value)
 
 
 def _rank(text: bytes) -> int:

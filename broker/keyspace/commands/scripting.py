@@ -35,15 +35,19 @@ def take_keys(argv: Args, refusal: bytes = NOT_INTEGER) -> tuple[list[bytes], li
     return argv[3 : 3 + count], argv[3 + count :]
 
 
-def _eval(run: Run, argv: Args, *, read_only: bool) -> Reply:
+@command("eval", -3, "scripting", _FLAGS)
+def eval_(run: Run, argv: Args) -> Reply:
+    """Run a script: script numkeys [key …] [arg …]."""
     count = _count_keys(argv, NOT_INTEGER)
     run.no_effect()
     scripts = run.shared.scripting.enter(run.session)
     sha = scripts.load(argv[1])
-    return scripts.run(sha, count, argv[3:], read_only=read_only)
+    return scripts.run(sha, count, argv[3:])
 
 
-def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
+@command("evalsha", -3, "scripting", _FLAGS)
+def evalsha(run: Run, argv: Args) -> Reply:
+    """Run a cached script: sha1 numkeys [key …] [arg …]."""
     if len(argv[1]) != _SHA_SIZE:
         raise CommandError(NO_SCRIPT)
     # Nearly every script has a one-digit number of keys.
@@ -52,31 +56,7 @@ def _evalsha(run: Run, argv: Args, *, read_only: bool) -> Reply:
         count = _count_keys(argv, NOT_INTEGER)
     run.no_effect()
     scripts = run.shared.scripting.enter(run.session)
-    return scripts.run(argv[1], count, argv[3:], read_only=read_only)
-
-
-@command("eval", -3, "scripting", _FLAGS)
-def eval_(run: Run, argv: Args) -> Reply:
-    """Run a script: script numkeys [key …] [arg …]."""
-    return _eval(run, argv, read_only=False)
-
-
-@command("eval_ro", -3, "scripting", _FLAGS + " readonly")
-def eval_ro(run: Run, argv: Args) -> Reply:
-    """Run a script that may only read."""
-    return _eval(run, argv, read_only=True)
-
-
-@command("evalsha", -3, "scripting", _FLAGS)
-def evalsha(run: Run, argv: Args) -> Reply:
-    """Run a cached script: sha1 numkeys [key …] [arg …]."""
-    return _evalsha(run, argv, read_only=False)
-
-
-@command("evalsha_ro", -3, "scripting", _FLAGS + " readonly")
-def evalsha_ro(run: Run, argv: Args) -> Reply:
-    """Run a cached script that may only read."""
-    return _evalsha(run, argv, read_only=True)
+    return scripts.run(argv[1], count, argv[3:])
 
 
 # --------------------------------------------------------------------------- the cache
