@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.host.audit.lines import FILE_MB_MAX, KEEP_FILES_MAX, MODES, AuditSettings
+from delaylog.broker.host.audit.lines import MODES, AuditSettings
 from delaylog.broker.host.settings.oidc_config import OidcConfig, parse_oidc
 from delaylog.broker.host.settings.options import (
     ADMIN_TOKEN,
@@ -144,13 +144,6 @@ def _words(
     return words
 
 
-def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
-    text = values[name.replace("-", "_")]
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
-    return int(text)
-
-
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Config:
     """Merge all sources. Raises ConfigError."""
     sources = read_sources(flags, environ)
@@ -192,7 +185,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         archive_hold=_one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
         push=_push(values),
-        audit=_audit(values),
+        audit=AuditSettings(_one_of(values["audit"], "audit", MODES)),
         limits=_limits(sources.limits),
     )
 
@@ -220,14 +213,6 @@ def _check_reach(values: Mapping[str, str], http_host: str, resp: RespConfig | N
                 f"{name} {values[name]} is open to other machines without TLS: give "
                 "--tls-cert FILE, or accept it with --insecure=no-tls"
             )
-
-
-def _audit(values: Mapping[str, str]) -> AuditSettings:
-    return AuditSettings(
-        mode=_one_of(values["audit"], "audit", MODES),
-        file_bytes=_whole(values, "audit-file-mb", 1, FILE_MB_MAX) << 20,
-        keep_files=_whole(values, "audit-keep-files", 0, KEEP_FILES_MAX),
-    )
 
 
 def _push(values: Mapping[str, str]) -> AddressRules:
