@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from delaylog.broker.engine.access.token_form import is_token
 from delaylog.broker.engine.limits import Limits
-from delaylog.broker.host.audit.lines import FILE_MB_MAX, KEEP_FILES_MAX, MODES, AuditSettings
+from delaylog.broker.host.audit.lines import MODES, AuditSettings
 from delaylog.broker.host.settings.oidc_config import OidcConfig, parse_oidc
 from delaylog.broker.host.settings.options import (
     ADMIN_TOKEN,
@@ -130,13 +130,6 @@ def words(
     return words
 
 
-def _whole(values: Mapping[str, str], name: str, least: int, most: int) -> int:
-    text = values[name.replace("-", "_")]
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
-        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
-    return int(text)
-
-
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Config:
     """Merge all sources. Raises ConfigError."""
     sources = read_sources(flags, environ)
@@ -179,7 +172,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         tls_ca=values["tls_ca"] or None,
         archive_hold=one_of(values["archive_hold"], "archive-hold", ("off", "on")) == "on",
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
-        audit=_audit(values),
+        audit=AuditSettings(one_of(values["audit"], "audit", MODES)),
         limits=_limits(sources.limits),
         leaves={leaf.name: leaf.configure(values, no_auth) for leaf in leaves() if leaf.configure},
         listeners=listeners,
@@ -208,14 +201,6 @@ def _check_reach(values: Mapping[str, str], hosts: Mapping[str, str]) -> None:
                 f"{name} {values[name]} is open to other machines without TLS: give "
                 "--tls-cert FILE, or accept it with --insecure=no-tls"
             )
-
-
-def _audit(values: Mapping[str, str]) -> AuditSettings:
-    return AuditSettings(
-        mode=one_of(values["audit"], "audit", MODES),
-        file_bytes=_whole(values, "audit-file-mb", 1, FILE_MB_MAX) << 20,
-        keep_files=_whole(values, "audit-keep-files", 0, KEEP_FILES_MAX),
-    )
 
 
 def is_loopback(host: str) -> bool:

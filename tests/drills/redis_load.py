@@ -188,7 +188,6 @@ class OwningClient:
                 ("LTRIM", owned, -30, -1),
                 ("LMOVE", owned, other, "LEFT", "RIGHT"),
                 ("LREM", owned, 1, word),
-                ("LINSERT", owned, "BEFORE", word, number),
                 ("BLPOP", owned, other, 0.001),
             ],
             "h": [
@@ -200,9 +199,6 @@ class OwningClient:
             "t": [
                 ("SADD", owned, word, number),
                 ("SREM", owned, word),
-                ("SMOVE", owned, other, word),
-                ("SUNIONSTORE", other, owned, other),
-                ("SDIFFSTORE", other, other, owned),
             ],
             "z": [
                 ("ZADD", owned, number, word),
@@ -211,7 +207,6 @@ class OwningClient:
                 ("ZREM", owned, word),
                 ("ZPOPMIN", owned),
                 ("ZREMRANGEBYSCORE", owned, number, number + 5),
-                ("ZRANGESTORE", other, owned, 0, 5),
             ],
             "x": [
                 ("XADD", owned, "MAXLEN", 20, f"{self._next()}-1", word, number),

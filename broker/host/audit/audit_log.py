@@ -84,7 +84,7 @@ class AuditLog(Collector):
         self.failing: Exception | None = None
         """Why the newest write failed; None if it succeeded."""
         self._on = settings.mode != "off"
-        self._files = AuditFiles(fs, folder, settings.file_bytes, settings.keep_files)
+        self._files = AuditFiles(fs, folder)
         self._node = node
         self._machine = machine
         self._make_room = make_room

@@ -18,6 +18,10 @@ from delaylog.storage.files.file_system import FileSystem, parent_of
 from delaylog.storage.files.whole_files import replace_file
 
 FOLDER: Final = "audit"
+FILE_BYTES: Final = 64 << 20
+"""A new file begins when the newest has this size: some 160,000 lines."""
+FILES_MAX: Final = 100
+"""Most files that are kept, 6.4 GB: who needs more ships them to another machine."""
 _END_BYTES: Final = 16 << 20
 """Size of the end of a file in which a start looks for what a power cut has left."""
 _NAME: Final = re.compile(r"audit-([0-9]{20})\.jsonl")
@@ -26,12 +30,17 @@ _NAME: Final = re.compile(r"audit-([0-9]{20})\.jsonl")
 class AuditFiles:
     """Appends lines. `append` may raise StorageError or OSError, and can be called again."""
 
-    def __init__(self, fs: FileSystem, folder: str, file_bytes: int, keep_files: int) -> None:
-        """A new file begins at `file_bytes`; `keep_files` of them are kept, 0 = all."""
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        file_bytes: int = FILE_BYTES,
+        files_max: int = FILES_MAX,
+    ) -> None:
         self._fs = fs
         self._folder = folder
         self._file_bytes = file_bytes
-        self._keep_files = keep_files
+        self._files_max = files_max
         self._newest = -1
         """Number of the newest file; 0 = there is none; -1 = the folder was not read yet."""
         self._size = 0
@@ -83,8 +92,7 @@ class AuditFiles:
         replace_file(self._fs, self._path(number), [lines])
         self._fs.sync_folder(self._folder)
         self._newest, self._size = number, len(lines)
-        if self._keep_files:
-            # The lines are durable: a file that cannot be removed is tried again with the next.
-            with suppress(StorageError, OSError):
-                for old in self._numbers()[: -self._keep_files]:
-                    self._fs.unlink(self._path(old))
+        # The lines are durable: a file that cannot be removed is tried again with the next.
+        with suppress(StorageError, OSError):
+            for old in self._numbers()[: -self._files_max]:
+                self._fs.unlink(self._path(old))

@@ -19,8 +19,6 @@ ADMINISTRATIVE: Final = frozenset({"admin", "operate"})
 """Rights whose calls are carried out only after their line is durable."""
 CHANGING: Final = ADMINISTRATIVE | {"change"}
 MODES: Final = ("changes", "all", "off")
-FILE_MB_MAX: Final = 1_024
-KEEP_FILES_MAX: Final = 1_000_000
 TEXT_MAX: Final = 256
 """Longest text of a field. Longer ones, which only a client can send, are cut."""
 FACTS_MAX: Final = 16
@@ -43,13 +41,9 @@ Fact = str | int | bool | None
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
-    """What is recorded, and how much of it is kept."""
+    """What is recorded."""
 
     mode: str = "changes"
-    file_bytes: int = 64 << 20
-    """A new file begins when the newest has this size."""
-    keep_files: int = 100
-    """Most files that are kept; 0 = no limit."""
 
     def records(self, right: str | None) -> bool:
         """Whether calls that need this right are recorded, whatever their outcome."""

@@ -55,8 +55,6 @@ OPTIONS: Final = (
     Option("archive-hold", "off", "on: keep ended hours until POST /v1/archive/release"),
     *options_of(PUSH),
     Option("audit", "changes", "what is audited: changes, all (data calls too) or off"),
-    Option("audit-file-mb", "64", "a new audit file begins at this size"),
-    Option("audit-keep-files", "100", "most audit files that are kept; 0 = no limit"),
     Option("log-level", "info", "debug, info, warning or error"),
     Option("log-format", "auto", "json, text, or auto: text on a terminal, json elsewhere"),
 )

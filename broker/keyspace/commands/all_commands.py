@@ -3,13 +3,8 @@
 
 from delaylog.broker.keyspace.commands import (
     channels,
-    counters,
-    dumping,
-    expiry_commands,
-    function_calls,
     generic,
     hashes,
-    list_moves,
     lists,
     scripting,
     sets,
@@ -24,17 +19,12 @@ from delaylog.broker.keyspace.commands.server import (
     introspection,
     sentinels,
 )
-from delaylog.broker.keyspace.commands.server import whole as server
 from delaylog.broker.keyspace.commands.server.help_texts import add_help
 from delaylog.broker.keyspace.commands.sorted_sets import members as sorted_sets
-from delaylog.broker.keyspace.commands.sorted_sets import (
-    sorted_set_popping,
-    sorted_set_ranges,
-)
+from delaylog.broker.keyspace.commands.sorted_sets import sorted_set_ranges
 from delaylog.broker.keyspace.commands.streams import entries as streams
 from delaylog.broker.keyspace.commands.streams import (
     stream_claims,
-    stream_facts,
     stream_groups,
     stream_reads,
 )

@@ -100,13 +100,6 @@ def hlen(run: Run, argv: Args) -> Reply:
     return 0 if value is None else len(value)
 
 
-@command("hstrlen", 3, "hash", "readonly fast", keys=(1, 1, 1))
-def hstrlen(run: Run, argv: Args) -> Reply:
-    """Return the length of the value of a field."""
-    value = run.database.of_kind(HashValue, argv[1])
-    return 0 if value is None else len(value.get(argv[2], b""))
-
-
 @command("hexists", 3, "hash", "readonly fast", keys=(1, 1, 1))
 def hexists(run: Run, argv: Args) -> Reply:
     """Return whether a field exists."""

@@ -1,4 +1,4 @@
-"""Lists: LPUSH and related commands."""
+"""Lists: LPUSH and related commands, moves between lists, and waits for elements."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
+from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
 from delaylog.broker.keyspace.errors import (
     NO_SUCH_KEY,
     OUT_OF_RANGE,
@@ -24,14 +25,10 @@ from delaylog.broker.keyspace.values.number_texts import INT64_MIN, to_int
 _PUSH: Final = "write denyoom fast"
 
 
-def _push(run: Run, argv: Args, *, left: bool, made: bool) -> int:
+def _push(run: Run, argv: Args, *, left: bool) -> int:
     key = argv[1]
     database = run.database
-    value = database.of_kind(ListValue, key)
-    if value is None:
-        if not made:
-            return 0
-        value = database.of_kind_or_new(ListValue, key)
+    value = database.of_kind_or_new(ListValue, key)
     if left:
         value.extendleft(argv[2:])
     else:
@@ -43,25 +40,13 @@ def _push(run: Run, argv: Args, *, left: bool, made: bool) -> int:
 @command("lpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def lpush(run: Run, argv: Args) -> Reply:
     """Prepend elements; returns the length."""
-    return _push(run, argv, left=True, made=True)
+    return _push(run, argv, left=True)
 
 
 @command("rpush", -3, "list", _PUSH, keys=(1, 1, 1))
 def rpush(run: Run, argv: Args) -> Reply:
     """Append elements; returns the length."""
-    return _push(run, argv, left=False, made=True)
-
-
-@command("lpushx", -3, "list", _PUSH, keys=(1, 1, 1))
-def lpushx(run: Run, argv: Args) -> Reply:
-    """Prepend elements to an existing list."""
-    return _push(run, argv, left=True, made=False)
-
-
-@command("rpushx", -3, "list", _PUSH, keys=(1, 1, 1))
-def rpushx(run: Run, argv: Args) -> Reply:
-    """Append elements to an existing list."""
-    return _push(run, argv, left=False, made=False)
+    return _push(run, argv, left=False)
 
 
 def take_from(run: Run, key: bytes, value: ListValue, count: int, *, left: bool) -> list[bytes]:
@@ -224,24 +209,6 @@ def lrem(run: Run, argv: Args) -> Reply:
     return gone
 
 
-@command("linsert", 5, "list", "write denyoom", keys=(1, 1, 1))
-def linsert(run: Run, argv: Args) -> Reply:
-    """Insert an element before or after another; returns the length, or -1 if that is missing."""
-    side = argv[2].lower()
-    if side not in (b"before", b"after"):
-        raise syntax()
-    value = run.database.of_kind(ListValue, argv[1])
-    if value is None:
-        return 0
-    try:
-        at = value.index(argv[3])
-    except ValueError:
-        return -1
-    value.insert(at + (side == b"after"), argv[4])
-    run.database.changed(argv[1])
-    return len(value)
-
-
 def _rank(text: bytes) -> int:
     rank = to_int(text)
     if rank == 0:
@@ -287,3 +254,105 @@ def lpos(run: Run, argv: Args) -> Reply:
     if count is None:
         return found[0] if found else None
     return found
+
+
+_BLOCKING: Final = "write noscript blocking"
+_SIDES: Final = (b"left", b"right")
+
+
+def _side(text: bytes) -> bool:
+    """Whether a side is LEFT. Raises CommandError."""
+    side = text.lower()
+    if side not in _SIDES:
+        raise syntax()
+    return side == b"left"
+
+
+# --------------------------------------------------------------------------- between two lists
+
+
+def _move(run: Run, source: bytes, target: bytes, *, left: bool, to_left: bool) -> bytes | None:
+    database = run.database
+    value = database.of_kind(ListValue, source)
+    if value is None:
+        return None
+    other = database.of_kind(ListValue, target)
+    item = value.popleft() if left else value.pop()
+    if other is None:
+        other = database.of_kind_or_new(ListValue, target)
+    if to_left:
+        other.appendleft(item)
+    else:
+        other.append(item)
+    database.remove_if_empty(source)
+    database.changed(target)
+    database.changed(source)
+    return item
+
+
+@command("rpoplpush", 3, "list", "write denyoom", keys=(1, 2, 1))
+def rpoplpush(run: Run, argv: Args) -> Reply:
+    """Move the last element of a list to the front of another."""
+    return _move(run, argv[1], argv[2], left=False, to_left=True)
+
+
+@command("lmove", 5, "list", "write denyoom", keys=(1, 2, 1))
+def lmove(run: Run, argv: Args) -> Reply:
+    """Move an element from an end of a list to an end of another."""
+    left, to_left = _side(argv[3]), _side(argv[4])
+    return _move(run, argv[1], argv[2], left=left, to_left=to_left)
+
+
+def _move_or_wait(
+    run: Run, argv: Args, timeout_ms: int, *, left: bool, to_left: bool, timeout_reply: Reply
+) -> Reply:
+    item = _move(run, argv[1], argv[2], left=left, to_left=to_left)
+    if item is None:
+        return run.wait(argv, [argv[1]], timeout_ms, timeout_reply, ListValue)
+    sides = (b"LEFT" if left else b"RIGHT", b"LEFT" if to_left else b"RIGHT")
+    run.rewrite(b"LMOVE", argv[1], argv[2], *sides)
+    return item
+
+
+@command("brpoplpush", 4, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
+def brpoplpush(run: Run, argv: Args) -> Reply:
+    """RPOPLPUSH that blocks while the source is empty."""
+    timeout_ms = to_timeout_ms(run, argv[3])
+    reply = None if not run.may_wait else NO_ARRAY
+    return _move_or_wait(run, argv, timeout_ms, left=False, to_left=True, timeout_reply=reply)
+
+
+@command("blmove", 6, "list", _BLOCKING + " denyoom", keys=(1, 2, 1))
+def blmove(run: Run, argv: Args) -> Reply:
+    """LMOVE that blocks while the source is empty."""
+    left, to_left = _side(argv[3]), _side(argv[4])
+    timeout_ms = to_timeout_ms(run, argv[5])
+    reply = None if not run.may_wait else NO_ARRAY
+    return _move_or_wait(run, argv, timeout_ms, left=left, to_left=to_left, timeout_reply=reply)
+
+
+# --------------------------------------------------------------------------- the first of several
+
+
+def _pop_or_wait(run: Run, argv: Args, *, left: bool) -> Reply:
+    timeout_ms = to_timeout_ms(run, argv[-1])
+    keys = argv[1:-1]
+    for key in keys if run.retried is None else [run.retried.ready]:
+        value = run.database.of_kind(ListValue, key)
+        if value:
+            item = take_from(run, key, value, 1, left=left)[0]
+            run.rewrite(b"LPOP" if left else b"RPOP", key)
+            return [key, item]
+    return run.wait(argv, keys, timeout_ms, NO_ARRAY, ListValue)
+
+
+@command("blpop", -3, "list", _BLOCKING, keys=(1, -2, 1))
+def blpop(run: Run, argv: Args) -> Reply:
+    """Remove the first element of the first non-empty list; blocks while all are empty."""
+    return _pop_or_wait(run, argv, left=True)
+
+
+@command("brpop", -3, "list", _BLOCKING, keys=(1, -2, 1))
+def brpop(run: Run, argv: Args) -> Reply:
+    """Remove the last element of the first non-empty list; blocks while all are empty."""
+    return _pop_or_wait(run, argv, left=False)

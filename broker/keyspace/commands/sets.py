@@ -43,29 +43,6 @@ def srem(run: Run, argv: Args) -> Reply:
     return gone
 
 
-@command("smove", 4, "set", "write fast", keys=(1, 2, 1))
-def smove(run: Run, argv: Args) -> Reply:
-    """Move a member to another set."""
-    database = run.database
-    source, target, member = argv[1:4]
-    value = database.of_kind(SetValue, source)
-    if value is None:
-        return 0
-    other = database.of_kind(SetValue, target)
-    if value is other:
-        return int(member in value)
-    if member not in value:
-        return 0
-    value.discard(member)
-    database.remove_if_empty(source)
-    if other is None:
-        other = database.of_kind_or_new(SetValue, target)
-    other.add(member)
-    database.changed(source)
-    database.changed(target)
-    return 1
-
-
 @command("scard", 2, "set", "readonly fast", keys=(1, 1, 1))
 def scard(run: Run, argv: Args) -> Reply:
     """Count the members."""
@@ -78,15 +55,6 @@ def sismember(run: Run, argv: Args) -> Reply:
     """Return whether a member exists."""
     value = run.database.of_kind(SetValue, argv[1])
     return int(value is not None and argv[2] in value)
-
-
-@command("smismember", -3, "set", "readonly fast", keys=(1, 1, 1))
-def smismember(run: Run, argv: Args) -> Reply:
-    """Return which members exist."""
-    value = run.database.of_kind(SetValue, argv[1])
-    if value is None:
-        return [0] * (len(argv) - 2)
-    return [int(member in value) for member in argv[2:]]
 
 
 @command("smembers", 2, "set", "readonly", keys=(1, 1, 1))
@@ -150,73 +118,3 @@ def _names(value: SetValue) -> tuple[SetValue, bool]:
 
 def _member(value: SetValue, name: bytes) -> tuple[bytes, ...]:
     return (name,) if name in value else ()
-
-
-# --------------------------------------------------------------------------- several sets
-
-
-def _sets(run: Run, keys: list[bytes]) -> list[SetValue]:
-    """Return the sets of keys; a missing one is empty. Raises CommandError (WRONGTYPE)."""
-    return [run.database.of_kind(SetValue, key) or SetValue() for key in keys]
-
-
-def _inter(sets: list[SetValue]) -> set[bytes]:
-    first, *others = sorted(sets, key=len)
-    return first.intersection(*others)
-
-
-def _union(sets: list[SetValue]) -> set[bytes]:
-    return set().union(*sets)
-
-
-def _diff(sets: list[SetValue]) -> set[bytes]:
-    return sets[0].difference(*sets[1:])
-
-
-def _store(run: Run, target: bytes, found: set[bytes]) -> int:
-    database = run.database
-    there = database.find(target) is not None
-    if not found:
-        if there:
-            database.remove(target)
-            database.changed(target)
-        return 0
-    database.put(target, SetValue(found))
-    database.changed(target)
-    return len(found)
-
-
-@command("sinter", -2, "set", "readonly", keys=(1, -1, 1))
-def sinter(run: Run, argv: Args) -> Reply:
-    """Intersect sets."""
-    return Members(list(_inter(_sets(run, argv[1:]))))
-
-
-@command("sunion", -2, "set", "readonly", keys=(1, -1, 1))
-def sunion(run: Run, argv: Args) -> Reply:
-    """Unite sets."""
-    return Members(list(_union(_sets(run, argv[1:]))))
-
-
-@command("sdiff", -2, "set", "readonly", keys=(1, -1, 1))
-def sdiff(run: Run, argv: Args) -> Reply:
-    """Subtract the other sets from the first."""
-    return Members(list(_diff(_sets(run, argv[1:]))))
-
-
-@command("sinterstore", -3, "set", "write denyoom", keys=(1, -1, 1))
-def sinterstore(run: Run, argv: Args) -> Reply:
-    """Store the intersection; returns its size."""
-    return _store(run, argv[1], _inter(_sets(run, argv[2:])))
-
-
-@command("sunionstore", -3, "set", "write denyoom", keys=(1, -1, 1))
-def sunionstore(run: Run, argv: Args) -> Reply:
-    """Store the union; returns its size."""
-    return _store(run, argv[1], _union(_sets(run, argv[2:])))
-
-
-@command("sdiffstore", -3, "set", "write denyoom", keys=(1, -1, 1))
-def sdiffstore(run: Run, argv: Args) -> Reply:
-    """Store the difference; returns its size."""
-    return _store(run, argv[1], _diff(_sets(run, argv[2:])))

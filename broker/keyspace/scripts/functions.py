@@ -84,14 +84,12 @@ class FunctionLibraries:
         """Return a function, or None if no library has registered it."""
         return self._functions.get(name)
 
-    def call(self, name: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
-        """Run a function for FCALL, or for FCALL_RO if `read_only`."""
+    def call(self, name: bytes, keys: list[bytes], args: list[bytes]) -> Reply:
+        """Run a function for FCALL."""
         function = self._functions.get(name)
         if function is None:
             raise CommandError(b"ERR Function not found")
-        writes = b"no-writes" not in function.flags
-        if read_only and writes:
-            raise CommandError(b"ERR Can not execute a script with write flag using *_ro command.")
+        read_only = b"no-writes" in function.flags
         runtime = self._scripts.runtime()
         library = self._libraries[function.library]
         if library.runtime is not runtime:
@@ -99,7 +97,7 @@ class FunctionLibraries:
             function = self._functions[name]
             runtime = self._scripts.runtime()
         run = partial(runtime.call_function, function.body, len(keys), keys + args)
-        return self._scripts.start(name, run, read_only=read_only or not writes)
+        return self._scripts.start(name, run, read_only=read_only)
 
     def dump(self) -> dict[bytes, bytes]:
         """Return the sources by library name."""

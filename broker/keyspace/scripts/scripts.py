@@ -85,7 +85,7 @@ class Scripts:
 
     # Running.
 
-    def run(self, sha: bytes, count: int, words: list[bytes], *, read_only: bool) -> Reply:
+    def run(self, sha: bytes, count: int, words: list[bytes]) -> Reply:
         """Run a script. The first `count` words are its keys, the others its arguments.
 
         Raises CommandError if the script is unknown or fails. If the script returns {err=...}, the
@@ -103,8 +103,8 @@ class Scripts:
             body = self._compile(script)
             runtime = self.runtime()
         flags = script.flags
-        is_read_only = read_only or (flags is not None and b"no-writes" in flags)
-        return self.start(sha, partial(runtime.run, body, count, words), read_only=is_read_only)
+        read_only = flags is not None and b"no-writes" in flags
+        return self.start(sha, partial(runtime.run, body, count, words), read_only=read_only)
 
     def note_write(self) -> None:
         """Note that the running script writes: `seconds_after_write` is its time limit now."""

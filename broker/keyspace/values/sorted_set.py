@@ -85,16 +85,3 @@ class SortedSetValue:
             del scores[member]
         order.delete(start, stop)
         return len(taken)
-
-
-def of_scores(scores: dict[bytes, float]) -> SortedSetValue:
-    """Build a sorted set of these members, for commands that store a whole one."""
-    made = SortedSetValue()
-    made.large = len(scores) > LISTPACK_ENTRIES or any(
-        len(member) > LISTPACK_BYTES for member in scores
-    )
-    if not made.large:
-        scores = {member: score or 0.0 for member, score in scores.items()}
-    made.scores = scores
-    made.order = ScoreOrder((score, member) for member, score in scores.items())
-    return made

@@ -10,7 +10,7 @@ import pytest
 
 from delaylog.broker.embedded import ClosedError, EmbeddedBroker, ManualClock
 from delaylog.client import errors
-from delaylog.client.models import NewMessage, Settled, TopicSettings
+from delaylog.client.models import NewMessage, Settled
 
 Manual = EmbeddedBroker[ManualClock]
 
@@ -93,48 +93,6 @@ def test_a_receive_that_a_client_refuses_is_refused_here(
 ) -> None:
     with pytest.raises(kind):
         broker.receive("t", **wish)
-
-
-def test_what_is_to_come_is_told_as_by_a_client(broker: Manual) -> None:
-    broker.send("t", "x", delay_ms=90_000)
-    told = broker.forecast("t", minutes=3, hours=0)
-    assert [slot.count for slot in told.minutes] == [0, 1, 0]
-
-
-def test_exact_tags_choose(broker: Manual) -> None:
-    for tags in (["red"], ["green"], ["red", "green"]):
-        broker.send("t", "+".join(tags), tags=tags)
-    found = broker.receive("t", max=9, tags=["red", "green"], tags_mode="all", exact_tags=True)
-    assert [message.text for message in found] == ["red+green"]
-
-
-def test_looking_takes_nothing(broker: Manual) -> None:
-    broker.send("t", b"\xff", id="a", headers={"x": "y"})
-    found = broker.get("t", "a", life=True)
-    assert (found.state, found.headers, found.life[0]["event"]) == ("ready", {"x": "y"}, "sent")
-    broker.send_many("t", [str(k) for k in range(550)], delay_ms=1_000)
-    listed = list(broker.browse("t", state=["waiting"], bodies=True))
-    assert [each.body for each in listed] == [b"%d" % k for k in range(550)]
-
-
-def test_topics_are_made_shown_and_dropped(broker: Manual) -> None:
-    made = broker.put_topic("t", TopicSettings(max_retry=3, slots=4))
-    assert (made.settings.max_retry, made.settings.slots) == (3, 4)
-    with pytest.raises(errors.Conflict, match="slots"):
-        broker.put_topic("t", {"slots": 8})
-    broker.pause("t")
-    assert broker.get_topic("t").paused
-    assert [each.topic for each in broker.topics()] == ["t"]
-    broker.drop_topic("t")
-    assert broker.topics() == []
-
-
-def test_settling_by_bare_ids(broker: Manual) -> None:
-    broker.send_many("t", [NewMessage("x", id=name) for name in "ab"])
-    broker.receive("t", max=2)
-    assert broker.settle_ids("t", "ack", ["a", "nobody"]) == ["done", "unknown"]
-    assert broker.settle_ids("t", "extend", ["b"], lease_ms=0) == ["done"]
-    assert [message.id for message in broker.receive("t", max=9)] == ["b"]
 
 
 def test_namespaces_are_apart(open_embedded: Any, tmp_path: Any) -> None:

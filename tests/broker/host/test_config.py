@@ -193,19 +193,12 @@ def test_ended_hours_are_held_when_it_is_said(tmp_path: Path) -> None:
 
 
 def test_audit(tmp_path: Path) -> None:
-    """Administrative and changing calls by default, in up to 100 files."""
-    assert load_config({}, {}).audit == AuditSettings("changes", 64 << 20, 100)
-    text = 'audit = "all"\naudit_file_mb = "2"\naudit_keep_files = "9"\n'
-    found = load_config({"config": write(tmp_path, text)}, {}).audit
-    assert found == AuditSettings("all", 2 << 20, 9)
-    for name, value, allowed in (
-        ("audit", "some", "one of changes, all, off"),
-        ("audit_file_mb", "0", "from 1 to 1024"),
-        ("audit_file_mb", "1025", "from 1 to 1024"),
-        ("audit_keep_files", "x", "from 0 to 1000000"),
-    ):
-        with pytest.raises(ConfigError, match=f"{name.replace('_', '-')} must be .*{allowed}"):
-            load_config({name: value}, {})
+    """Administrative and changing calls by default."""
+    assert load_config({}, {}).audit == AuditSettings("changes")
+    found = load_config({"config": write(tmp_path, 'audit = "all"\n')}, {}).audit
+    assert found == AuditSettings("all")
+    with pytest.raises(ConfigError, match="audit must be one of changes, all, off"):
+        load_config({"audit": "some"}, {})
 
 
 OPEN = [

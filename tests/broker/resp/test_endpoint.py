@@ -206,12 +206,10 @@ def test_scripts_are_on_where_clients_are_trusted(
     library = "#!lua name=l\nredis.register_function('f', function() return 1 end)"
     for command in (
         ("EVAL", "return 1", 0),
-        ("EVAL_RO", "return 1", 0),
         ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0),
         ("SCRIPT", "LOAD", "return 1"),
         ("FUNCTION", "LOAD", library),
         ("FCALL", "f", 0),
-        ("FCALL_RO", "f", 0),
     ):
         refused = is_error(client.call(*command), "ERR scripts are off: the broker's setting")
         assert refused is not allowed, command

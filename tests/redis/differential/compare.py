@@ -170,7 +170,7 @@ def _script(argv: Argv, ours: Node, theirs: Node) -> bool:
 
 
 _RULES: dict[bytes, Same] = {
-    **dict.fromkeys((b"SMEMBERS", b"SINTER", b"SUNION", b"SDIFF", b"KEYS"), _unordered),
+    **dict.fromkeys((b"SMEMBERS", b"KEYS"), _unordered),
     **dict.fromkeys((b"HKEYS", b"HVALS", b"PUBSUB CHANNELS"), _unordered),
     **dict.fromkeys((b"HGETALL", b"CONFIG GET"), _unordered_pairs),
     **dict.fromkeys(SCANS, _scan),

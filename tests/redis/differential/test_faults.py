@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[str, str, Lie, Deed]] = {
     "two members in the wrong order": ("zsets", "ZADD ZRANGE", _backwards, just),
     "a word in an error": (
         "lists",
-        "RPUSH LPOS LINSERT",
+        "RPUSH LPOS",
         lying(b"*", b"ERR syntax error", b"ERR Syntax error"),
         just,
     ),
@@ -123,7 +123,7 @@ FAULTS: dict[str, tuple[str, str, Lie, Deed]] = {
         lying(b"HGETALL", b"%1\r", b"*2\r"),
         just,
     ),
-    "an array where RESP3 has a set": ("sets", "SADD SUNION", lying(b"*", b"~", b"*"), just),
+    "an array where RESP3 has a set": ("sets", "SADD SMEMBERS", lying(b"*", b"~", b"*"), just),
     "a member that is not there": (
         "sets",
         "SADD SMEMBERS",

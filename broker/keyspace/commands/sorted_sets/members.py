@@ -146,16 +146,6 @@ def zscore(run: Run, argv: Args) -> Reply:
     return None if score is None else Double(score)
 
 
-@command("zmscore", -3, "sorted-set", "readonly fast", keys=(1, 1, 1))
-def zmscore(run: Run, argv: Args) -> Reply:
-    """Return the scores of members."""
-    value = run.database.of_kind(SortedSetValue, argv[1])
-    if value is None:
-        return [None] * (len(argv) - 2)
-    found = [value.scores.get(member) for member in argv[2:]]
-    return [None if score is None else Double(score) for score in found]
-
-
 @command("zrank", 3, "sorted-set", "readonly fast", keys=(1, 1, 1))
 def zrank(run: Run, argv: Args) -> Reply:
     """Return the rank of a member."""

@@ -1,4 +1,4 @@
-"""Sorted sets: returns, stores, counts and removes ranges of ranks, scores and members."""
+"""Sorted sets: returns, counts and removes ranges of ranks and scores; pops from the ends."""
 
 from __future__ import annotations
 
@@ -6,31 +6,24 @@ from functools import lru_cache
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.errors import CommandError
-from delaylog.broker.keyspace.options import Option, read_options
+from delaylog.broker.keyspace.commands.timeouts import to_timeout_ms
+from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.options import Option, read_options, take_positive
 from delaylog.broker.keyspace.registry import command
-from delaylog.broker.keyspace.replies import Double, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import score_text, to_int
 from delaylog.broker.keyspace.values.score_order import Entry, Rank, ScoreOrder
-from delaylog.broker.keyspace.values.score_ranges import (
-    ScoreRange,
-    member_ranks,
-    score_ranks,
-    to_member_bound,
-    to_score_range,
-)
-from delaylog.broker.keyspace.values.sorted_set import SortedSetValue, of_scores
+from delaylog.broker.keyspace.values.score_ranges import ScoreRange, score_ranks, to_score_range
+from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 
 _LIMIT_BY_RANK: Final = (
     b"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
 )
-_SCORES_BY_MEMBER: Final = b"ERR syntax error, WITHSCORES not supported in combination with BYLEX"
 _SMALL_LIMIT: Final = 16
 """Up to this LIMIT, the end of a range is not searched for."""
-RANK, SCORE, MEMBER, ANY = b"rank", b"score", b"member", b""
+RANK, SCORE, ANY = b"rank", b"score", b""
 """What the bounds of a range are; ANY = the options of the command say it."""
-_BY: Final = {b"bylex": MEMBER, b"byscore": SCORE}
 
 
 class _Query:
@@ -38,23 +31,19 @@ class _Query:
 
     __slots__ = ("by", "most", "offset", "reverse", "scores")
 
-    def __init__(self, words: tuple[bytes, ...], by: bytes, reverse: bool | None, store: bool):
-        options = {b"limit": Option("limit", to_int, 2)}
-        if not store:
-            options[b"withscores"] = Option("scores")
+    def __init__(self, words: tuple[bytes, ...], by: bytes, reverse: bool | None):
+        options = {b"limit": Option("limit", to_int, 2), b"withscores": Option("scores")}
         if reverse is None:
             options[b"rev"] = Option("reverse", once=True)
         if by is ANY:
-            options[b"bylex"] = options[b"byscore"] = Option("by", once=True)
+            options[b"byscore"] = Option("by", once=True)
         found = read_options(list(words), 0, options)
         self.offset, self.most = found.value("limit", (0, -1))
         self.scores = "scores" in found
-        self.by = _BY.get(found.word("by"), by or RANK)
+        self.by = SCORE if "by" in found else by or RANK
         self.reverse = bool(reverse) or "reverse" in found
         if self.most != -1 and self.by is RANK:
             raise CommandError(_LIMIT_BY_RANK)
-        if self.scores and self.by is MEMBER:
-            raise CommandError(_SCORES_BY_MEMBER)
 
     def find(self, run: Run, key: bytes, first: bytes, last: bytes) -> list[Entry]:
         """Return the entries in the requested order. Raises CommandError."""
@@ -65,20 +54,13 @@ class _Query:
             return [] if value is None else by_rank(value, left, right, reverse=reverse)
         if reverse:
             first, last = last, first
-        if by is SCORE:
-            span = to_score_range(first, last)
-            value = run.database.of_kind(SortedSetValue, key)
-            if value is None or self.offset < 0:
-                return []
-            if not reverse and 0 <= self.most <= _SMALL_LIMIT:
-                return _first_entries(value.order, span, self.offset, self.most)
-            start, stop = score_ranks(value.order, span)
-        else:
-            low, high = to_member_bound(first), to_member_bound(last)
-            value = run.database.of_kind(SortedSetValue, key)
-            if value is None or self.offset < 0:
-                return []
-            start, stop = member_ranks(value.order, low, high, reverse=reverse)
+        span = to_score_range(first, last)
+        value = run.database.of_kind(SortedSetValue, key)
+        if value is None or self.offset < 0:
+            return []
+        if not reverse and 0 <= self.most <= _SMALL_LIMIT:
+            return _first_entries(value.order, span, self.offset, self.most)
+        start, stop = score_ranks(value.order, span)
         most = len(value.scores) if self.most < 0 else self.most
         walk = value.order.walk_back if reverse else value.order.walk
         return walk(start, stop, self.offset, most)
@@ -131,14 +113,14 @@ def entries_reply(run: Run, entries: list[Entry], *, scores: bool) -> Reply:
 
 
 def _range(run: Run, argv: Args, by: bytes, *, reverse: bool | None) -> Reply:
-    query = _query(tuple(argv[4:]), by, reverse, False)
+    query = _query(tuple(argv[4:]), by, reverse)
     found = query.find(run, argv[1], argv[2], argv[3])
     return entries_reply(run, found, scores=query.scores)
 
 
 @command("zrange", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrange(run: Run, argv: Args) -> Reply:
-    """Return a range: first last [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
+    """Return a range: first last [BYSCORE] [REV] [LIMIT offset count] [WITHSCORES]."""
     return _range(run, argv, ANY, reverse=None)
 
 
@@ -160,42 +142,6 @@ def zrevrangebyscore(run: Run, argv: Args) -> Reply:
     return _range(run, argv, SCORE, reverse=True)
 
 
-@command("zrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
-def zrangebylex(run: Run, argv: Args) -> Reply:
-    """Return a range of members, ascending: min max."""
-    return _range(run, argv, MEMBER, reverse=False)
-
-
-@command("zrevrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
-def zrevrangebylex(run: Run, argv: Args) -> Reply:
-    """Return a range of members, descending: max min."""
-    return _range(run, argv, MEMBER, reverse=True)
-
-
-@command("zrangestore", -5, "sorted-set", "write denyoom", keys=(1, 2, 1))
-def zrangestore(run: Run, argv: Args) -> Reply:
-    """Store a range of a sorted set in another key."""
-    query = _query(tuple(argv[5:]), ANY, None, True)
-    found = query.find(run, argv[2], argv[3], argv[4])
-    return store(run, argv[1], {member: score for score, member in found})
-
-
-def store(run: Run, target: bytes, scores: dict[bytes, float]) -> int:
-    """Replace the value of a key by these members, or remove the key if there are none.
-
-    Returns their number.
-    """
-    database = run.database
-    if scores:
-        database.find(target)
-        database.put(target, of_scores(scores))
-        database.changed(target)
-    elif database.find(target) is not None:
-        database.remove(target)
-        database.changed(target)
-    return len(scores)
-
-
 # ---------------------------------------------------------------------- counting
 
 
@@ -205,14 +151,6 @@ def zcount(run: Run, argv: Args) -> Reply:
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else _count(*score_ranks(value.order, span))
-
-
-@command("zlexcount", 4, "sorted-set", "readonly fast", keys=(1, 1, 1))
-def zlexcount(run: Run, argv: Args) -> Reply:
-    """Count the members in a range of members."""
-    low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
-    value = run.database.of_kind(SortedSetValue, argv[1])
-    return 0 if value is None else _count(*member_ranks(value.order, low, high))
 
 
 def _count(start: Rank, stop: Rank) -> int:
@@ -238,16 +176,6 @@ def zremrangebyscore(run: Run, argv: Args) -> Reply:
     return 0 if value is None else _remove(run, argv[1], value, score_ranks(value.order, span))
 
 
-@command("zremrangebylex", 4, "sorted-set", "write", keys=(1, 1, 1))
-def zremrangebylex(run: Run, argv: Args) -> Reply:
-    """Remove the members in a range of members."""
-    low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
-    value = run.database.of_kind(SortedSetValue, argv[1])
-    if value is None:
-        return 0
-    return _remove(run, argv[1], value, member_ranks(value.order, low, high))
-
-
 def _remove(run: Run, key: bytes, value: SortedSetValue, span: tuple[Rank, Rank]) -> int:
     taken = value.take_between(*span)
     if taken:
@@ -255,3 +183,71 @@ def _remove(run: Run, key: bytes, value: SortedSetValue, span: tuple[Rank, Rank]
             run.database.remove(key)
         run.database.changed(key, taken)
     return taken
+
+
+# --------------------------------------------------------------------------- pops
+#
+# A blocking command is logged as a plain pop of the key that it popped from.
+
+
+def _pop(run: Run, key: bytes, value: SortedSetValue, most: int, *, greatest: bool) -> list[Entry]:
+    taken = value.pop(most, greatest=greatest)
+    if taken:
+        if not value.scores:
+            run.database.remove(key)
+        run.database.changed(key, len(taken))
+    return taken
+
+
+def _pop_one_key(run: Run, argv: Args, *, greatest: bool) -> Reply:
+    if len(argv) > 3:
+        raise syntax()
+    counted = len(argv) == 3
+    most = take_positive(argv[2]) if counted else 1
+    value = run.database.of_kind(SortedSetValue, argv[1])
+    if value is None:
+        return []
+    taken = _pop(run, argv[1], value, most, greatest=greatest)
+    if counted:
+        return entries_reply(run, taken, scores=True)
+    score, member = taken[0]
+    return [member, Double(score)]
+
+
+@command("zpopmin", -2, "sorted-set", "write fast", keys=(1, 1, 1))
+def zpopmin(run: Run, argv: Args) -> Reply:
+    """Remove the members with the lowest scores: key [count]."""
+    return _pop_one_key(run, argv, greatest=False)
+
+
+@command("zpopmax", -2, "sorted-set", "write fast", keys=(1, 1, 1))
+def zpopmax(run: Run, argv: Args) -> Reply:
+    """Remove the members with the highest scores: key [count]."""
+    return _pop_one_key(run, argv, greatest=True)
+
+
+# ---------------------------------------------------------------------- several keys
+
+
+def _pop_or_wait(run: Run, argv: Args, *, greatest: bool) -> Reply:
+    timeout_ms = to_timeout_ms(run, argv[-1])
+    keys = argv[1:-1]
+    for key in keys if run.retried is None else [run.retried.ready]:
+        value = run.database.of_kind(SortedSetValue, key)
+        if value is not None:
+            ((score, member),) = _pop(run, key, value, 1, greatest=greatest)
+            run.rewrite(b"ZPOPMAX" if greatest else b"ZPOPMIN", key)
+            return [key, member, Double(score)]
+    return run.wait(argv, keys, timeout_ms, NO_ARRAY, SortedSetValue)
+
+
+@command("bzpopmin", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
+def bzpopmin(run: Run, argv: Args) -> Reply:
+    """ZPOPMIN of the first non-empty sorted set; blocks while all are empty: key... seconds."""
+    return _pop_or_wait(run, argv, greatest=False)
+
+
+@command("bzpopmax", -3, "sorted-set", "write noscript blocking fast", keys=(1, -2, 1))
+def bzpopmax(run: Run, argv: Args) -> Reply:
+    """ZPOPMAX of the first non-empty sorted set; blocks while all are empty: key... seconds."""
+    return _pop_or_wait(run, argv, greatest=True)

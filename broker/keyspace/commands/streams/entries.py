@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.errors import NOT_INTEGER, CommandError, syntax, wrong_arity
-from delaylog.broker.keyspace.options import Option, at_least, read_options
+from delaylog.broker.keyspace.errors import CommandError, syntax, wrong_arity
+from delaylog.broker.keyspace.options import Option, read_options
 from delaylog.broker.keyspace.registry import command
-from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.streams.ids import (
     ID_MAX,
@@ -201,52 +201,6 @@ def xdel(run: Run, argv: Args) -> Reply:
         value.note_first()
         _entries_gone(run, argv[1], gone)
     return gone
-
-
-_ADDED: Final = Option(
-    "added", at_least(0, b"ERR entries_added must be positive", malformed=NOT_INTEGER)
-)
-
-
-def _deleted_id(number: int, text: bytes) -> int:
-    deleted = parse_id(text)
-    if number < deleted:
-        raise CommandError(
-            b"ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id"
-        )
-    return deleted
-
-
-@command("xsetid", -3, "stream", "write denyoom fast", keys=(1, 1, 1))
-def xsetid(run: Run, argv: Args) -> Reply:
-    """Set the last id and the counters of a stream: id [ENTRIESADDED count] [MAXDELETEDID id]."""
-    number = parse_id(argv[2])
-    deleted_max = Option("deleted", lambda text: _deleted_id(number, text))
-    options = read_options(argv, 3, {b"maxdeletedid": deleted_max, b"entriesadded": _ADDED})
-    added = options.value("added")
-    deleted = options.value("deleted", 0)
-    value = run.database.of_kind(StreamValue, argv[1])
-    if value is None:
-        raise CommandError(b"ERR no such key")
-    # As in Redis 7.0.15, the id is compared with present entries only, not with deleted ones.
-    if value.length:
-        if number < value.last_present():
-            raise CommandError(
-                b"ERR The ID specified in XSETID is smaller than the target stream top item"
-            )
-        if added is not None and value.length > added:
-            raise CommandError(
-                b"ERR The entries_added specified in XSETID is smaller than the target stream "
-                b"length"
-            )
-    value.last_id = number
-    if added is not None:
-        value.entries_added = added
-    if deleted:
-        value.max_deleted_id = deleted
-    # As in Redis, this does not count as a change for watchers and blocked reads.
-    run.keyspace.dirty += 1
-    return OK
 
 
 # --------------------------------------------------------------------------- reading

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from delaylog.broker.keyspace.command import Args
-from delaylog.broker.keyspace.errors import CommandError, syntax
+from delaylog.broker.keyspace.errors import NO_SUCH_KEY, CommandError, syntax
 from delaylog.broker.keyspace.options import Option, Options, read_options
 from delaylog.broker.keyspace.registry import command
-from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Reply
+from delaylog.broker.keyspace.replies import NO_ARRAY, OK, Map, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.streams.groups import UNKNOWN, Consumer, Group
 from delaylog.broker.keyspace.streams.ids import (
@@ -244,3 +244,37 @@ def xpending(run: Run, argv: Args) -> Reply:
             if len(out) == count:
                 break
     return out
+
+
+# --------------------------------------------------------------------------- XINFO GROUPS
+
+
+def _read(group: Group) -> int | None:
+    return None if group.entries_read == UNKNOWN else group.entries_read
+
+
+@command("xinfo|groups", 3, "stream", "readonly", keys=(2, 2, 1))
+def xinfo_groups(run: Run, argv: Args) -> Reply:
+    """Return the progress of each group."""
+    value = run.database.of_kind(StreamValue, argv[2])
+    if value is None:
+        raise CommandError(NO_SUCH_KEY)
+    return [
+        Map(
+            [
+                b"name",
+                name,
+                b"consumers",
+                len(group.consumers),
+                b"pending",
+                len(group.pending),
+                b"last-delivered-id",
+                id_text(group.last_id),
+                b"entries-read",
+                _read(group),
+                b"lag",
+                value.lag(group),
+            ]
+        )
+        for name, group in sorted(value.groups.items())
+    ]

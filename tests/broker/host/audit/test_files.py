@@ -21,9 +21,9 @@ PLACE = "data/audit"
 FILE_BYTES = 100
 
 
-def files_on(disk: FakeDisk, keep_files: int = 0) -> AuditFiles:
+def files_on(disk: FakeDisk, files_max: int = 100) -> AuditFiles:
     """The log's files, as a new process opens them."""
-    return AuditFiles(disk, PLACE, FILE_BYTES, keep_files)
+    return AuditFiles(disk, PLACE, FILE_BYTES, files_max)
 
 
 def contents(disk: FakeDisk) -> list[bytes]:
@@ -164,7 +164,7 @@ def test_the_end_that_a_crash_left_gets_no_more_lines(left: bytes) -> None:
 def test_the_oldest_files_are_removed() -> None:
     disk = FakeDisk()
     disk.mkdir("data")
-    files = files_on(disk, keep_files=2)
+    files = files_on(disk, files_max=2)
     for number in range(5):
         files.append(b"%d" % number * FILE_BYTES + b"\n")
     assert [data[:1] for data in contents(disk)] == [b"3", b"4"]
@@ -173,7 +173,7 @@ def test_the_oldest_files_are_removed() -> None:
 def test_a_file_that_cannot_be_removed_does_not_stop_the_log() -> None:
     disk = FakeDisk()
     disk.mkdir("data")
-    files = files_on(disk, keep_files=1)
+    files = files_on(disk, files_max=1)
 
     def refuse() -> None:
         if disk.log[-1].startswith("unlink"):

@@ -49,8 +49,6 @@ PERSIST none
 RENAME none other
 RENAMENX s n
 RESTORE s 0 x
-LPUSHX none a
-RPUSHX none a
 LPOP none
 LPOP l 0
 RPOP none
@@ -58,8 +56,6 @@ LREM l 0 nosuch
 LREM none 0 a
 LSET l 9 a
 LTRIM none 0 1
-LINSERT l BEFORE nosuch v
-LINSERT none BEFORE a v
 RPOPLPUSH none l
 LMOVE none l LEFT LEFT
 BLPOP s 0
@@ -78,12 +74,6 @@ SREM t nosuch
 SREM none a
 SPOP none
 SPOP t 0
-SMOVE t u nosuch
-SMOVE t t a
-SMOVE none u a
-SINTERSTORE none t u
-SDIFFSTORE none t t
-SUNIONSTORE none nosuch
 ZADD z 1 a
 ZADD z NX 2 a
 ZADD z XX 2 nosuch
@@ -97,10 +87,8 @@ ZREM z nosuch
 ZREM none a
 ZREMRANGEBYSCORE z 5 6
 ZREMRANGEBYRANK z 5 6
-ZREMRANGEBYLEX z [x [y
 ZPOPMIN none
 ZPOPMAX z 0
-ZRANGESTORE none z 5 6
 XADD none NOMKSTREAM * f v
 XADD x 1-1 f v
 XDEL x 9-9
@@ -113,7 +101,6 @@ XGROUP CREATE x g 0
 XGROUP DESTROY x nosuch
 XGROUP DELCONSUMER x g nosuch
 XGROUP SETID x nosuch 0
-XSETID none 1-1
 XCLAIM x nosuch c 0 1-1
 XAUTOCLAIM x nosuch c 0 0
 XREADGROUP GROUP nosuch c STREAMS x >

@@ -44,7 +44,6 @@ def test_watchers_are_told_of_entries_but_not_of_groups() -> None:
         ("XDEL s 1-1", True),
         ("XDEL s 1-1", False),
         ("XTRIM s MAXLEN 5", False),
-        ("XSETID s 3-1", False),
         ("XGROUP CREATE s g 0", False),
         ("XREADGROUP GROUP g c STREAMS s >", False),
         ("XACK s g 2-1", False),

@@ -89,14 +89,12 @@ class Toy:
         source: str | bytes,
         keys: list[bytes] | None = None,
         args: list[bytes] | None = None,
-        *,
-        read_only: bool = False,
     ) -> Reply:
         """EVAL; a refusal is an ErrorReply here, which tells it from a script's string."""
         text = source.encode() if isinstance(source, str) else source
         try:
             keys, sha = keys or [], self.scripts.load(text)
-            return self.scripts.run(sha, len(keys), keys + (args or []), read_only=read_only)
+            return self.scripts.run(sha, len(keys), keys + (args or []))
         except CommandError as problem:
             return ErrorReply(problem.text)
 

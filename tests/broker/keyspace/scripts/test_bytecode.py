@@ -21,11 +21,10 @@ BYTECODE = lua51.LuaRuntime(encoding=None).eval(b"string.dump(loadstring('return
     "command",
     [
         [b"EVAL", BYTECODE, b"0"],
-        [b"EVAL_RO", BYTECODE, b"0"],
         [b"SCRIPT", b"LOAD", BYTECODE],
         [b"EVAL", b"#!lua\n" + BYTECODE, b"0"],
     ],
-    ids=["EVAL", "EVAL_RO", "SCRIPT LOAD", "shebang"],
+    ids=["EVAL", "SCRIPT LOAD", "shebang"],
 )
 def test_bytecode_is_no_script(command: list[bytes]) -> None:
     answer = Pair().call(*command)

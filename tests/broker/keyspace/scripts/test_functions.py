@@ -17,8 +17,8 @@ def _library(name: str, *functions: str) -> bytes:
     return "\n".join([f"#!lua name={name}", *lines]).encode()
 
 
-def _call(toy: Any, name: bytes, **options: Any) -> Any:
-    return toy.functions.call(name, [], [], **{"read_only": False, **options})
+def _call(toy: Any, name: bytes) -> Any:
+    return toy.functions.call(name, [], [])
 
 
 def test_a_library_replaces_deletes_and_lists(toy: Any) -> None:
@@ -58,7 +58,7 @@ def test_named_arguments_are_listed(toy: Any) -> None:
     )
     function = toy.functions.function(b"f")
     assert (function.description, function.flags) == (b"does f", [b"no-writes", b"allow-stale"])
-    assert toy.functions.call(b"f", [b"k"], [b"1", b"2"], read_only=True) == [b"k", b"2"]
+    assert toy.functions.call(b"f", [b"k"], [b"1", b"2"]) == [b"k", b"2"]
     assert toy.functions.function(b"g") is None
 
 

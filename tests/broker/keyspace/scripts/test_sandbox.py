@@ -301,7 +301,7 @@ def test_the_collector_cannot_be_stopped(toy: Any) -> None:
 
 def test_scripts_do_not_nest(toy: Any) -> None:
     sha = toy.scripts.load(b"return 1")
-    toy.extra[b"again"] = lambda argv: toy.scripts.run(sha, 0, [], read_only=False)
+    toy.extra[b"again"] = lambda argv: toy.scripts.run(sha, 0, [])
     assert b"not allowed from script" in _error(toy, "return redis.call('again')")
 
 

@@ -28,11 +28,11 @@ def test_scripts_are_known_by_their_sha(toy: Any) -> None:
     assert sha == hashlib.sha1(source).hexdigest().encode()
     assert toy.scripts.known(sha)
     assert toy.scripts.known(sha.upper())
-    assert toy.scripts.run(sha.upper(), 0, [b"x"], read_only=False) == b"x"
+    assert toy.scripts.run(sha.upper(), 0, [b"x"]) == b"x"
     toy.scripts.flush()
     assert not toy.scripts.known(sha)
     with pytest.raises(CommandError, match=r"^NOSCRIPT No matching script"):
-        toy.scripts.run(sha, 0, [], read_only=False)
+        toy.scripts.run(sha, 0, [])
 
 
 def test_what_does_not_compile_is_not_kept(toy: Any) -> None:
@@ -55,10 +55,10 @@ def test_scripts_and_functions_outlive_their_lua_state(make_toy: Any) -> None:
     sha = toy.scripts.load(b"return 'here'")
     toy.functions.load(b"#!lua name=lib\nredis.register_function('f', function() return 7 end)")
     assert b"not enough memory" in toy.eval("local s = 'a' while true do s = s .. s end").text
-    assert toy.functions.call(b"f", [], [], read_only=False) == 7
-    assert toy.scripts.run(sha, 0, [], read_only=False) == b"here"
+    assert toy.functions.call(b"f", [], []) == 7
+    assert toy.scripts.run(sha, 0, []) == b"here"
     assert b"not enough memory" in toy.eval("local s = 'b' while true do s = s .. s end").text
-    assert toy.scripts.run(sha, 0, [], read_only=False) == b"here"
+    assert toy.scripts.run(sha, 0, []) == b"here"
 
 
 def test_flags_of_the_shebang(toy: Any) -> None:
@@ -69,7 +69,7 @@ def test_flags_of_the_shebang(toy: Any) -> None:
         b"on @user_script:2." % sha
     )
     assert toy.eval("return redis.call('set', 'a', 'b')") == Status(b"OK")
-    assert b"read-only" in toy.eval("redis.call('set', 'a', 'b')", read_only=True).text
+    assert b"read-only" in toy.eval("#!lua flags=no-writes\nredis.call('set', 'a', 'b')").text
 
 
 def test_the_log(toy: Any) -> None:
