@@ -188,18 +188,6 @@ def value_text(name: str, value: Any) -> str:
     return str(value)
 
 
-def seconds_text(seconds: float | None) -> str:
-    """A duration in the unit that keeps it short; `-` for none."""
-    if not seconds:
-        return "-"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s"
-
-
 def is_time(name: str) -> bool:
     """Whether a member is a time, as its name says."""
     return plain_name(name).rpartition("_")[2] in _TIMES or name in ("due_from", "due_to")

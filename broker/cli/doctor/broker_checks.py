@@ -18,8 +18,8 @@ from delaylog.broker.cli.doctor.findings import (
     Mark,
     run_checks,
 )
-from delaylog.broker.cli.doctor.scrapes import Change, Scrape
-from delaylog.broker.cli.values import seconds_text
+from delaylog.broker.cli.watching.scrapes import Change, Scrape
+from delaylog.broker.cli.watching.topic_rows import READY, seconds_text
 
 CLOCK_MS_WARN: Final = 250
 FREE_BYTES_WARN: Final = 4 << 30
@@ -145,7 +145,7 @@ def _loop(broker: Examined) -> Found:
 
 
 def _lateness(broker: Examined) -> Found:
-    p99_s = broker.change.quantile(0.99, "delaylog_ready_lateness_seconds")
+    p99_s = broker.change.quantile(0.99, READY)
     if p99_s is None:
         text = f"no message became ready within {broker.watched}, so lateness was not judged"
         yield Mark.OK, text, ""

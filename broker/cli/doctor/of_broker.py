@@ -15,27 +15,15 @@ from delaylog.broker.cli.connection import ANSWER_S, route_of, waiting
 from delaylog.broker.cli.doctor.broker_checks import Examined, examine
 from delaylog.broker.cli.doctor.findings import Finding, Mark, print_report
 from delaylog.broker.cli.doctor.machine_checks import examine_machine, look
-from delaylog.broker.cli.doctor.scrapes import Change, Scrape, parse_scrape
 from delaylog.broker.cli.failing import UsageError
+from delaylog.broker.cli.watching.scrapes import Change
+from delaylog.broker.cli.watching.top import scrape
 from delaylog.client._async.transport import AsyncTransport
-from delaylog.client.calls.call import READ_FORM, Call, Form, json_call
+from delaylog.client.calls.call import json_call
 from delaylog.client.errors import AnswerLost, ApiError, NotReached
 from delaylog.contract.calls.broker import CLOCK
 
 _ADVICE: Final = "see that its process runs and is not stopped; on its machine, use --folder"
-_TEXT_FORM: Final = Form(READ_FORM.content_type, "text/plain")
-
-
-def _metrics(wire: bytes) -> str:
-    text = wire.decode()
-    if "\ndelaylog_info{" not in text:
-        raise ValueError("it has no metrics of delaylog; is the address that of a broker?")
-    return text
-
-
-_METRICS: Final = Call(
-    "GET", "/metrics", None, _TEXT_FORM, _metrics, repeatable=True, limit_s=ANSWER_S
-)
 
 
 async def broker_command(args: argparse.Namespace) -> int:
@@ -69,18 +57,13 @@ async def _look(transport: AsyncTransport, seconds: float) -> Examined:
     asked_ms = time.time() * 1000
     answer = await transport.carry(json_call("GET", f"{CLOCK}?read=local"))
     answered_ms = time.time() * 1000
-    first = await _scrape(transport)
+    first = await scrape(transport)
     await asyncio.sleep(seconds)
     return Examined(
-        Change(first, await _scrape(transport)),
+        Change(first, await scrape(transport)),
         unready=unready,
         # By the middle of the call, which is wrong by half of its time at most.
         clock_ahead_ms=answer["wall_ms"] - (asked_ms + answered_ms) / 2,
         clock_error_ms=(answered_ms - asked_ms) / 2,
         own_release=__version__,
     )
-
-
-async def _scrape(transport: AsyncTransport) -> Scrape:
-    """The metrics of a broker as they are now."""
-    return parse_scrape(await transport.carry(_METRICS), time.monotonic())

@@ -15,16 +15,18 @@ from tests.starts.warm import WarmProcess
 
 
 class Terminal:
-    """A command on a terminal of the usual size."""
+    """A command on a terminal of some size."""
 
     def __init__(
         self,
         *words: str,
         typing: bool = False,
         zone: str = "UTC",
+        lines: int = 24,
+        width: int = 80,
     ) -> None:
         self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, width, 0, 0))
         # They would be believed before the terminal; pytest-xdist sets them.
         sizes = ("COLUMNS", "LINES")
         environment = {name: value for name, value in os.environ.items() if name not in sizes}

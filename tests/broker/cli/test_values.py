@@ -13,7 +13,6 @@ from delaylog.broker.cli.values import (
     parse_lifetime,
     parse_span,
     parse_time,
-    seconds_text,
     span_text,
     time_text,
     value_text,
@@ -125,10 +124,3 @@ def test_bars() -> None:
     """Whole columns and eighths; a small share is not lost."""
     shares = [0, 0.001, 0.25, 0.5, 0.56, 1]
     assert [bar(share, 2) for share in shares] == ["", "▏", "▌", "█", "█▏", "██"]
-
-
-def test_short_texts_of_durations() -> None:
-    times = [None, 0.0, 0.0004, 0.0312, 1.26, 150, 7_300, 200_000]
-    assert [seconds_text(each) for each in times] == [
-        *("-", "-", "0.4 ms", "31 ms", "1.3 s", "2 m", "2 h", "2 d")
-    ]

@@ -17,7 +17,7 @@ import pytest
 from delaylog.broker.cli.connection import ANSWER_S
 from delaylog.broker.cli.doctor.broker_checks import CHECKS, NAMED_MAX, Examined, examine
 from delaylog.broker.cli.doctor.machine_checks import CHECKS as MACHINE_CHECKS
-from delaylog.broker.cli.doctor.scrapes import Change, parse_scrape
+from delaylog.broker.cli.watching.scrapes import Change, parse_scrape
 from tests.starts.warm import as_text, run_warm
 
 SOUND = """

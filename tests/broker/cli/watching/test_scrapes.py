@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from delaylog.broker.cli.doctor.scrapes import Change, Scrape, parse_scrape
+from delaylog.broker.cli.watching.scrapes import Change, Scrape, parse_scrape
 
 BOUNDS = (0.01, 0.1, 1.0)
 TEXTS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]) | st.just("\n"), max_size=8)

@@ -11,7 +11,8 @@ from delaylog.broker.cli.arguments import add_broker, add_examples, count
 from delaylog.broker.cli.connection import ANSWER_S, transport_of
 from delaylog.broker.cli.failing import DONE
 from delaylog.broker.cli.output import emit
-from delaylog.broker.cli.values import id_text, plain_text, seconds_text, time_text
+from delaylog.broker.cli.values import id_text, plain_text, time_text
+from delaylog.broker.cli.watching.topic_rows import seconds_text
 from delaylog.client._async.transport import AsyncTransport
 from delaylog.client.calls.places import Places
 from delaylog.client.calls.requests import request

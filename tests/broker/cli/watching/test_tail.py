@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from delaylog.broker.cli import connection
-from delaylog.broker.cli import tail as tail_module
 from delaylog.broker.cli.parser import make_parser
+from delaylog.broker.cli.watching import tail as tail_module
 from delaylog.client.errors import AnswerLost, NotReached
 from tests.starts.warm import as_text, run_warm
 from tests.waiting import await_that

@@ -30,6 +30,18 @@ class Scrape:
         return sum(value for given, value in found.items() if wanted <= dict(given).items())
 
 
+def by_topic(scrape: Scrape) -> dict[tuple[str, str], Scrape]:
+    """The samples about topics, apart for each (namespace, topic)."""
+    out: dict[tuple[str, str], dict[str, dict[Labels, float]]] = {}
+    for name, found in scrape.samples.items():
+        for labels, value in found.items():
+            given = dict(labels)
+            if "topic" in given:
+                mine = out.setdefault((given["namespace"], given["topic"]), {})
+                mine.setdefault(name, {})[labels] = value
+    return {key: Scrape(scrape.at_s, samples) for key, samples in out.items()}
+
+
 def parse_scrape(text: str, at_s: float) -> Scrape:
     """Parse Prometheus text. Lines that are no samples are passed over."""
     samples: dict[str, dict[Labels, float]] = {}
