@@ -29,7 +29,10 @@ class Owner(Protocol):
     """The node, which may replace its engine."""
 
     engine: Engine
-    log_commits: Commits
+
+    @property
+    def log_commits(self) -> Commits:
+        """The commits of its log."""
 
 
 class Space:
