@@ -117,7 +117,6 @@ class PhysicalLog:
         self._recent.add(position, [frames], len(frames), one_frame=False)
         return position
 
-
     def write_pending(self, *, wait: bool = True) -> bool:
         """Write all queued frames in order; False if another thread writes and `wait` is off."""
         if not self._write_lock.acquire(blocking=wait):
