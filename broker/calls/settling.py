@@ -54,9 +54,10 @@ class NamedSettling:
 
     def __init__(self, by: Settler, named: Sequence[Named]) -> None:
         self._named = named
-        self.receipts = by_lease(named)
+        receipts = by_lease(named)
         if not by.caller.may("receive", by.topic_key):
-            self.receipts = [each for each in self.receipts if _may_settle(by, each.lease)]
+            receipts = [each for each in receipts if _may_settle(by, each.lease)]
+        self.receipts = receipts
 
     def results(self, outcomes: Sequence[Settlement]) -> list[str]:
         """The result of each message: done, gone or unknown."""

@@ -92,13 +92,16 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     # exception instead, KeyboardInterrupt, is lost when the loop calls the handler.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _, __: _leave(ExitCode.STOPPED))
-    # SIGHUP does not: `parts.reloader` looks for files that have changed since they were read.
-    signal.signal(signal.SIGHUP, lambda _, __: None)
+    # SIGHUP waits for it: files may have been read already.
+    asked_early: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: asked_early.append(number))
     await parts.open()
     listening = await parts.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    if asked_early:
+        reload()
     if as_json:
         print(orjson.dumps({"ready": listening}).decode(), flush=True)
     else:

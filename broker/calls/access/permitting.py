@@ -51,7 +51,7 @@ def check_group(
         return
     caller.check(right, key, name)
     topic = state.topics.get(key)
-    if name is not None and topic is not None and topic.group(name) is None:
+    if topic is not None and name is not None and topic.group(name) is None:
         # The refusal of `named_groups` lists groups, whose names this caller must not learn.
         raise Problem("unknown", f"topic {topic.name!r} has no group {name!r}", field="group")
 

@@ -1,8 +1,8 @@
 """Limits the number of values in a JSON or msgpack body, counted before any object is built.
 
 A value takes one byte of a body but up to ninety bytes of memory, so the size of a body does not
-limit the cost of parsing: 64 MiB of empty arrays would become 4 GiB. Values in bodies of at most
-256 KiB are not counted. Malformed bodies pass, and the parser then reports the error.
+limit the cost of parsing: 64 MiB of empty arrays would become 4 GiB. Malformed bodies pass, and the
+parser then reports the error.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ class SettleMerger:
                 settled = outcomes(node, key, wanted, every)
             except Exception as error:
                 refuse(askers, error)
+                returns = returns or wanted.verb != "ack"
                 continue
             parts, first = [], 0
             for receipts, _ in items:

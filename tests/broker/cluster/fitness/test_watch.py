@@ -152,7 +152,7 @@ async def test_a_leader_whose_disk_hangs_lets_the_leadership_go(fake: Fake) -> N
     fake.say(2, sync_ms=3)
     fake.say(3, sync_ms=3)
     fake.files.durable_end = 900
-    fake.log_commits.sync_times.begin(REAL.steady_s() - 2 * STALLED_SECONDS)
+    fake.log_commits.sync_times.began_s = REAL.steady_s() - 2 * STALLED_SECONDS
     await fake.pass_time(HANGS_ON_MS)
     assert not fake.let_go_ms, "it could be this process that was stopped"
     await fake.pass_time(2 * LOOK_EVERY_MS)
