@@ -343,8 +343,8 @@ class Engine:
         limited = state.marks.rate_limited
         return _earliest(
             first_ms,
-            state.expiries.firsts.head_ms,
-            state.leases.expiries.head_ms,
+            state.expiries.first_ms,
+            state.leases.next_expiry_ms,
             state.claims.next_expiry_ms(),
             state.keyspace.next_expiry_ms(),
             self.schedules.next_wake_ms(),
@@ -400,7 +400,7 @@ class Engine:
         if state.keyspace.effects:
             log_keyspace(state, now_ms)
         # Messages that became ready may expire before all that was known.
-        return _earliest(self.dispatcher.next_wake_ms(), other_ms, state.expiries.firsts.head_ms)
+        return _earliest(self.dispatcher.next_wake_ms(), other_ms, state.expiries.first_ms)
 
     def _run_all(self, now_ms: int) -> None:
         """Run every part that may have something to do."""

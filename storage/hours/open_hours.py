@@ -57,8 +57,7 @@ class OpenHours(Generic[H]):
         self.near: frozenset[int] = frozenset()
         """Hours that are read all the time: they are never closed."""
         self.grown = False
-        """Whether `trim` has something to do: it is set with each entry, and while too many stay.
-        """
+        """Whether `trim` may have something to do: set with each entry, and while too many stay."""
 
     @property
     def crowded(self) -> bool:
@@ -71,7 +70,6 @@ class OpenHours(Generic[H]):
 
     def trim(self) -> None:
         """Close files and columns and forget heads of a few hours, if there are too many."""
-        self.grown = False
         if len(self.files) > self.hours_max:
             for hour in list(islice(self.files.values(), _STEP)):
                 if not self._spared(hour) and hour.close_idle_files():
@@ -91,8 +89,7 @@ class OpenHours(Generic[H]):
                 else:
                     self.columns.pop(column)
                     self.columns[column] = (hour, group)
-        if self.crowded:
-            self.grown = True
+        self.grown = self.crowded
 
     def let_go(self, column: StateColumn) -> None:
         """Drop a column that was just written, if there are too many."""

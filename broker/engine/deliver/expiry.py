@@ -43,12 +43,10 @@ SLICE_ROWS: Final = 2_048
 
 def end_due(state: EngineState, now_ms: int) -> None:
     """End one slice of the messages that have expired, and tidy the queue of those to come."""
-    owner = state.expiries.firsts.pop_due(now_ms)
-    if owner is not None:
-        # Its later entries are queued again.
-        _end_refs(state, state.expiries.take(owner, now_ms, SLICE_ROWS), now_ms)
-    if state.expiries.sweeping:
-        state.expiries.sweep(lambda refs: _living(state, refs))
+    due = state.expiries.next()
+    if due is not None and due[0] <= now_ms:
+        _end_refs(state, state.expiries.take(due[1], now_ms, SLICE_ROWS), now_ms)
+    state.expiries.sweep(lambda refs: _living(state, refs))
 
 
 def make_room(state: EngineState, topic: Topic, now_ms: int, enough: Callable[[], bool]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 import numpy.typing as npt
+from sortedcontainers import SortedDict
 
 from delaylog.broker.engine.snapshot_list import SnapshotList, SnapshotNode
 from delaylog.storage.columns.packing import PackedList
@@ -24,7 +25,6 @@ from delaylog.storage.layout import Int64Array
 from delaylog.storage.log.payloads import LeaseDecision
 from delaylog.storage.messages.batch import Column
 from delaylog.storage.work import Work
-from delaylog.wheel import DelayQueue
 
 BUCKET_MS: Final = 50
 """Width of the expiry buckets. No lease ends before its deadline."""
@@ -192,15 +192,17 @@ class LeaseTable:
         self._leases: dict[int, Lease] = {}
         self.entries: SnapshotList[Lease] = SnapshotList(Lease.pack)
         """All leases, the oldest first."""
-        self._buckets: dict[int, dict[int, None]] = {}
+        self._buckets: SortedDict[int, dict[int, None]] = SortedDict()
         """Numbers of leases by bucket, in the order in which they entered it.
 
         A lease is in one bucket, at or before the first deadline of its open rows. It leaves the
         bucket when it closes or moves, and an empty bucket is removed. So buckets cost memory and
         wake-ups for open leases only.
         """
-        self.expiries: DelayQueue[int] = DelayQueue()
-        """The buckets, by their time: `expired` returns nothing before that of the head."""
+        self.next_expiry_ms: int | None = None
+        """When `expired` may return something, the time of the first bucket; None if no lease is
+        open.
+        """
         self._leased: dict[tuple[int, int], int] = {}
         self._consumers: dict[tuple[int, int], dict[str, int]] = {}
         """Messages under lease in a group, by the name of their consumer."""
@@ -384,7 +386,7 @@ class LeaseTable:
         """Move every deadline: leader time jumped by `by_ms`."""
         self.entries.before_changes()
         self._buckets.clear()
-        self.expiries = DelayQueue()
+        self._note_first()
         for lease in self._leases.values():
             if lease.few is None:
                 lease.deadlines[:] += by_ms
@@ -419,7 +421,7 @@ class LeaseTable:
             numbers = self._buckets.get(bucket)
             if numbers is None:
                 numbers = self._buckets[bucket] = {}
-                self.expiries.push(bucket, bucket * BUCKET_MS)
+                self._note_first()
             numbers[lease.number] = None
 
     def _leave(self, lease: Lease, bucket: int) -> None:
@@ -428,7 +430,11 @@ class LeaseTable:
         del numbers[lease.number]
         if not numbers:
             del self._buckets[bucket]
-            self.expiries.discard(bucket)
+            self._note_first()
+
+    def _note_first(self) -> None:
+        buckets = self._buckets
+        self.next_expiry_ms = buckets.peekitem(0)[0] * BUCKET_MS if buckets else None
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
         """Close rows of a lease; returns the keys of those that have some."""
@@ -476,15 +482,15 @@ class LeaseTable:
         now_ms -= now_ms % BUCKET_MS
         out: list[tuple[Lease, Int64Array]] = []
         left = rows_max
-        while (head_ms := self.expiries.head_ms) is not None and head_ms <= now_ms and left > 0:
-            bucket = head_ms // BUCKET_MS
+        while (first_ms := self.next_expiry_ms) is not None and first_ms <= now_ms and left > 0:
+            bucket = first_ms // BUCKET_MS
             numbers = self._buckets[bucket]
             # The latest lease first, since each returned message goes to the front of its queue.
             lease = self._leases[numbers.popitem()[0]]
             lease.bucket = None
             if not numbers:
                 del self._buckets[bucket]
-                self.expiries.discard(bucket)
+                self._note_first()
             rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
             if len(rows):
                 out.append((lease, rows))

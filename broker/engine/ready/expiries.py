@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,6 @@ from delaylog.broker.engine.ready.ordered_queue import OrderedQueue
 from delaylog.storage.columns.questions import every, some
 from delaylog.storage.files.scratch_queue import ScratchQueue
 from delaylog.storage.layout import NEVER_MS, Int64Array, RowArray
-from delaylog.wheel import DelayQueue
 
 SHARED: Final = 0
 """The owner of the queue of all topics without a quota; other owners are numbers of topics."""
@@ -69,9 +69,9 @@ class Expiries:
         """`make_run` creates a scratch file; its argument is the owner."""
         self._make_run = make_run
         self._dated: dict[int, _Dated] = {}
-        self.firsts: DelayQueue[int] = DelayQueue()
-        """Owners by the time of their first entry."""
-        self.sweeping: deque[int] = deque()
+        self._firsts: list[tuple[int, int]] = []
+        """A heap of (time, owner). An entry that is not the owner's first time is out of date."""
+        self._sweeping: deque[int] = deque()
         """Owners whose queues are being swept, one after another."""
 
     def __len__(self) -> int:
@@ -91,11 +91,27 @@ class Expiries:
         dated.queue.push(refs, expires_ms, refs)
         dated.added += len(refs)
         if dated.begin_sweep():
-            self.sweeping.append(owner)
+            self._sweeping.append(owner)
         first_ms = int(expires_ms.min())
         if dated.first_ms is None or first_ms < dated.first_ms:
             dated.first_ms = first_ms
-            self.firsts.push(owner, first_ms)
+            heappush(self._firsts, (first_ms, owner))
+
+    @property
+    def first_ms(self) -> int | None:
+        """When the next entry comes due; None if there is none."""
+        first = self.next() if self._firsts else None
+        return None if first is None else first[0]
+
+    def next(self) -> tuple[int, int] | None:
+        """(time, owner) of the entry that comes due next; None if there is none."""
+        while self._firsts:
+            first_ms, owner = self._firsts[0]
+            dated = self._dated.get(owner)
+            if dated is not None and dated.first_ms == first_ms:
+                return first_ms, owner
+            heappop(self._firsts)
+        return None
 
     def is_due(self, owner: int, now_ms: int) -> bool:
         """Whether an owner has an entry that is due."""
@@ -114,20 +130,22 @@ class Expiries:
         return refs
 
     def sweep(self, living: Callable[[Int64Array], tuple[Int64Array, Int64Array]]) -> None:
-        """Drop entries of ended messages, a bounded number in a call, if any queue is `sweeping`.
+        """Drop entries of ended messages, a bounded number in a call.
 
         `living` returns those of the refs whose messages have not ended, with their times.
         """
-        owner = self.sweeping[0]
+        if not self._sweeping:
+            return
+        owner = self._sweeping[0]
         dated = self._dated.get(owner)
         if dated is None or dated.unswept is None:
-            self.sweeping.popleft()
+            self._sweeping.popleft()
             return
         count, dated.added = SWEEP_STEP + dated.added, 0
         refs, expires_ms = living(dated.unswept.pop(count))
         dated.queue.push(refs, expires_ms, refs)
         if len(dated.unswept) == 0:
-            self.sweeping.popleft()
+            self._sweeping.popleft()
             dated.end_sweep()
         self._note_first(owner, dated)
 
@@ -135,12 +153,11 @@ class Expiries:
         """Note when the next entry comes due, after entries were taken out."""
         firsts = [queue.first for queue in dated.queues()]
         first_ms = min((each for each in firsts if each is not None), default=None)
-        dated.first_ms = first_ms
-        self.firsts.discard(owner)
         if first_ms is None:
             del self._dated[owner]
-        else:
-            self.firsts.push(owner, first_ms)
+        elif first_ms != dated.first_ms:
+            heappush(self._firsts, (first_ms, owner))
+        dated.first_ms = first_ms
 
     def clear(self) -> None:
         """Forget everything: each message comes up again, or has ended."""
@@ -148,5 +165,5 @@ class Expiries:
             for queue in dated.queues():
                 queue.clear()
         self._dated.clear()
-        self.firsts = DelayQueue()
-        self.sweeping.clear()
+        self._firsts.clear()
+        self._sweeping.clear()

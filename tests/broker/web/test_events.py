@@ -11,7 +11,6 @@ import pytest
 
 from tests.broker.conftest import Secured
 from tests.broker.web.streams import ACCEPT, listening, path_of
-from tests.waiting import until
 
 QUICK_BEATS = """
 import sys
@@ -77,8 +76,8 @@ async def test_a_client_that_has_gone_takes_no_messages(broker: Any, topic: str)
         await events.line()
     broker.await_metric("delaylog_streams", 0)
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x"})
-    await asyncio.sleep(0.2)
-    await until(lambda: broker.counts(topic)["ready"] == 1)
+    (got,) = broker.post(f"/v1/topics/{topic}/receive", {"wait_ms": 20_000})["messages"]
+    assert got["attempts"] == 1, "the stream has leased it"
 
 
 async def test_a_ticket_opens_one_stream(secured: Secured) -> None:

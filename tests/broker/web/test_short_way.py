@@ -248,18 +248,17 @@ def test_long_polls_wait_and_are_woken(served: Any, topic: str) -> None:
     """Twenty consumers of single messages, and none of them is a task that somebody forgot."""
     path = f"/v1/topics/{topic}"
     seen: list[str] = []
-    end = time.monotonic() + 30
 
     def consume() -> None:
         with served.connect() as sock:
             sock.settimeout(20)
-            while len(seen) < 200 and time.monotonic() < end:
-                sock.sendall(request(f"{path}/receive", b'{"wait_ms":1500}'))
+            while True:
+                sock.sendall(request(f"{path}/receive", b'{"wait_ms":10000}'))
                 ((status, answer),) = answers(sock, 1)
                 assert status == 200
                 messages = json.loads(answer)["messages"]
                 if not messages:
-                    continue
+                    return
                 seen.extend(each["body"] for each in messages)
                 receipts = json.dumps({"receipts": [each["receipt"] for each in messages]})
                 sock.sendall(request(f"{path}/ack", receipts.encode()))
