@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -64,14 +65,15 @@ class UiThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         started: Future[int] = Future()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(host, port, started)),
-            name="delaylog-ui",
-            daemon=True,
+            target=self._run, args=(host, port, started), name="delaylog-ui", daemon=True
         )
         self._thread.start()
         try:
             bound = started.result()
         except BaseException:
+            # Ctrl-C, too: the thread must not serve then.
+            if not started.cancel():
+                self.close()
             self._thread.join()
             raise
         shown = f"[{host}]" if ":" in host else host
@@ -80,8 +82,20 @@ class UiThread:
     def close(self) -> None:
         """Stop serving. Does nothing the second time."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
+            # The loop is closed if the thread ends by itself.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
+
+    def _run(self, host: str, port: int, started: Future[int]) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve(host, port, started))
+        except BaseException as error:
+            # The thread that waits for the address gets it: OSError, or UnicodeError of a host.
+            if started.done():
+                raise
+            started.set_exception(error)
 
     async def _serve(self, host: str, port: int, started: Future[int]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -98,13 +112,9 @@ class UiThread:
         try:
             await runner.setup()
             await web.TCPSite(runner, host, port).start()
-            started.set_result(int(runner.addresses[0][1]))
-            await self._stop.wait()
-        except Exception as error:
-            # The thread that waits for the address gets it: OSError, or UnicodeError of a host.
-            if started.done():
-                raise
-            started.set_exception(error)
+            if started.set_running_or_notify_cancel():
+                started.set_result(int(runner.addresses[0][1]))
+                await self._stop.wait()
         finally:
             self._streams.end_all(StopsError("the broker was closed"))
             await runner.cleanup()

@@ -92,6 +92,8 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     # exception instead, KeyboardInterrupt, is lost when the loop calls the handler.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _, __: _leave(ExitCode.STOPPED))
+    # SIGHUP does not: `parts.reloader` looks for files that have changed since they were read.
+    signal.signal(signal.SIGHUP, lambda _, __: None)
     await parts.open()
     listening = await parts.start()
     for number in (signal.SIGTERM, signal.SIGINT):

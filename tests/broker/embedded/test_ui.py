@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from delaylog.broker.embedded import ManualClock
 from delaylog.broker.embedded.closed import ClosedError
 from delaylog.broker.embedded.opening import open_async_broker
+from delaylog.broker.process import embedded_dashboard
 
 DAY = 86_400_000
 
@@ -26,7 +29,7 @@ def ask(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any
     wanted = {"Content-Type": "application/json", **given}
     request = urllib.request.Request(url.removesuffix("/ui/") + path, data, wanted)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -38,7 +41,7 @@ def test_it_shows_the_broker_on_its_own_clock(open_embedded: Any) -> None:
     broker.send("reminders", "pay the rent", id="rent", delay_ms=30 * DAY)
     url = broker.serve_ui()
     assert broker.serve_ui() == url
-    with urllib.request.urlopen(url, timeout=10) as page:
+    with urllib.request.urlopen(url, timeout=30) as page:
         assert b"<title>delaylog</title>" in page.read()
         assert page.headers["Content-Security-Policy"].startswith("default-src 'self'")
     status, before = ask(url, "/v1/clock")
@@ -88,7 +91,7 @@ def test_live_reads(open_embedded: Any) -> None:
     """They are a stream, without the id that a server gives to each request."""
     broker = open_embedded(clock=ManualClock())
     url = broker.serve_ui().removesuffix("/ui/")
-    with urllib.request.urlopen(f"{url}/v1/live?read=/v1/clock", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/v1/live?read=/v1/clock", timeout=30) as answer:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         assert "X-Request-Id" not in answer.headers
         assert json.loads(answer.readline().removeprefix(b"data: "))["/v1/clock"]["now_ms"]
@@ -128,6 +131,45 @@ def test_addresses_that_cannot_be_used(open_embedded: Any) -> None:
         with pytest.raises((OSError, UnicodeError)):
             broker.serve_ui(host=host)
     assert "delaylog-ui" not in [each.name for each in threading.enumerate()]
+    assert ask(broker.serve_ui(), "/v1/clock")[0] == 200
+
+
+class Interrupted(Future[int]):
+    def result(self, timeout: float | None = None) -> int:
+        raise KeyboardInterrupt
+
+
+class InterruptedLate(Future[int]):
+    def result(self, timeout: float | None = None) -> int:
+        super().result(timeout)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("future", [Interrupted, InterruptedLate])
+def test_a_start_that_ctrl_c_met_serves_nothing(
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch, future: type[Future[int]]
+) -> None:
+    broker = open_embedded()
+    with monkeypatch.context() as patched:
+        patched.setattr(embedded_dashboard, "Future", future)
+        with pytest.raises(KeyboardInterrupt):
+            broker.serve_ui()
+    assert "delaylog-ui" not in [each.name for each in threading.enumerate()]
+    assert ask(broker.serve_ui(), "/v1/clock")[0] == 200
+
+
+def test_a_process_without_a_descriptor_for_its_loop(
+    open_embedded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = open_embedded()
+
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.events, "new_event_loop", fail)
+        with pytest.raises(OSError, match="Too many"):
+            broker.serve_ui()
     assert ask(broker.serve_ui(), "/v1/clock")[0] == 200
 
 

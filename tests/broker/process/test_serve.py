@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from delaylog.broker.process.exit_codes import end_of
+from delaylog.client.free_ports import free_port
 from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import raise_disk_error
 from tests.starts.warm import PROGRAM, WarmProcess, as_text, run_warm
@@ -145,11 +146,14 @@ def test_stop_by_interrupt(start_broker: Callable[..., Any]) -> None:
     broker.assert_clean_logs()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_it_starts_ends_it(tmp_path: Path, number: signal.Signals) -> None:
-    """At whatever moment between the first connection and the ready line it comes."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGTERM,), (signal.SIGINT,), (signal.SIGHUP, signal.SIGTERM)]
+)
+def test_a_signal_while_it_starts_ends_it(tmp_path: Path, numbers: Sequence[int]) -> None:
+    """At whatever moment between the first connection and the ready line it comes; but not one
+    that asks to read files again.
+    """
+    port = free_port()
     options = ("--data-dir", tmp_path / "d", "--http", f"127.0.0.1:{port}")
     for turn in range(24):
         nothing, said = os.open(os.devnull, os.O_RDWR), os.memfd_create("said")
@@ -160,11 +164,12 @@ def test_a_signal_while_it_starts_ends_it(tmp_path: Path, number: signal.Signals
             end = time.monotonic() + 20
             while True:
                 with suppress(ConnectionRefusedError):
-                    socket.create_connection(("127.0.0.1", port), 5).close()
+                    socket.create_connection(("127.0.0.1", port), 20).close()
                     break
                 assert time.monotonic() < end
             time.sleep(turn / 2000)
-            process.send_signal(number)
+            for number in numbers:
+                process.send_signal(number)
             assert process.wait(20) == 0
             assert b"Traceback" not in os.pread(said, 100_000, 0)
         finally:
