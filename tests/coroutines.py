@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-TEST_SECONDS = 60
+TEST_SECONDS = 180
+"""After this time a test has failed; no promise of a test is told by it."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -53,7 +53,7 @@ def test_groups_of_others(secured: Secured) -> None:
     secured.call("POST", f"{topic}/messages", [{"body": "secret-body"}] * 4)
     token = secured.token("receive,read,bodies:grouped:ours")
     there = {"group": "theirs-group"}
-    leased = secured.call("POST", f"{topic}/receive", {**there, "max": 2, "wait_ms": 2_000}).json
+    leased = secured.call("POST", f"{topic}/receive", {**there, "max": 2, "wait_ms": 20_000}).json
     receipts = [each["receipt"] for each in leased["messages"]]
     assert len(receipts) == 2
     for call, body in (
@@ -77,7 +77,7 @@ def test_groups_of_others(secured: Secured) -> None:
         "done",
         "done",
     ]
-    ours = secured.call("POST", f"{topic}/receive", {"group": "ours", "wait_ms": 2_000}, token)
+    ours = secured.call("POST", f"{topic}/receive", {"group": "ours", "wait_ms": 20_000}, token)
     receipt = ours.json["messages"][0]["receipt"]
     assert secured.call("POST", f"{topic}/ack", {"receipts": [receipt]}, token).json["results"] == [
         "done"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import time
 from typing import Any
 
 import msgpack
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from delaylog.broker.calls.forms.arrow_stream import ARROW
 from tests.broker.calls.forms.arrow_streams import HEADERS, UTC_US, one, stream
+from tests.waiting import await_that
 
 
 def post(broker: Any, topic: str, raw: bytes, **headers: str) -> Any:
@@ -35,7 +35,7 @@ def test_sent_and_received(broker: Any, topic: str) -> None:
     )
     answer = post(broker, topic, raw)
     assert answer.json == {"n": 2, "created": 2, "kept": 0, "replaced": 0, "rejected": 0}
-    time.sleep(0.05)
+    await_that(lambda: broker.counts(topic)["ready"] == 2)
     got = broker.post(f"/v1/topics/{topic}/receive", {"max": 10, "wait_ms": 5_000})["messages"]
     assert [each.get("body", each.get("body_base64")) for each in got] == ["first", "/w=="]
     assert got[0]["id"] == "a"

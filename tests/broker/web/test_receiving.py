@@ -95,7 +95,7 @@ def test_an_ack_does_not_wait_for_the_receive(broker: Any, topic: str, path: str
     broker.await_waiting(1)
     assert broker.counts(topic) == EMPTY | {"acked": 1}
     broker.post(f"{path}/messages", {"body": "y"})
-    (message,) = call.result(10).json["messages"]
+    (message,) = call.result(30).json["messages"]
     asked = {"wait_ms": 60_000, "receipts": [message["receipt"]]}
     gone = vanishing(broker, topic, json.dumps(asked).encode(), "ack_and_receive")
     broker.await_waiting(1)

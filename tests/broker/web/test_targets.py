@@ -6,7 +6,6 @@ Their life is told by the scenes of tests/scenes.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from standardwebhooks import Webhook
 
 from delaylog.broker.rules.push.signing import make_secret
 from tests.broker.push.sink import Sink, started_sink
+from tests.waiting import await_that
 
 SECRETS = [make_secret(bytes([number]) * 32) for number in (1, 2)]
 
@@ -109,11 +109,11 @@ def test_a_push_end_to_end_over_a_restart(pushing: Any, sink: Sink, topic: str) 
     pushing.post(
         f"/v1/topics/{topic}/messages", {"body": "1", "id": "my id", "headers": {"A": "b"}}
     )
-    assert sink.arrived.acquire(timeout=10)
+    assert sink.arrived.acquire(timeout=30)
     assert pushing.stop() == 0
     pushing.start()
     pushing.post(f"/v1/topics/{topic}/messages", {"body": "2", "delay_ms": 50})
-    assert sink.arrived.acquire(timeout=10)
+    assert sink.arrived.acquire(timeout=30)
     assert [body for _, body in sink.got] == [b"1", b"2"]
     for headers, body in sink.got:
         for secret in SECRETS:
@@ -137,13 +137,8 @@ def test_a_broker_that_may_not_push_inside_says_so_in_the_life_line(
     before = len(sink.got)
     broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "m"})
     life = f"/v1/topics/{topic}/messages/m?life=true"
-    deadline = threading.Event()
-    for _ in range(100):
-        found = broker.call("GET", life).json
-        if found["state"] == "dead":
-            break
-        deadline.wait(0.1)
-    assert found["state"] == "dead"
+    await_that(lambda: broker.call("GET", life).json["state"] == "dead")
+    found = broker.call("GET", life).json
     assert "is not permitted: loopback" in json.dumps(found["life"])
     assert '"consumer": "push"' in json.dumps(found["life"])
     assert len(sink.got) == before
