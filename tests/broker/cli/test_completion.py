@@ -57,7 +57,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "DELAYLOG_URL": url}
-    done = run_program("bash", "--norc", input=program, timeout=30, cwd=cwd, env=environment)
+    done = run_program("bash", "--norc", input=program, timeout=120, cwd=cwd, env=environment)
     assert done.stderr == ""
     return {line.strip() for line in done.stdout.splitlines() if line.strip()}
 

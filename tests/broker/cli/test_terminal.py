@@ -19,6 +19,7 @@ from delaylog.broker.cli.connection import interruptible
 from delaylog.broker.cli.failing import UsageError, fail
 from tests.broker.cli.terminal import Terminal
 from tests.starts.warm import WarmProcess, run_warm
+from tests.waiting import await_that
 
 WIDTH = 80
 
@@ -225,11 +226,16 @@ def test_one_interruption_is_enough(
     words = [verb, topic, *options, "--url", broker.url]
     process = WarmProcess(*words, stdin=reading, stdout=out, stderr=out)
     try:
-        time.sleep(1.5)
+        if verb == "receive":
+            broker.await_waiting(1)
+        else:
+            # Nothing tells that it reads its input.
+            time.sleep(3)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         assert os.pread(out, 1_000, 0) == b""
+        broker.await_waiting(0)
     finally:
         process.kill()
         for each in (reading, writing, out):
@@ -249,7 +255,8 @@ def test_an_interrupted_cancel_names_the_job_that_goes_on(broker: Any, topic: st
         ):
             assert time.monotonic() < end
             time.sleep(0.05)
-        time.sleep(1)
+        # Its progress shows that it knows of the job.
+        await_that(lambda: os.pread(out, 1, 0))
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         *progress, line = os.pread(out, 10_000, 0).decode().splitlines()

@@ -23,7 +23,7 @@ async def test_calls_are_awaited(tmp_path: Path) -> None:
         (message,) = await broker.receive("t", wait_ms=5_000)
         assert (message.id, message.deliver_at_ms) == (sent.id, sent.deliver_at_ms)
         assert (await broker.get("t", "a")).state == "leased"
-        assert await broker.extend(message, lease_ms=1_000) == ["done"]
+        assert await broker.extend(message, lease_ms=60_000) == ["done"]
         assert await broker.nack(message, delay_ms=0) == ["done"]
         assert await broker.ack(await broker.receive("t")) == ["done"]
         await broker.send_many("t", [NewMessage("y", id="b", delay_ms=9_000), b"z"])

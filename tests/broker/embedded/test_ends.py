@@ -44,7 +44,7 @@ def ended(call: Callable[[], Any]) -> BaseException | None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(30)
     assert not thread.is_alive(), "it never ended"
     return raised[0] if raised else None
 
@@ -55,7 +55,7 @@ def ctrl_c_once(ready: threading.Event) -> Iterator[None]:
     main = threading.main_thread().ident
     assert main is not None
     with ThreadPoolExecutor(1) as threads:
-        threads.submit(lambda: ready.wait(10) and signal.pthread_kill(main, signal.SIGINT))
+        threads.submit(lambda: ready.wait(30) and signal.pthread_kill(main, signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             yield
 
@@ -117,7 +117,7 @@ def test_a_close_that_ctrl_c_met_goes_on(
 
     def slow() -> None:
         writing.set()
-        go_on.wait(10)
+        go_on.wait(30)
         close()
 
     monkeypatch.setattr(engine, "close", slow)
@@ -168,7 +168,7 @@ def test_what_ends_a_thread_ends_the_calls_and_frees_the_folder(
         waiting = threads.submit(broker.receive, "t", wait_ms=60_000)
         await_that(lambda: len(nodes[0].waiters) == 1)
         broker._thread._call_soon(sys.exit, 1)
-        assert isinstance(waiting.exception(10), ClosedError)
+        assert isinstance(waiting.exception(30), ClosedError)
     assert isinstance(ended(lambda: broker.send("t", "x")), ClosedError)
     assert ended(broker.close) is None
     open_embedded(tmp_path / "f")
@@ -192,7 +192,7 @@ def test_close_gives_back_what_a_receive_has_leased_and_nobody_got(
 
     idle, thread._loop.on_idle = thread._loop.on_idle, close_first
     assert isinstance(ended(lambda: broker.receive("t")), ClosedError)
-    closing.join(10)
+    closing.join(30)
     again = open_embedded(tmp_path / "f", clock=ManualClock())
     assert (again.stats("t").counts.ready, again.stats("t").counts.leased) == (1, 0)
 

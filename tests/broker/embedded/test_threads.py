@@ -172,21 +172,21 @@ def test_the_folder_is_free_when_whoever_closes_it_has_ended(
 
     def slow() -> None:
         writing.set()
-        go_on.wait(10)
+        go_on.wait(30)
         close()
 
     monkeypatch.setattr(engine, "close", slow)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(broker.close)
-        assert writing.wait(10)
+        assert writing.wait(30)
         second = threads.submit(broker.close)
         with pytest.raises(TimeoutError):
             second.result(0.1)
         with pytest.raises(ConfigError, match="in use"):
             delaylog.open(tmp_path / "f")
         go_on.set()
-        first.result(10)
-        second.result(10)
+        first.result(30)
+        second.result(30)
     delaylog.open(tmp_path / "f").close()
 
 
@@ -208,14 +208,14 @@ def test_close_ends_those_who_wait_for_a_full_disk(
     monkeypatch.setattr(log, "sync", no_room)
     with ThreadPoolExecutor(4) as threads:
         sending = threads.submit(broker.send, "t", "waits")
-        assert full.wait(10)
+        assert full.wait(30)
         full.clear()
         receiving = threads.submit(broker.receive, "t", max=2)
-        assert full.wait(10)
+        assert full.wait(30)
         threads.submit(broker.close).result(20)
         with pytest.raises(ClosedError, match="closed: open its folder"):
-            sending.result(10)
-        assert isinstance(receiving.exception(10), ClosedError)
+            sending.result(30)
+        assert isinstance(receiving.exception(30), ClosedError)
     again = open_embedded(tmp_path / "f", clock=ManualClock())
     assert sent.id in [message.id for message in again.browse("t")]
 
@@ -262,10 +262,10 @@ def test_what_nobody_waits_for_waits_for_no_full_disk(
         patched.setattr(log, "write_pending", no_room)
         sending = threads.submit(broker.send, "t", "while full", wait=False)
         try:
-            sending.result(10)
+            sending.result(30)
         finally:
             patched.undo()
-    broker.flush(timeout_s=10)
+    broker.flush(timeout_s=30)
     assert [message.text for message in broker.receive("t", max=9)] == ["before", "while full"]
 
 

@@ -183,7 +183,7 @@ def test_senders_that_wait_for_nothing_delay_nobody_who_waits(
     thread._call_soon(another)
     waits = threading.Thread(target=lambda: (broker.receive("t"), ended.set()), daemon=True)
     waits.start()
-    waits.join(5)
+    waits.join(30)
     told = ended.is_set()
     ended.set()
     assert told

@@ -18,6 +18,7 @@ from delaylog.broker.host.background import Background
 from delaylog.broker.host.machine import REAL
 from delaylog.storage.errors import DiskFailedError, DiskFullError
 from delaylog.storage.work import Work
+from tests.waiting import until
 
 
 class Run(AbstractAsyncContextManager["Run"]):
@@ -57,7 +58,7 @@ class Run(AbstractAsyncContextManager["Run"]):
     def job(self) -> None:
         """A job that ends when the test says so."""
         self.begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(30)
         self.seen.append("job ended")
 
     def work(self, job: Callable[[], None]) -> Work:
@@ -77,7 +78,7 @@ class Run(AbstractAsyncContextManager["Run"]):
             done.set()
 
         self.background.spawn("work", work)
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), 30)
 
     async def begin(self, job: Callable[[], None]) -> None:
         """Spawn work and wait until its job runs."""
@@ -139,8 +140,8 @@ async def test_work_halted_between_jobs(it: Run, pause: float | None) -> None:
             yield pause
 
     it.background.spawn("work", slices)
+    await until(lambda: it.appends == (pause is not None))
     await asyncio.sleep(0.01)
-    assert it.appends == (pause is not None)
     await it.background.halt()
     await it.works()
 

@@ -26,6 +26,7 @@ from delaylog.storage.layout import Int64Array
 from delaylog.storage.work import Work
 from tests.broker.host.running_node import RunningNode, make_engine
 from tests.storage.small_disk import SmallDisk
+from tests.waiting import until
 
 MIB = 1 << 20
 LIMITS = Limits(disk_reserve_bytes=4 * MIB, reserve_file_bytes=2 * MIB)
@@ -85,7 +86,7 @@ async def test_the_last_byte_taken_and_given_back(it: Run) -> None:
     assert not it.node.refusing_sends
     it.disk.take_all()
     for _ in range(30):
-        await asyncio.wait_for(it.node.durable(it.send()), 10)
+        await asyncio.wait_for(it.node.durable(it.send()), 30)
     assert 0 < reserve.size_bytes < 2 * MIB
     assert it.node.refusing_sends
     assert not it.node.disk_full
@@ -144,7 +145,7 @@ async def test_changes_wait_for_their_pages(
         assert 0 < most <= 3 * PAGE_SIZE, "one page beyond the bound, and no more"
         it.disk.take_all()
         for at in range(1, n, PAGE_ROWS):
-            await asyncio.wait_for(cancel(it, refs[at : at + 1]), 10)
+            await asyncio.wait_for(cancel(it, refs[at : at + 1]), 30)
         it.disk.others = 0
         await it.until(lambda: not it.node.refusing_sends)
         await it.node.stop()
@@ -165,7 +166,7 @@ async def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
         pile = it.node.engine.state.hours.pile
         while pile.size_bytes < 310_000:
             await it.node.durable(it.send())
-        await asyncio.wait_for(it.node.room(), 5)
+        await asyncio.wait_for(it.node.room(), 30)
         large = asyncio.create_task(it.node.turn_for_large())
         await asyncio.wait([large], timeout=0.1)
         assert not large.done()
@@ -175,7 +176,7 @@ async def test_large_sends_leave_room_to_single_ones(tmp_path: Path) -> None:
         await asyncio.wait([single], timeout=0.1)
         assert not single.done(), "their room has an end too"
         splitting = False
-        await asyncio.wait_for(asyncio.gather(large, single), 5)
+        await asyncio.wait_for(asyncio.gather(large, single), 30)
         assert pile.size_bytes < 310_000
         await it.node.stop()
         assert not it.fatal
@@ -194,7 +195,7 @@ async def test_large_sends_are_refused_rather_than_kept_waiting_on_a_full_disk(
             with_end = asyncio.create_task(it.node.durable(it.send()))
             await asyncio.wait([with_end], timeout=0.5)
             with_end.cancel()
-        await asyncio.wait_for(it.node.turn_for_large(), 5)
+        await asyncio.wait_for(it.node.turn_for_large(), 30)
         it.disk.others = 0
         await it.until(lambda: not it.node.disk_full)
         await it.node.stop()
@@ -237,7 +238,7 @@ async def test_an_end_without_any_space(it: Run, monkeypatch: pytest.MonkeyPatch
         if with_end.done():
             answered = position
         with_end.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await it.node.stop()
     assert it.node.engine.state.log.durable_position >= answered
     assert not it.fatal
@@ -261,6 +262,7 @@ async def test_nothing_is_answered_after_a_failed_sync(
     answered: list[int] = []
     for _ in range(5):
         it.node.when_durable(it.send(), lambda error: answered.append(1))
+        await until(lambda: it.fatal)
         await asyncio.sleep(0.05)
         monkeypatch.undo()
     assert calls == [1]

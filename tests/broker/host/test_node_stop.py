@@ -53,7 +53,7 @@ def test_work_ends_before_the_files_close(tmp_path: Path, way: str) -> None:
         work = waits()
         node.spawn("waits", lambda: work)
         await asyncio.sleep(0.01)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await node.stop()
         assert not running.fatal
 

@@ -50,7 +50,7 @@ class Asked(Poll[Delivery | None]):
 
 
 async def is_first_delivery(to: Asked) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         found = await to.told
     return found is not None and found.attempts.tolist() == [1]
 
@@ -82,7 +82,7 @@ async def test_who_leaves_while_its_lease_is_written_keeps_no_messages(
             busy.setattr(place.node, "when_durable", lambda _, tell: waiting.put_nowait(tell))
             leaves = Asked(place.node)
             place.send(1)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 written = await waiting.get()
         leaves.leave()
         written(None)
@@ -98,7 +98,7 @@ async def test_a_task_that_has_not_begun_keeps_no_messages(
             shut.setattr(place.node.turn.receives, "in_time", lambda: False)
             leaves = Asked(place.node, leaves=True)
             place.send(1)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await leaves.left.wait()
         assert await is_first_delivery(Asked(place.node))
 
@@ -113,6 +113,6 @@ async def test_a_task_that_has_not_begun_keeps_no_wake_up(
         with monkeypatch.context() as shut:
             shut.setattr(place.node.role, "may_deliver", lambda: leaves.gone)
             place.send(1)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await leaves.left.wait()
         assert await is_first_delivery(stays)

@@ -30,6 +30,7 @@ from delaylog.replication.leading.leader import Acks
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.messages.batch import MessageBatch, decode_send, encode_send
 from delaylog.storage.messages.singles import Single
+from tests.waiting import until
 
 NOW_MS = 450_000 * 3_600_000
 KEY = ("default", "t")
@@ -305,6 +306,7 @@ def test_who_waited_for_room_takes_no_more_than_there_is(roomy: Stub) -> None:
         roomy.room_bytes = begun + 25_000
         roomy.opened.set()
         roomy.opened = asyncio.Event()
+        await until(lambda: roomy.log_bytes > begun + 25_000)
         await asyncio.sleep(0.01)
         taken = roomy.log_bytes - begun
         for task in tasks:

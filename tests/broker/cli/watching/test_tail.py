@@ -44,7 +44,7 @@ def test_a_call_waits_for_hand_outs(broker: Any, topic: str) -> None:
     broker.post(f"/v1/topics/{topic}/messages", {"id": "b", "body": "x"})
     later = threading.Timer(0.2, receive, (broker, topic))
     later.start()
-    waited = tail(broker, topic, after=seen["next"], wait_ms=5_000)
+    waited = tail(broker, topic, after=seen["next"], wait_ms=20_000)
     later.join()
     assert [each["id"] for each in waited["messages"]] == ["b"]
 

@@ -116,6 +116,7 @@ class World:
 
     async def synced(self) -> None:
         await asyncio.sleep(SYNC_SECONDS + 0.1)
+        await self.turns()
 
     async def administer(
         self, call: str = "putTopic", work: Callable[[], Awaitable[None]] = nothing

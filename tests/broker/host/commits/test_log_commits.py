@@ -18,6 +18,7 @@ from delaylog.storage.errors import DiskFailedError
 from delaylog.storage.files.file_system import File
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.log.physical_log import PhysicalLog
+from tests.waiting import until
 
 
 class Run(AbstractAsyncContextManager["Run"]):
@@ -145,6 +146,7 @@ async def test_an_error_of_a_sync_by_the_loop_ends_the_node(tmp_path: Path) -> N
         disk.error = DiskFailedError("it fails")
         told: list[BaseException | None] = []
         it.commits.when_durable(it.append(), told.append)
+        await until(lambda: it.fatal)
         await asyncio.sleep(0.05)
         assert disk.by_loop[-1]
         assert told == []
@@ -208,17 +210,17 @@ async def test_what_was_written_beside_a_sync_is_synced_after_it(it: Run) -> Non
     def slow_sync() -> None:
         sync()
         synced.set()
-        may_end.wait(10)
+        may_end.wait(30)
 
     it.log.sync = slow_sync  # type: ignore[method-assign]
     it.append()
-    await asyncio.to_thread(synced.wait, 10)
+    await asyncio.to_thread(synced.wait, 30)
     position = it.append()
     assert it.commits.write_through()
     waiting = asyncio.ensure_future(it.commits.durable(position))
     await asyncio.sleep(0.02)
     may_end.set()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
     assert it.log.durable_position == position
 
 
@@ -227,7 +229,7 @@ async def test_small_frames_are_written_before_their_sync_begins(it: Run) -> Non
     sync, may_sync = it.log.sync, Event()
 
     def late_sync() -> int:
-        may_sync.wait(10)
+        may_sync.wait(30)
         return sync()
 
     it.log.sync = late_sync  # type: ignore[method-assign]

@@ -118,6 +118,7 @@ def test_failed_accepts_are_logged_once_in_a_while(
         listener = _listener()
         port = await listener.start("127.0.0.1", 0, 5)
         with socket.create_connection(("127.0.0.1", port)):
+            await until(lambda: caplog.messages)
             await asyncio.sleep(0.3)
         listener.close()
 
@@ -145,7 +146,7 @@ def test_connections_in_their_handshake_are_counted_and_end(
             with await asyncio.to_thread(listening.connect) as more:
                 assert await asyncio.to_thread(more.recv, 1) == b""
             slow[0].sendall(b"\x03")
-            await until(lambda: listening.listener.handshakes == 0, seconds=5)
+            await until(lambda: listening.listener.handshakes == 0)
             with await asyncio.to_thread(listening.dial, files.client()):
                 await until(lambda: len(listening.open) == 1)
             for sock in slow:

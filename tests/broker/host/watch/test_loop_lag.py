@@ -8,6 +8,7 @@ import time
 from delaylog.broker.host.machine import REAL
 from delaylog.broker.host.watch.loop_lag import BOUNDS, LoopLag, StallTrace
 from tests.broker.conftest import Broker
+from tests.waiting import await_that
 
 TIMER_SECONDS = 0.05
 
@@ -65,9 +66,13 @@ def test_an_idle_loop_is_sampled_less_often() -> None:
         lag.stop()
         return idle, sum(lag.histogram.counts) - idle
 
-    idle, busy = asyncio.run(scene())
-    assert 1 <= idle <= 11, "one at once, then one a tick"
-    assert busy > 2 * idle, busy
+    # A busy machine leaves out samples of the busy loop.
+    for _ in range(5):
+        idle, busy = asyncio.run(scene())
+        assert 1 <= idle <= 11, "one at once, then one a tick"
+        if busy > 2 * idle:
+            return
+    raise AssertionError(busy)
 
 
 def test_a_tick_that_holds_an_idle_loop_is_seen() -> None:
@@ -112,9 +117,8 @@ def test_a_scrape_tells_the_lag(broker: Broker) -> None:
         lines = [line.rsplit(" ", 1) for line in text.splitlines() if "loop_lag" in line]
         return {name: float(value) for name, value in lines if name[0] != "#"}
 
-    time.sleep(0.6)
+    await_that(lambda: scraped()["delaylog_loop_lag_seconds_count"] >= 5)
     found = scraped()
-    assert found["delaylog_loop_lag_seconds_count"] >= 5
     last = found['delaylog_loop_lag_seconds_bucket{le="+Inf"}']
     assert last == found["delaylog_loop_lag_seconds_count"]
     assert found['delaylog_loop_lag_seconds_bucket{le="0.001"}'] <= last

@@ -125,12 +125,12 @@ async def test_a_change_is_read_when_it_is_complete(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that changes between two looks is not read yet."""
-    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(reloading, "LOOK_SECONDS", 1.0)
     reloader = reloader_of(source)
     reloader.start()
     for number in range(20):
         source.path.write_text("bad" + "." * number)
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.15)
     assert source.reads == 0
     source.path.write_text("whole")
     await until(lambda: source.used == "whole")
