@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 import delaylog
 from delaylog import ManualClock
@@ -19,8 +20,9 @@ from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
 from delaylog.client.errors import ClientClosed, SendFailed
 from delaylog.client.workers.declaring import NothingToRun
 from tests.client.any_queue import got
+from tests.client.either import ThreadedClient
 from tests.client.every_call import CALLS, OF_ONE_BROKER
-from tests.client.scenes import deaf_url
+from tests.client.scenes import deaf_url, serving
 from tests.waiting import until
 
 MAKERS: dict[str, Callable[[Path, str], Awaitable[Any]]] = {}
@@ -148,6 +150,32 @@ async def test_consumers_end_with_a_client_that_is_closed_while_they_run(
         caplog.clear()
         await asyncio.sleep(0.3)
         assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("kind", [ThreadedClient, AsyncClient])
+async def test_a_client_that_is_closed_while_it_starts_runs_nothing(kind: Any) -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        asked.set()
+        await over.wait()
+        return web.json_response({})
+
+    async with serving(hang) as url:
+        client = kind(url)
+        own = getattr(client, "inner", client)
+
+        async def handle() -> None:
+            pass
+
+        own.task("t").every("0 3 * * *")(handle if own is client else lambda: None)
+        starting = asyncio.create_task(client.start())
+        await asked.wait()
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await starting
+        assert own._shifts == []
+        over.set()
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
