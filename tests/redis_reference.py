@@ -109,7 +109,7 @@ def _await_start(port: int, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() is None, "redis-server ended at its start"
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, TimeoutError):
             assert time.monotonic() < deadline, "redis-server does not answer"
             time.sleep(0.02)
         else:

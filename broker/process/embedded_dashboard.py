@@ -22,12 +22,13 @@ from aiohttp import web
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
+from delaylog.broker.calls.streams.live import LIVE, Live
 from delaylog.broker.embedded.carrying import answer_to
 from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.engine.access.grants import RIGHTS
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
-from delaylog.broker.leaves import leaf_pages, needed
+from delaylog.broker.process.leaves import needed
 from delaylog.broker.web.answering import send_pieces
 from delaylog.broker.web.request_checks import RequestChecks
 
@@ -51,7 +52,6 @@ class UiThread:
         files = needed("dashboard").files
         assert files is not None, "the dashboard is files"
         self._files = files()
-        self._pages = leaf_pages()
         if type(port) is not int:
             raise TypeError(f"port is {port!r}: give an integer, such as 0 (any free one)")
         if type(host) is not str:
@@ -89,7 +89,8 @@ class UiThread:
 
     def _run(self, host: str, port: int, started: Future[int]) -> None:
         try:
-            asyncio.run(self._serve(host, port, started))
+            with asyncio.Runner() as runner:
+                runner.run(self._serve(host, port, started))
         except BaseException as error:
             # The thread that waits for the address gets it: OSError, or UnicodeError of a host.
             if started.done():
@@ -125,12 +126,9 @@ class UiThread:
             answer = self._files.answer_of(request.method, path, request.headers)
             if answer is None and path == SESSION and request.method == "GET":
                 answer = Answer(orjson.dumps(_who()), JSON)
-            page = self._pages.get(path)
-            if page is not None and request.method == "GET":
-                live = page.answer_of(
-                    query, lambda each: carry("GET", each, {}, b""), self._streams
-                )
-                return await send_pieces(request, live, "", log.error)
+            if path == LIVE and request.method == "GET":
+                live = Live(query, lambda each: carry("GET", each, {}, b""), self._streams)
+                return await send_pieces(request, live.answer(), "", log.error)
             if answer is None:
                 answer = await carry(
                     request.method, request.raw_path, request.headers, await request.read()

@@ -19,6 +19,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -191,7 +192,9 @@ def _tell(parent: socket.socket, application: Application) -> None:
                 if not parent.recv(1):
                     break
             except TimeoutError:
-                _say(parent, CONNECTED if application.connected() else APART)
+                # A parent that is suspended does not read, and is not gone.
+                with suppress(TimeoutError):
+                    _say(parent, CONNECTED if application.connected() else APART)
     except OSError:
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -11,6 +11,7 @@ import pytest
 
 from delaylog.client import child_broker
 from delaylog.client.child_broker import BrokerStartError, ChildBroker
+from tests.waiting import until
 
 SERVES = (
     "print('ready http=127.0.0.1:4711 resp=127.0.0.1:1', flush=True); import time; time.sleep(60)"
@@ -106,8 +107,7 @@ async def test_giving_up_on_a_start_leaves_no_process(
     use(monkeypatch, SILENT)
     broker = ChildBroker(tmp_path / "data")
     starting = asyncio.create_task(broker.start())
-    await asyncio.wait([starting], timeout=0.5)
-    assert broker.running
+    await until(lambda: broker.running)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 import delaylog
 from delaylog import ManualClock
@@ -20,8 +20,9 @@ from delaylog.client import AsyncClient, AsyncPlainClient, Client, PlainClient
 from delaylog.client.errors import ClientClosed, SendFailed
 from delaylog.client.workers.declaring import NothingToRun
 from tests.client.any_queue import got
+from tests.client.either import ThreadedClient
 from tests.client.every_call import CALLS, OF_ONE_BROKER
-from tests.client.scenes import deaf_url
+from tests.client.scenes import deaf_url, serving
 from tests.waiting import until
 
 MAKERS: dict[str, Callable[[Path, str], Awaitable[Any]]] = {}
@@ -90,7 +91,6 @@ async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
     async with making() as queue:
         queue.consumer("t")(handler_for(queue))
         await got(queue.close())
-        began_s = time.monotonic()
         for call in CALLS.values():
             with pytest.raises(ClientClosed, match="closed"):
                 await got(call(queue, {}))
@@ -109,7 +109,6 @@ async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
                 await got(refused())
         with pytest.raises((ClientClosed, SendFailed), match="closed"):
             await got(queue.send_many("t", ["x"]))
-        assert time.monotonic() - began_s < 5
         assert not queue.connected()
         await got(queue.stop())
 
@@ -137,7 +136,7 @@ async def test_consumers_end_with_a_client_that_is_closed_while_they_run(
             running = asyncio.create_task(queue.run())
             await until(lambda: queue._shifts)
             await queue.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await running
         else:
             # Signals are for the main thread: what `run` does in it without them.
@@ -146,11 +145,37 @@ async def test_consumers_end_with_a_client_that_is_closed_while_they_run(
             waiting = threading.Thread(target=queue._end.wait, daemon=True)
             waiting.start()
             await asyncio.to_thread(queue.close)
-            waiting.join(10)
+            waiting.join(30)
             assert not waiting.is_alive()
         caplog.clear()
         await asyncio.sleep(0.3)
         assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("kind", [ThreadedClient, AsyncClient])
+async def test_a_client_that_is_closed_while_it_starts_runs_nothing(kind: Any) -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        asked.set()
+        await over.wait()
+        return web.json_response({})
+
+    async with serving(hang) as url:
+        client = kind(url)
+        own = getattr(client, "inner", client)
+
+        async def handle() -> None:
+            pass
+
+        own.task("t").every("0 3 * * *")(handle if own is client else lambda: None)
+        starting = asyncio.create_task(client.start())
+        await asked.wait()
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await starting
+        assert own._shifts == []
+        over.set()
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

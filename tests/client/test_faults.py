@@ -101,7 +101,7 @@ async def test_a_send_whose_answer_was_lost_goes_to_no_other_shard(make: Any, to
 
     async with serving(handle) as url:
         other = url.replace("127.0.0.1", "localhost")
-        async with make(url, other, timeout_s=0.4) as client:
+        async with make(url, other, timeout_s=2) as client:
             with pytest.raises(AnswerLost):
                 await client.send_columns(topic, [b"x"])
     assert len(seen) > 1

@@ -26,6 +26,7 @@ import pytest
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
 from delaylog.client import AsyncClient, Client, Message, Settled
 from tests.broker.cluster.three_nodes import NAMES, NODES, ThreeNodes
+from tests.client.scenes import drained
 from tests.client.workers.live import KINDS, Kind, Works
 
 DELAYLOG = str(Path(sys.executable).with_name("delaylog"))
@@ -77,7 +78,7 @@ async def test_every_kind_of_call(three: ThreeNodes, members: str, topic: str, m
     admin = make(members, token=three.token, timeout=LONG)
     async with make(members, timeout=LONG) as client, admin:
         await client.send_many(topic, [f"early {n}" for n in range(5)])
-        held = await client.receive(topic, max=5, lease_ms=300_000, wait_ms=5_000)
+        held = await drained(client, topic, 5, lease_ms=300_000)
         assert len(held) == 5
         poll = asyncio.ensure_future(client.receive(topic, wait_ms=30_000))
         await asyncio.sleep(0.5)

@@ -23,7 +23,7 @@ client = AsyncClient(url)
 
 async def refusal(call):
     try:
-        await asyncio.wait_for(call(), 5)
+        await asyncio.wait_for(call(), 30)
     except RuntimeError as error:
         return str(error)
 
@@ -56,7 +56,7 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(send_soon())
 loop.close()
 try:
-    asyncio.run(asyncio.wait_for(client.close(), 5))
+    asyncio.run(asyncio.wait_for(client.close(), 30))
 except SendFailed as error:
     assert error.rows == 1, error
     print("said")
@@ -71,7 +71,7 @@ def said_by(program: str, url: str, topic: str) -> str:
 @pytest.mark.parametrize("first", [FIRST_RUN, UNFINISHED], ids=["run", "unfinished"])
 def test_a_second_loop_is_refused(two_brokers: tuple[str, str], topic: str, first: str) -> None:
     """Also after a loop that left its tasks unfinished, of which the sends would wait for ever."""
-    program = f"{first}\nasyncio.run(refused())\nasyncio.run(asyncio.wait_for(client.close(), 5))"
+    program = f"{first}\nasyncio.run(refused())\nasyncio.run(asyncio.wait_for(client.close(), 30))"
     assert said_by(f"{program}\nprint('closed')", two_brokers[0], topic) == "closed\n"
     with Client(two_brokers[0]) as looking:
         assert looking.stats(topic).counts.ready == 1

@@ -236,14 +236,18 @@ async def test_a_call_whose_connection_breaks_is_not_sent_again(plain: Any) -> N
 
 
 async def test_closing_ends_waiting_calls(plain: Any) -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
     async def hang(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.5)
+        asked.set()
+        await over.wait()
         return web.json_response({})
 
     async with serving(hang) as url:
         client = plain(url)
-        call = asyncio.ensure_future(client.receive("t", wait_ms=400))
-        await asyncio.sleep(0.05)
+        call = asyncio.ensure_future(client.receive("t", wait_ms=30_000))
+        await asked.wait()
         await client.close()
         with pytest.raises(AnswerLost):
             await call
+        over.set()

@@ -21,7 +21,7 @@ def ack(message: Any) -> Any:
 
 async def await_counts(queue: Queue, **wanted: int) -> None:
     """Until the counts are these: a loop of asyncio ends in a turn after its `break`."""
-    for _ in range(400):
+    for _ in range(2_000):
         counts = (await queue.call("stats")).counts
         if all(getattr(counts, name) == n for name, n in wanted.items()):
             return
@@ -46,10 +46,10 @@ async def test_messages_keep_their_leases_while_others_are_handled(queue: Queue)
     def handle(message: Any) -> Any:
         if message.text != "c":
             # Twice more than half of the lease: "c" outlives the lease of its receive.
-            time.sleep(1.6)
+            time.sleep(2.1)
         return message.ack()
 
-    seen = await looped(queue, 3, handle, lease_ms=3_000)
+    seen = await looped(queue, 3, handle, lease_ms=4_000)
     assert [(message.text, message.attempts) for message in seen] == [
         (text, 1) for text in ("a", "b", "c")
     ]
@@ -63,10 +63,10 @@ async def test_a_message_whose_lease_has_ended_is_not_yielded(queue: Queue) -> N
 
     def handle(message: Any) -> Any:
         if message.text == "a":
-            time.sleep(0.6)
+            time.sleep(1.6)
         return message.ack()
 
-    seen = await looped(queue, 2, handle, lease_ms=200)
+    seen = await looped(queue, 2, handle, lease_ms=1_000)
     assert seen[0].text == "a"
     assert seen[1].attempts == 2
 
@@ -161,5 +161,5 @@ async def test_each_further_attempt_counts_too(queue: Queue) -> None:
     await queue.call("put_topic", {"backoff": {"first_ms": 0}})
     await queue.call("send", "a")
     for number in (1, 2, 3):
-        (message,) = await looped(queue, 1, lease_ms=200)
+        (message,) = await looped(queue, 1, lease_ms=1_000)
         assert message.attempts == number

@@ -41,9 +41,9 @@ async def test_a_timer_is_moved_fired_and_cancelled(queue: Queue) -> None:
     timer = queue.client.timer("a", topic=queue.topic)
     assert await got(timer.cancel()) == "unset"
     assert await got(timer.move(HOUR)) == "unset"
-    await got(timer.set(timedelta(milliseconds=200)))
+    await got(timer.set(timedelta(milliseconds=1_500)))
     assert await got(timer.move(at=datetime.now(UTC) + HOUR)) == "pending"
-    assert await queue.call("receive", wait_ms=300) == []
+    assert await queue.call("receive", wait_ms=2_000) == []
     assert await got(timer.fire()) == "pending"
     assert await got(timer.cancel()) == "cancelled"
     for call in (timer.state, timer.cancel, timer.fire):

@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).parents[2]
 AXE: Final = ROOT / ".venv-ui" / "node_modules" / "axe-core" / "axe.min.js"
 SHOTS: Final = ROOT / ".ui-pictures"
 SERIOUS: Final = ("serious", "critical")
-WAIT_MS: Final = 10_000
+WAIT_MS: Final = 30_000
 
 expect.set_options(timeout=WAIT_MS)
 

@@ -103,6 +103,7 @@ class AsyncCalls(ShiftBase):
         self._stopping = Event()
         self._flushing = False
         self._over = Event()
+        """Who is to be notified of it looks under the lock before waiting."""
         self._lanes = [Semaphore(CALLS_MAX) for _ in ports]
         self._calls = Background()
         self._fetchers: list[Task[None]] = []
@@ -300,7 +301,8 @@ class AsyncCalls(ShiftBase):
             with self._lock:
                 batch = desk.to_begin(number, clock())
                 if not batch:
-                    await self._begin[number].wait()
+                    if not self._over.is_set():
+                        await self._begin[number].wait()
                     continue
             began_s = clock()
             messages = [held.message for held in batch]
@@ -328,7 +330,7 @@ class AsyncCalls(ShiftBase):
         while not self._over.is_set():
             with self._lock:
                 due = self._desk.settlements(number, clock(), everything=self._flushing)
-                if not due:
+                if not due and not self._over.is_set():
                     at_s = self._desk.settle_at_s(number)
                     await self._settle[number].wait(_left_s(at_s))
             for settlement in due:
@@ -370,7 +372,7 @@ class AsyncCalls(ShiftBase):
         while not self._over.is_set():
             with self._lock:
                 extensions = self._desk.extensions(number, clock())
-                if not extensions:
+                if not extensions and not self._over.is_set():
                     at_s = self._desk.lease_at_s(number)
                     await self._lease[number].wait(_left_s(at_s))
             for hold, asked in extensions:

@@ -146,6 +146,12 @@ class ThreadWorker(Declaring):
             self._beginnings.begin(self._end)
         finally:
             self._starting = False
+        try:
+            # It may have been closed meanwhile, and nobody would stop the shifts.
+            self._check_open()
+        except ClientClosed:
+            self._beginnings.stop()
+            raise
         gates: dict[tuple[str, str | None], SharedGate] = {}
         for consumer in self._consumers:
             shift = ThreadShift(

@@ -16,7 +16,7 @@ from tests.broker.cluster.three_nodes import NODES, Answer, ThreeNodes
 BULK = {"Content-Type": "application/vnd.delaylog.batch"}
 PARTS, ROWS = 30, 5_000
 X = "/v1/transactions/x"
-DELAY_MS = 3_000
+DELAY_MS = 10_000
 
 
 def batch(bodies: list[bytes], **columns: Any) -> bytes:

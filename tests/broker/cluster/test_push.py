@@ -13,8 +13,8 @@ from tests.broker.push.sink import Sink, started_sink
 from tests.waiting import await_that
 
 TARGET = "/v1/topics/t/groups/default/target"
-LEASE_S = 31
-"""A target's timeout of a second, and what its leases are longer."""
+LEASE_S = 35
+"""A target's timeout of five seconds, and what its leases are longer."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_kill_amid_pushes_loses_nothing_and_repeats_after_leases_only(
     sink.times.clear()
     sink.delay_s = 0.02
     url = f"http://127.0.0.1:{sink.server_address[1]}/"
-    target = {"url": url, "concurrency": concurrency, "timeout_ms": 1_000}
+    target = {"url": url, "concurrency": concurrency, "timeout_ms": 5_000}
     send(three, 2_000, count, 0, "busy")
     three.caught_up()
     path = "/v1/topics/busy/groups/default/target"

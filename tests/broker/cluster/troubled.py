@@ -72,6 +72,8 @@ class Load:
         self.answered_at = 0.0
         self.longest_s = 0.0
         """The longest time without an answer."""
+        self.longest_end = 0
+        """The number of the send whose answer ended it."""
 
     def __enter__(self) -> Load:
         self.answered_at = time.monotonic()
@@ -96,7 +98,8 @@ class Load:
                 continue
             number += 1
             now = time.monotonic()
-            self.longest_s = max(self.longest_s, now - self.answered_at)
+            if now - self.answered_at > self.longest_s:
+                self.longest_s, self.longest_end = now - self.answered_at, number
             self.answered_at = now
             self.sent.append(name)
             time.sleep(0.005)

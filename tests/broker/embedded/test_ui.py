@@ -167,7 +167,6 @@ def test_a_process_without_a_descriptor_for_its_loop(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(asyncio, "new_event_loop", fail)
         patched.setattr(asyncio.events, "new_event_loop", fail)
         with pytest.raises(OSError, match="Too many"):
             broker.serve_ui()

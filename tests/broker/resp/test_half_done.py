@@ -69,7 +69,7 @@ class Rig:
         """What a new client is answered."""
         connection, transport = self.connect()
         connection.data_received(line + b"\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not transport.told:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         return transport.told
@@ -99,7 +99,7 @@ async def test_the_keyspace_comes_back_from_the_log(tmp_path: Path, request_byte
     same_turn.data_received(b"SET k lost\r\n")
     hostile.data_received(request_bytes)
     # A change that nobody may hear of is no change: the client is closed, not answered.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not told.aborted:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     assert told.told == b""
@@ -137,7 +137,7 @@ async def test_a_turn_that_finds_no_memory_for_its_frame_has_not_been(
         patched.setattr("delaylog.broker.engine.keyspace.keyspace_log.msgpack.packb", no_memory)
         connection, told = it.connect()
         connection.data_received(b"SET k lost\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not told.aborted:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     assert await it.ask(b"GET k") == b"$4\r\nkept\r\n"

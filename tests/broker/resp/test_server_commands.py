@@ -16,12 +16,12 @@ from tests.programs import run_program
 from tests.redis_reference import reference_programs
 from tests.waiting import await_that
 
-AT_ONCE_S = 5
+LIMIT_S = 30
 
 
 def is_closed(client: RespClient) -> bool:
     """Whether the other side has ended it, waited for a while."""
-    client.sock.settimeout(AT_ONCE_S)
+    client.sock.settimeout(LIMIT_S)
     try:
         while client.sock.recv(1 << 20):
             pass
@@ -64,7 +64,7 @@ def test_kill_closes_a_client_that_does_not_read(client: RespClient, other: Resp
         other.send("GET", "large")
     time.sleep(0.2)
     assert client.call("CLIENT", "KILL", "ID", number) == 1
-    await_that(lambda: not client.call("CLIENT", "LIST", "ID", number), seconds=AT_ONCE_S)
+    await_that(lambda: not client.call("CLIENT", "LIST", "ID", number), seconds=LIMIT_S)
 
 
 def test_one_is_answered_before_the_end(other: RespClient) -> None:
@@ -111,7 +111,7 @@ def test_redis_py_finds_what_it_asks_for(resp_broker: RespBroker, options: dict[
 
 
 def test_a_client_of_sentinels_finds_the_leader(resp_broker: RespBroker) -> None:
-    sentinel = redis.Sentinel([("127.0.0.1", resp_broker.resp_port)], socket_timeout=AT_ONCE_S)
+    sentinel = redis.Sentinel([("127.0.0.1", resp_broker.resp_port)], socket_timeout=LIMIT_S)
     assert sentinel.discover_master("delaylog") == ("127.0.0.1", resp_broker.resp_port)
     master = sentinel.master_for("delaylog")
     try:
@@ -128,7 +128,7 @@ def test_redis_cli_has_its_help(resp_broker: RespBroker) -> None:
         "-p",
         resp_broker.resp_port,
         input="help get\nping\n",
-        timeout=AT_ONCE_S,
+        timeout=LIMIT_S,
         check=True,
     )
     assert "Return the string of a key" in told.stdout

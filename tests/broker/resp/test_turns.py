@@ -96,7 +96,7 @@ def hold_syncs(log: PhysicalLog, while_: Callable[[], object] = lambda: True) ->
 
     def late_sync() -> int:
         if while_():
-            may_sync.wait(10)
+            may_sync.wait(30)
         return sync()
 
     log.sync = late_sync  # type: ignore[method-assign]
@@ -108,9 +108,12 @@ async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write:
     async with serving(tmp_path, 4, after_write=after_write) as (engine, clients):
         log = engine.state.log
         may_sync = hold_syncs(log)
-        ends = []
-        for connection, _ in clients:
+        before, ends = log.end_position, []
+        for connection, transport in clients:
             connection.data_received(SEND)
+            await until(lambda: log.end_position > before)
+            if after_write:
+                await until(lambda transport=transport: transport.told)
             await asyncio.sleep(0.01)
             ends.append(log.end_position)
         if after_write:
@@ -120,7 +123,7 @@ async def test_what_comes_during_a_sync_is_one_turn(tmp_path: Path, after_write:
             assert not any(transport.told for _, transport in clients)
             assert len(set(ends)) == 1, "the first has made a frame, the others wait for its sync"
         may_sync.set()
-        await until(lambda: all(transport.told for _, transport in clients), seconds=10)
+        await until(lambda: all(transport.told for _, transport in clients))
         assert len({transport.told for _, transport in clients}) == 4
         assert log.durable_position == log.end_position or after_write
         assert engine.state.topics["default", "t"].sent == 4
@@ -140,7 +143,7 @@ async def test_replies_that_cannot_be_made_take_no_others_along(
         setattr(clients[1][0], broken, no_memory)
         for connection, _ in clients:
             connection.data_received(words(*asked.encode().split()))
-        await until(lambda: clients[0][1].told and clients[2][1].told, seconds=5)
+        await until(lambda: clients[0][1].told and clients[2][1].told)
         told = b"+OK\r\n" if asked.startswith("SET") else b"*0\r\n"
         assert [transport.told for _, transport in clients] == [told, b"", told]
         assert [transport.aborted for _, transport in clients] == [False, True, False]
@@ -159,7 +162,7 @@ async def test_a_receive_does_not_wait_for_a_sync(tmp_path: Path) -> None:
         both.data_received(SEND + receive)
         await asyncio.sleep(0.05)
         asker.data_received(receive)
-        await until(lambda: received.told, seconds=9)
+        await until(lambda: received.told)
         assert b"\r\n$3\r\none\r\n" in received.told or b"\r\n$3\r\ntwo\r\n" in received.told
         await asyncio.sleep(0.05)
         assert not answered.told

@@ -101,8 +101,8 @@ def test_what_is_rejected_is_a_dead_letter_and_what_is_requeued_comes_again(
     taker = Taker(connection, queue, ack=False)
     publish(connection, 1, queue)
     taker.drain(1)
-    taker.messages[0].requeue()
     begin = time.monotonic()
+    taker.messages[0].requeue()
     taker.drain(2)
     assert time.monotonic() - begin >= 0.4
     assert taker.messages[1].delivery_info["redelivered"]

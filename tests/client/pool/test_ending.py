@@ -25,7 +25,7 @@ from tests.waiting import await_that as await_within
 
 await_that = partial(await_within, seconds=LIMIT_S)
 
-SOON_S: Final = 8.0
+SOON_S: Final = 30.0
 GRACE_S: Final = 0.5
 
 HEAD: Final = """
@@ -110,7 +110,7 @@ threading.Thread(target=time.sleep, args=(600,)).start()
 arrive()
 """,
 }
-STUBBORN_S: Final = 25.0
+STUBBORN_S: Final = 60.0
 """The grace period, what a stop may take besides, and the last sends."""
 
 

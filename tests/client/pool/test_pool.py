@@ -8,17 +8,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
 
+from delaylog.client.pool import child
 from delaylog.client.pool.child import UNUSABLE
 from delaylog.client.pool.pool import Pool, PoolOptions
 from delaylog.client.pool.slot import AGAIN, STEADY_S, Command, Slot
@@ -213,7 +217,7 @@ def test_a_second_signal_kills(place: Place) -> None:
         time.sleep(0.5)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        process.wait(10)
+        process.wait(LIMIT_S)
     assert is_gone(int(place.lines()[0][0]))
 
 
@@ -273,6 +277,26 @@ def test_a_blocked_process_ends_with_its_parent_too(place: Place) -> None:
         process.wait()
     await_that(lambda: is_gone(int(place.lines()[0][0])))
     await_that(lambda: place.live.counts() == {"ready": 1}, place.live.counts)
+
+
+def test_a_process_outlives_the_suspension_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which reads nothing meanwhile, until the socket between them is full."""
+    asked: list[None] = []
+    signals: list[int] = []
+    application = SimpleNamespace(connected=lambda: asked.append(None))
+    own = SimpleNamespace(getpid=os.getpid, kill=lambda _, number: signals.append(number))
+    monkeypatch.setattr(child, "os", own)
+    monkeypatch.setattr(child, "TELL_S", 0.001)
+    parent, theirs = socket.socketpair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    with theirs:
+        telling = threading.Thread(target=child._tell, args=(theirs, application))
+        telling.start()
+        await_that(lambda: signals or len(asked) > 1_000)
+        assert signals == []
+        parent.close()
+        telling.join()
+    assert signals == [signal.SIGTERM]
 
 
 def test_a_log_promises_no_start_that_does_not_come(caplog: pytest.LogCaptureFixture) -> None:

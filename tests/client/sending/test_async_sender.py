@@ -82,7 +82,7 @@ async def test_a_batch_goes_when_it_is_full_or_has_lingered() -> None:
     stage.put(b"4")
     await stage.sender.flush()  # Well before its minute is over.
     assert stage.broker.requests == 2
-    stage = Stage(SendLimits(linger_ms=300))
+    stage = Stage(SendLimits(linger_ms=1_500))
     first = stage.put(b"0")
     await asyncio.sleep(0.01)
     assert stage.broker.requests == 0

@@ -25,6 +25,7 @@ from delaylog.client import (
     Sent,
 )
 from tests.starts.warm_child import WarmChildBroker
+from tests.waiting import until
 
 FAR_MS = 3_600_000
 ROUNDS = 3
@@ -260,7 +261,8 @@ async def test_keyless_messages_go_to_a_reachable_shard_and_others_wait_for_thei
             free = await client.send_many("t", [b"%d" % n for n in range(20)])
             assert {sent.shard for sent in free} == {first.url}
             keyed = [client.send_soon("t", f"k{n}", key=f"k{n}") for n in range(20)]
-            await asyncio.sleep(0.1)
+            await until(lambda: any(sending.done() for sending in keyed))
+            await asyncio.sleep(0.5)
             away = [sending for sending in keyed if not sending.done()]
             assert 0 < len(away) < 20
             await second.start()

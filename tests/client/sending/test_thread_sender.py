@@ -290,7 +290,7 @@ for posts in ((away, away), (there,), (away,)):
 
 def test_what_cannot_be_sent_when_the_interpreter_exits_is_counted() -> None:
     """Each client's once, after a wait that all of them share; what can be sent is."""
-    ended = run_program(sys.executable, "-c", LEAVING, timeout=30, check=True)
+    ended = run_program(sys.executable, "-c", LEAVING, timeout=120, check=True)
     assert ended.stdout == "sent t\n"
     told = [line for line in ended.stderr.splitlines() if line.startswith("at exit: ")]
     why = "were not sent; the first: the program ended before the message was sent"

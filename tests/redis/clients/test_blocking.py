@@ -87,10 +87,9 @@ def test_a_transaction_and_a_script_wake_when_they_are_done(
 
 
 def test_inside_a_transaction_nobody_waits(client: redis.Redis) -> None:
-    begin = time.monotonic()
     with client.pipeline() as pipe:
-        assert pipe.blpop("q", timeout=20).execute() == [None]
-    assert time.monotonic() - begin < 5
+        # Outside it would wait for ever.
+        assert pipe.blpop("q", timeout=0).execute() == [None]
 
 
 def test_a_client_that_left_takes_nothing(endpoint: RedisServer, wire: dict[str, Any]) -> None:

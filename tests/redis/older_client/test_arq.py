@@ -74,10 +74,10 @@ def test_results_and_failures(bench: Bench, run: Callable[[Main], None], work: W
         assert len(await pool.queued_jobs()) == 11
         worker = await work()
         assert (worker.jobs_complete, worker.jobs_failed, worker.jobs_retried) == (10, 1, 0)
-        assert [await job.result(timeout=1) for job in jobs] == list(range(1, 11))
+        assert [await job.result(timeout=TIMEOUT_S) for job in jobs] == list(range(1, 11))
         assert await jobs[0].status() is JobStatus.complete
         with pytest.raises(ValueError, match="this job fails"):
-            await failing.result(timeout=1)
+            await failing.result(timeout=TIMEOUT_S)
         assert len(await pool.all_job_results()) == 11
         assert await pool.queued_jobs() == []
 
@@ -114,7 +114,7 @@ def test_retries_wait_and_a_key_is_taken_once(
         assert await pool.enqueue_job("fail_once", _job_id="once") is None
         worker = await work()
         assert worker.jobs_retried == 1
-        assert await job.result(timeout=1) == "second try"
+        assert await job.result(timeout=TIMEOUT_S) == "second try"
 
     run(main)
     (_, first), (_, second) = bench.ran()

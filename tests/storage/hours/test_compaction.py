@@ -381,7 +381,7 @@ def test_a_thread_that_begins_to_read_while_files_are_exchanged(
         with folder.files.reading():
             file = folder.files.open("delay.log")
             entered.set()
-            assert exchanged.wait(10)
+            assert exchanged.wait(30)
             stale.append(file is not folder.files.open("delay.log"))
 
     reader, take = threading.Thread(target=read), folder.files.take

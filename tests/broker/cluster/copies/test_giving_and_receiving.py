@@ -44,7 +44,7 @@ from tests.waiting import until
 
 GIVER, RECEIVER = 1, 2
 EPOCH = 0x10001
-SMALL = CopyLimits(window_bytes=512 << 10, stall_seconds=0.3, install_seconds=0.6, pause_seconds=0)
+SMALL = CopyLimits(window_bytes=512 << 10, stall_seconds=1.5, install_seconds=2.5, pause_seconds=0)
 NOW_MS = 450_000 * 3_600_000
 FAR_MS = 40 * 86_400_000
 
@@ -388,7 +388,7 @@ async def test_a_read_error_of_a_copy_that_was_given_up_is_not_fatal(pair: Pair)
 
     def look(path: str) -> None:
         reading.set()
-        assert cut.wait(10)
+        assert cut.wait(30)
         raise CorruptionError("a bad frame", path=path, position=0)
 
     pair.source_fs.look = look

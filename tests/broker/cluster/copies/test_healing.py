@@ -161,7 +161,9 @@ def test_only_a_voter_with_data_helps(tmp_path: Path, voter: bool, end: int, hel
         )
         await other.start()
         try:
-            await heal(OsFileSystem(), str(tmp_path), cluster, ERROR, REAL, seconds=1.5)
+            # Where nobody helps, the other one must have been heard of by then.
+            seconds = 30 if helps else 4
+            await heal(OsFileSystem(), str(tmp_path), cluster, ERROR, REAL, seconds=seconds)
         finally:
             await other.stop()
 

@@ -296,7 +296,7 @@ def unlike(one: Contents, other: Contents) -> list[tuple[int, Any, Any]]:
     return out
 
 
-async def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+async def until(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
     """Whether it came to be in time."""
     try:
         async with asyncio.timeout(seconds):

@@ -87,9 +87,8 @@ def test_a_node_stops_that_has_heard_of_nobody(tmp_path: Path) -> None:
             assert life.files.start > 0
             assert life.node.engine.state.position == life.files.start
             assert life.member.committed() == life.files.committed >= life.files.start
-            await asyncio.sleep(0.1)
-            assert life.node.engine.state.position == life.files.committed
-            async with asyncio.timeout(5):
+            assert await until(lambda: life.node.engine.state.position == life.files.committed)
+            async with asyncio.timeout(30):
                 await life.stop()
             for node in range(3):
                 await world.begin(node)
@@ -106,6 +105,7 @@ def test_the_clock_is_not_set_back(tmp_path: Path) -> None:
         world = World(tmp_path, 9)
 
         async def set_back() -> None:
+            assert await until(lambda: len(world.leaders()) == 1)
             [leader] = world.leaders()
             node = leader.node
             node.clock.hold_from(node.clock.now_ms() + 500)
@@ -123,6 +123,7 @@ async def cut_leaders_off(world: World) -> None:
     """A leader that does not know it yet, and its successor, both with clients."""
     for _ in range(4):
         await asyncio.sleep(0.4)
+        assert await until(lambda: len(world.leaders()) == 1)
         [leader] = world.leaders()
         others = [life for life in world.there() if life is not leader]
         world.stubborn_until[leader.number] = inf

@@ -43,7 +43,7 @@ class Troubles(Lives):
                 tasks.add(task)
         for task in tasks:
             try:
-                async with asyncio.timeout(15):
+                async with asyncio.timeout(60):
                     await task
             except TimeoutError:
                 self.faults.append(Violation(f"{task} does not end"))
@@ -108,7 +108,7 @@ class Troubles(Lives):
         if life is None or life.stopping:
             return
         task = asyncio.ensure_future(life.stop())
-        for _ in range(160):
+        for _ in range(600):
             await asyncio.wait([task], timeout=0.05)
             if task.done() or self.lives[life.number] is not life:
                 break

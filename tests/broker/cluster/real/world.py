@@ -196,7 +196,7 @@ class World(Troubles, Clients):
         self.random.shuffle(order)
         for life in order:
             try:
-                async with asyncio.timeout(12):
+                async with asyncio.timeout(40):
                     await life.stop()
             except TimeoutError:
                 raise Violation(f"node {life.number} does not stop at the end") from None

@@ -17,7 +17,7 @@ register_kombu_transport()
 app = Celery("celery_app", broker=os.environ["BROKER_URL"])
 app.conf.update(
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"lease_ms": 2_000, "timeout_s": 2},
+    broker_transport_options={"lease_ms": 4_000, "timeout_s": 2},
     task_ignore_result=True,
     task_queue_max_priority=10,
     worker_hijack_root_logger=False,

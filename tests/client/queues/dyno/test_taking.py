@@ -130,14 +130,14 @@ def test_what_a_pop_waits_with_keeps_its_whole_unack_time(tmp_path: Path) -> Non
     nobody else gets the first meanwhile, and it is still there to acknowledge. By the wall clock.
     """
     with delaylog.open(tmp_path / "wall", fsync="never") as client:
-        queue, other = DynoQueue(client, "q", unack_ms=500), DynoQueue(client, "q")
+        queue, other = DynoQueue(client, "q", unack_ms=1_500), DynoQueue(client, "q")
         queue.push([DynoMessage("x")])
         popped: list[DynoMessage] = []
-        popping = threading.Thread(target=lambda: popped.extend(queue.pop(2, wait_ms=1_500)))
+        popping = threading.Thread(target=lambda: popped.extend(queue.pop(2, wait_ms=4_500)))
         popping.start()
         while queue.shard_sizes()["default"]["uacked"] == 0:
             time.sleep(0.005)
-        assert other.pop(1, wait_ms=1_300) == []
+        assert other.pop(1, wait_ms=3_900) == []
         popping.join()
         assert ids(popped) == ["x"]
         assert queue.ack("x")

@@ -56,14 +56,14 @@ def test_run_commits_rolls_back_and_gives_back(
 def test_run_leaves_alone_what_it_has_no_time_for(client: Any, clock: Any) -> None:
     """By the worker's own clock, since it cannot see the broker's."""
     RmqProducer(client, "t").send_many(PriorityMessage(f"b{n}", 100 - n) for n in range(2))
-    consumer, stop = RmqConsumer(client, "t", timeout_s=0.05), threading.Event()
+    consumer, stop = RmqConsumer(client, "t", timeout_s=1), threading.Event()
     seen: list[tuple[str, int]] = []
 
     def slow(delivery: RmqDelivery) -> None:
         seen.append((delivery.body, delivery.attempt))
         if len(seen) == 1:
-            time.sleep(0.06)
-            clock.advance(ms=60)
+            time.sleep(1.1)
+            clock.advance(ms=1_100)
         else:
             stop.set()
 

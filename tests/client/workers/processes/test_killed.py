@@ -150,7 +150,7 @@ def test_sigterm_lets_handlers_end_and_gives_the_rest_back(
     with worker(kind, live, book, handler_ms=400) as process:
         await_that(lambda: len(book.lines("begin")) > 4)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     ended = len(book.lines("end"))
     assert sorted(book.lines("begin")) == sorted(book.lines("end"))
     live.await_counts(acked=ended, ready=60 - ended)
@@ -165,7 +165,7 @@ def test_after_its_grace_what_runs_is_given_back_too(
     with worker(kind, live, book, handler_ms=60_000, grace_s=0.3) as process:
         await_that(lambda: len(book.lines("begin")) == 4)
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert live.counts() == {"ready": 4}
     assert book.lines("end") == []
 
@@ -176,10 +176,10 @@ def test_a_second_signal_ends_at_once(live: Live, kind: Kind, tmp_path: Path) ->
     with worker(kind, live, book, handler_ms=60_000, grace_s=60) as process:
         await_that(lambda: len(book.lines("begin")) == 1)
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        time.sleep(1)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == -signal.SIGTERM
+        assert process.wait(30) == -signal.SIGTERM
     live.await_counts(ready=1)
 
 
@@ -191,6 +191,6 @@ def test_a_handler_that_blocks_does_not_hold_up_the_end(
     with worker(kind, live, book, grace_s=0.2) as process:
         await_that(lambda: len(book.lines("begin")) == 1)
         process.send_signal(signal.SIGTERM)
-        status = process.wait(20)
+        status = process.wait(60)
     assert status == (128 + signal.SIGTERM if kind == "tasks" else 0)
     live.await_counts(ready=1)
