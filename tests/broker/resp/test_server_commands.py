@@ -103,7 +103,7 @@ def test_redis_py_finds_what_it_asks_for(resp_broker: RespBroker, options: dict[
         assert [one["name"] for one in client.client_list(client_id=[str(mine["id"])])] == [
             "worker"
         ]
-        assert client.command_count() > 150
+        assert client.command_count() == len(client.command())
         assert client.command()["get"]["flags"]
         assert client.acl_whoami() == "default"
         assert client.role()[0] == "master"

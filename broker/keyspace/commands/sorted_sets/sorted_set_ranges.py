@@ -1,4 +1,4 @@
-"""Sorted sets: returns, counts and removes ranges of ranks and scores; pops from the ends."""
+"""Sorted sets: ranges of ranks, scores and members, and pops from the ends."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ from delaylog.broker.keyspace.replies import NO_ARRAY, Double, Reply
 from delaylog.broker.keyspace.running.run import Run
 from delaylog.broker.keyspace.values.number_texts import score_text, to_int
 from delaylog.broker.keyspace.values.score_order import Entry, Rank, ScoreOrder
-from delaylog.broker.keyspace.values.score_ranges import ScoreRange, score_ranks, to_score_range
+from delaylog.broker.keyspace.values.score_ranges import (
+    ScoreRange,
+    member_ranks,
+    score_ranks,
+    to_member_bound,
+    to_score_range,
+)
 from delaylog.broker.keyspace.values.sorted_set import SortedSetValue
 
 _LIMIT_BY_RANK: Final = (
     b"ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
 )
+_SCORES_BY_MEMBER: Final = b"ERR syntax error, WITHSCORES not supported in combination with BYLEX"
 _SMALL_LIMIT: Final = 16
 """Up to this LIMIT, the end of a range is not searched for."""
-RANK, SCORE, ANY = b"rank", b"score", b""
+RANK, SCORE, MEMBER, ANY = b"rank", b"score", b"member", b""
 """What the bounds of a range are; ANY = the options of the command say it."""
+_BY: Final = {b"bylex": MEMBER, b"byscore": SCORE}
 
 
 class _Query:
@@ -36,14 +44,16 @@ class _Query:
         if reverse is None:
             options[b"rev"] = Option("reverse", once=True)
         if by is ANY:
-            options[b"byscore"] = Option("by", once=True)
+            options[b"bylex"] = options[b"byscore"] = Option("by", once=True)
         found = read_options(list(words), 0, options)
         self.offset, self.most = found.value("limit", (0, -1))
         self.scores = "scores" in found
-        self.by = SCORE if "by" in found else by or RANK
+        self.by = _BY.get(found.word("by"), by or RANK)
         self.reverse = bool(reverse) or "reverse" in found
         if self.most != -1 and self.by is RANK:
             raise CommandError(_LIMIT_BY_RANK)
+        if self.scores and self.by is MEMBER:
+            raise CommandError(_SCORES_BY_MEMBER)
 
     def find(self, run: Run, key: bytes, first: bytes, last: bytes) -> list[Entry]:
         """Return the entries in the requested order. Raises CommandError."""
@@ -54,13 +64,20 @@ class _Query:
             return [] if value is None else by_rank(value, left, right, reverse=reverse)
         if reverse:
             first, last = last, first
-        span = to_score_range(first, last)
-        value = run.database.of_kind(SortedSetValue, key)
-        if value is None or self.offset < 0:
-            return []
-        if not reverse and 0 <= self.most <= _SMALL_LIMIT:
-            return _first_entries(value.order, span, self.offset, self.most)
-        start, stop = score_ranks(value.order, span)
+        if by is SCORE:
+            span = to_score_range(first, last)
+            value = run.database.of_kind(SortedSetValue, key)
+            if value is None or self.offset < 0:
+                return []
+            if not reverse and 0 <= self.most <= _SMALL_LIMIT:
+                return _first_entries(value.order, span, self.offset, self.most)
+            start, stop = score_ranks(value.order, span)
+        else:
+            low, high = to_member_bound(first), to_member_bound(last)
+            value = run.database.of_kind(SortedSetValue, key)
+            if value is None or self.offset < 0:
+                return []
+            start, stop = member_ranks(value.order, low, high, reverse=reverse)
         most = len(value.scores) if self.most < 0 else self.most
         walk = value.order.walk_back if reverse else value.order.walk
         return walk(start, stop, self.offset, most)
@@ -120,7 +137,7 @@ def _range(run: Run, argv: Args, by: bytes, *, reverse: bool | None) -> Reply:
 
 @command("zrange", -4, "sorted-set", "readonly", keys=(1, 1, 1))
 def zrange(run: Run, argv: Args) -> Reply:
-    """Return a range: first last [BYSCORE] [REV] [LIMIT offset count] [WITHSCORES]."""
+    """Return a range: first last [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]."""
     return _range(run, argv, ANY, reverse=None)
 
 
@@ -142,6 +159,18 @@ def zrevrangebyscore(run: Run, argv: Args) -> Reply:
     return _range(run, argv, SCORE, reverse=True)
 
 
+@command("zrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
+def zrangebylex(run: Run, argv: Args) -> Reply:
+    """Return a range of members, ascending: min max."""
+    return _range(run, argv, MEMBER, reverse=False)
+
+
+@command("zrevrangebylex", -4, "sorted-set", "readonly", keys=(1, 1, 1))
+def zrevrangebylex(run: Run, argv: Args) -> Reply:
+    """Return a range of members, descending: max min."""
+    return _range(run, argv, MEMBER, reverse=True)
+
+
 # ---------------------------------------------------------------------- counting
 
 
@@ -151,6 +180,14 @@ def zcount(run: Run, argv: Args) -> Reply:
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else _count(*score_ranks(value.order, span))
+
+
+@command("zlexcount", 4, "sorted-set", "readonly fast", keys=(1, 1, 1))
+def zlexcount(run: Run, argv: Args) -> Reply:
+    """Count the members in a range of members."""
+    low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
+    value = run.database.of_kind(SortedSetValue, argv[1])
+    return 0 if value is None else _count(*member_ranks(value.order, low, high))
 
 
 def _count(start: Rank, stop: Rank) -> int:
@@ -174,6 +211,16 @@ def zremrangebyscore(run: Run, argv: Args) -> Reply:
     span = to_score_range(argv[2], argv[3])
     value = run.database.of_kind(SortedSetValue, argv[1])
     return 0 if value is None else _remove(run, argv[1], value, score_ranks(value.order, span))
+
+
+@command("zremrangebylex", 4, "sorted-set", "write", keys=(1, 1, 1))
+def zremrangebylex(run: Run, argv: Args) -> Reply:
+    """Remove the members in a range of members."""
+    low, high = to_member_bound(argv[2]), to_member_bound(argv[3])
+    value = run.database.of_kind(SortedSetValue, argv[1])
+    if value is None:
+        return 0
+    return _remove(run, argv[1], value, member_ranks(value.order, low, high))
 
 
 def _remove(run: Run, key: bytes, value: SortedSetValue, span: tuple[Rank, Rank]) -> int:
