@@ -263,9 +263,9 @@ class Delivery:
 
     def apart(self) -> Iterator[Delivery]:
         """The delivery of each consumer."""
-        if len(self.counts) < 2:
-            yield self
-            return
+        return self._parts() if len(self.counts) > 1 else iter((self,))
+
+    def _parts(self) -> Iterator[Delivery]:
         ends = np.cumsum(self.rows["size"].astype(np.int64)).tolist()
         start = first_byte = 0
         for at, count in enumerate(self.counts):
@@ -347,10 +347,7 @@ class FewDelivery(Delivery):
     def count(self) -> int:
         return len(self.few)
 
-    def apart(self) -> Iterator[Delivery]:
-        if len(self.counts) < 2:
-            yield self
-            return
+    def _parts(self) -> Iterator[Delivery]:
         start = 0
         for at, count in enumerate(self.counts):
             mine = slice(start, start + count)
