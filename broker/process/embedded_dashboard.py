@@ -22,13 +22,12 @@ from aiohttp import web
 from delaylog.broker.calls.answer import Answer
 from delaylog.broker.calls.context import JSON
 from delaylog.broker.calls.problems import Problem, problem_answer, problem_of
-from delaylog.broker.calls.streams.live import LIVE, Live
 from delaylog.broker.embedded.carrying import answer_to
 from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.engine.access.grants import RIGHTS
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
-from delaylog.broker.process.leaves import needed
+from delaylog.broker.leaves import leaf_pages, needed
 from delaylog.broker.web.answering import send_pieces
 from delaylog.broker.web.request_checks import RequestChecks
 
@@ -52,6 +51,7 @@ class UiThread:
         files = needed("dashboard").files
         assert files is not None, "the dashboard is files"
         self._files = files()
+        self._pages = leaf_pages()
         if type(port) is not int:
             raise TypeError(f"port is {port!r}: give an integer, such as 0 (any free one)")
         if type(host) is not str:
@@ -126,9 +126,12 @@ class UiThread:
             answer = self._files.answer_of(request.method, path, request.headers)
             if answer is None and path == SESSION and request.method == "GET":
                 answer = Answer(orjson.dumps(_who()), JSON)
-            if path == LIVE and request.method == "GET":
-                live = Live(query, lambda each: carry("GET", each, {}, b""), self._streams)
-                return await send_pieces(request, live.answer(), "", log.error)
+            page = self._pages.get(path)
+            if page is not None and request.method == "GET":
+                live = page.answer_of(
+                    query, lambda each: carry("GET", each, {}, b""), self._streams
+                )
+                return await send_pieces(request, live, "", log.error)
             if answer is None:
                 answer = await carry(
                     request.method, request.raw_path, request.headers, await request.read()
