@@ -95,8 +95,12 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     # SIGHUP waits for it: files may have been read already.
     asked_early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: asked_early.append(number))
-    await parts.open()
-    listening = await parts.start()
+    try:
+        await parts.open()
+        listening = await parts.start()
+    except Exception as error:
+        # As below, the loop is not closed: background work may have begun, in threads too.
+        _end_by(error)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, reload)
@@ -159,13 +163,18 @@ def serve(config: Config, *, as_json: bool = False) -> int:
     try:
         return _run(config, as_json=as_json)
     except Exception as error:
-        # Every expected error says in one line what is wrong.
-        expected = isinstance(error, (ConfigError, ReplicationError, StorageError, OSError))
-        if not expected:
-            log.critical("the data folder cannot be served", exc_info=error)
-        end = end_of(error)
-        _say(end.line(error), end)
-        _leave(end.code)
+        _end_by(error)
+
+
+def _end_by(error: Exception) -> NoReturn:
+    """End the process, which cannot serve its folder, and say why."""
+    # Every expected error says in one line what is wrong.
+    expected = isinstance(error, (ConfigError, ReplicationError, StorageError, OSError))
+    if not expected:
+        log.critical("the data folder cannot be served", exc_info=error)
+    end = end_of(error)
+    _say(end.line(error), end)
+    _leave(end.code)
 
 
 def _run(config: Config, *, as_json: bool) -> int:
