@@ -28,7 +28,6 @@ class RecentFrames:
 
     def add(self, position: int, blocks: Sequence[Block], size: int, *, one_frame: bool) -> None:
         """Add frames that were appended at `position`; drop the oldest ones beyond the limit."""
-
         self._pieces[position] = _Piece(blocks, size, one_frame)
         self._size += size
         while self._size > self.bytes_max:

@@ -72,7 +72,7 @@ def lease(node: Node, key: TopicKey, calls: Sequence[ReceiveCall]) -> list[Deliv
         # look-up: waiters would wake each other for messages that their filters reject.
         line = waiting_key(key, call)
         node.waiters.wake(line, group.free_count if line[1] is None else 1)
-    return [delivery] if len(calls) == 1 else list(delivery.apart())
+    return list(delivery.apart())
 
 
 def waiting_key(key: TopicKey, call: ReceiveCall) -> WaitKey:

@@ -77,8 +77,7 @@ class KeyGate:
     @property
     def idle(self) -> bool:
         """Whether no key is locked, no message waits for another and no ref is parked."""
-        lot = self.parking.any
-        return not (self._working.count or self._retries or self._awaited or len(lot))
+        return not (self.in_use or len(self.parking.any))
 
     @property
     def has_blockers(self) -> bool:
