@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.leaves import Leaf
+from delaylog.broker.process.leaves import Leaf
 
 if TYPE_CHECKING:
     from delaylog.broker.calls.serving_node import ServingNode

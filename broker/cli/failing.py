@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 from delaylog.broker.cli.values import plain_lines
-from delaylog.broker.leaves import leaves
+from delaylog.broker.process.leaves import leaves
 
 DONE: Final = 0
 WRONG: Final = 1

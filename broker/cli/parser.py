@@ -15,7 +15,7 @@ from typing import Any, Final
 from delaylog import __version__
 from delaylog.broker.cli.failing import JsonParser, LineParser
 from delaylog.broker.cli.verbs import GROUPS, VERBS
-from delaylog.broker.leaves import Verb
+from delaylog.broker.process.leaves import Verb
 from delaylog.extras import is_missing
 
 _WIDTH_MAX: Final = 100

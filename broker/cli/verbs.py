@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.leaves import Verb, leaves
+from delaylog.broker.process.leaves import Verb, leaves
 
 GROUPS: Final = (
     "messages",

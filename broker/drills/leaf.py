@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delaylog.broker.leaves import Leaf, Verb
+from delaylog.broker.process.leaves import Leaf, Verb
 
 LEAF: Final = Leaf(
     "drills",

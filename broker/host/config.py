@@ -23,7 +23,7 @@ from delaylog.broker.host.settings.options import (
     did_you_mean,
     read_sources,
 )
-from delaylog.broker.leaves import leaves
+from delaylog.broker.leaves import leaf_rows
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _INSECURE: Final = re.compile("no-auth|no-tls")
@@ -142,7 +142,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
     no_auth = "no-auth" in insecure
     listeners = {
         leaf.listens: parse_address(values[leaf.listens], leaf.listens)
-        for leaf in leaves()
+        for leaf in leaf_rows()
         if leaf.listens and values[leaf.listens]
     }
     tls = _tls(values)
@@ -174,7 +174,9 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.enviro
         oidc=None if sources.oidc is None else _oidc(sources.oidc),
         audit=AuditSettings(one_of(values["audit"], "audit", MODES)),
         limits=_limits(sources.limits),
-        leaves={leaf.name: leaf.configure(values, no_auth) for leaf in leaves() if leaf.configure},
+        leaves={
+            leaf.name: leaf.configure(values, no_auth) for leaf in leaf_rows() if leaf.configure
+        },
         listeners=listeners,
     )
 

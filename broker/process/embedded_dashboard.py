@@ -27,7 +27,7 @@ from delaylog.broker.embedded.node import NodeThread
 from delaylog.broker.engine.access.grants import RIGHTS
 from delaylog.broker.engine.errors import EngineError
 from delaylog.broker.host.open_streams import OpenStreams, StopsError
-from delaylog.broker.leaves import leaf_pages, needed
+from delaylog.broker.process.leaves import leaf_pages, needed
 from delaylog.broker.web.answering import send_pieces
 from delaylog.broker.web.request_checks import RequestChecks
 

@@ -43,8 +43,9 @@ from delaylog.broker.host.watch.loop_lag import StallTrace
 from delaylog.broker.host.watch.reloader import Reloader
 from delaylog.broker.host.watch.start_log import StartLog
 from delaylog.broker.host.watch.timings import note_recovery
-from delaylog.broker.leaves import is_installed, leaf_pages, leaves
+from delaylog.broker.leaves import is_installed
 from delaylog.broker.process.collector import Collector
+from delaylog.broker.process.leaves import leaf_pages, leaves
 from delaylog.broker.process.served import Endpoint, Served, Stop
 from delaylog.broker.rules.addresses import host_port
 from delaylog.broker.web.app import HttpFace

@@ -91,7 +91,8 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     # Until the start is complete a signal ends the process at once: everything is in the log. An
     # exception instead, KeyboardInterrupt, is lost when the loop calls the handler.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _, __: _leave(ExitCode.STOPPED))
+        # Nothing is flushed: the signal may have come in the middle of a write.
+        signal.signal(number, lambda _, __: os._exit(ExitCode.STOPPED))
     # SIGHUP waits for it: files may have been read already.
     asked_early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: asked_early.append(number))

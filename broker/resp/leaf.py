@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from delaylog.broker.host.rows import Option, counter, gauge
-from delaylog.broker.leaves import Leaf
+from delaylog.broker.process.leaves import Leaf
 from delaylog.extras import REDIS
 
 if TYPE_CHECKING:

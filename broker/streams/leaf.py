@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from delaylog.broker.leaves import Leaf
+from delaylog.broker.process.leaves import Leaf
 from delaylog.extras import STREAMS
 
 if TYPE_CHECKING:

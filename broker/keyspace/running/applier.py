@@ -9,6 +9,7 @@ from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import WORDS, find_command
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.running.executor import Executor
+from delaylog.storage.errors import OlderFormatError
 
 
 def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
@@ -23,7 +24,8 @@ def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
             command = WORDS.get(argv[0])
             if command is None:
                 found = find_command(argv)
-                assert not isinstance(found, ErrorReply), found
+                if isinstance(found, ErrorReply):
+                    raise OlderFormatError(f"the Redis command {argv[0]!r} in the log")
                 command = found
             reply = run.call(session, command, argv)
             assert not isinstance(reply, ErrorReply), (argv[0], reply)

@@ -22,8 +22,9 @@ from delaylog.broker.engine.push.commands import put_target
 from delaylog.broker.engine.push.targets import Target
 from delaylog.broker.host.metrics.table import METRICS
 from delaylog.broker.host.settings.options import OPTIONS
-from delaylog.broker.leaves import FOLDERS, leaves, needed
+from delaylog.broker.leaves import FOLDERS
 from delaylog.broker.process.exit_codes import ExitCode
+from delaylog.broker.process.leaves import leaves, needed
 from tests.broker.engine.host import Host
 from tests.broker.engine.keyspace_work import put, snapshot
 from tests.programs import run_program
@@ -95,7 +96,7 @@ def test_the_tables_of_the_core_have_the_rows_of_all_leaves() -> None:
 
 
 def test_an_error_names_the_leaf_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delaylog.broker.leaves.leaves", lambda: ())
+    monkeypatch.setattr("delaylog.broker.process.leaves.installed", lambda: ())
     with pytest.raises(ImportError, match="has no dashboard; run: pip install"):
         needed("dashboard")
 
