@@ -58,6 +58,7 @@ def test_a_help_loads_the_parser_only(words: list[str]) -> None:
     leaves = {f"{broker}.{folder}" for folder in FOLDERS}
     leaves |= {f"{folder}.leaf" for folder in leaves}
     parts |= {f"{broker}.{name}" for name in ("cli", "host", "host.rows", "leaves")}
+    parts |= {f"{broker}.{name}" for name in ("process", "process.leaves")}
     assert ours <= parts | leaves
 
 
