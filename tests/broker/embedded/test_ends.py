@@ -54,10 +54,23 @@ def ctrl_c_once(ready: threading.Event) -> Iterator[None]:
     """Interrupts the block, which is on the main thread."""
     main = threading.main_thread().ident
     assert main is not None
+    met = threading.Event()
+
+    def press() -> None:
+        assert ready.wait(30)
+        # A signal between the last look for one and the wait for a lock does not end that wait.
+        again = True
+        while again:
+            signal.pthread_kill(main, signal.SIGINT)
+            again = not met.wait(5)
+
     with ThreadPoolExecutor(1) as threads:
-        threads.submit(lambda: ready.wait(30) and signal.pthread_kill(main, signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            yield
+        threads.submit(press)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                yield
+        finally:
+            met.set()
 
 
 def raises(error: BaseException) -> Any:
