@@ -70,7 +70,7 @@ def test_a_restored_copy_pushes_and_fires_nothing_until_it_is_resumed(
     """
     original = sound_broker(*pushing(sink))
     original.call("PUT", "/v1/topics/hooks/groups/default/target", {"url": of_port(sink)})
-    original.post("/v1/topics/hooks/messages", {"id": "m1", "body": "mail", "delay_ms": 6_000})
+    original.post("/v1/topics/hooks/messages", {"id": "m1", "body": "mail", "delay_ms": 2_000})
     ticks = {"cron": "* * * * * *", "body": "tick", "catch_up": "all"}
     original.call("PUT", "/v1/topics/hooks/schedules/tick", ticks)
     folder = restored(original)
@@ -144,7 +144,7 @@ def test_everything_else_works_while_it_is_held(
     def peeked() -> set[str]:
         return {each["id"] for each in copy.post(f"{topic}/peek", {"max": 9})["messages"]}
 
-    await_that(lambda: peeked() == {"a", "b"}, lambda: str(peeked()))
+    await_that(lambda: peeked() == {"a", "b"}, lambda: str(peeked()), seconds=10)
     assert copy.call("GET", f"{topic}/messages/a").json["state"] == "ready"
     assert copy.call("DELETE", f"{topic}/messages/b").json["result"] == "done"
     assert copy.call("PATCH", topic, {"max_retry": 3}).status == 200
@@ -181,12 +181,14 @@ def held(start_broker: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize("what", REFUSED)
 def test_every_way_to_get_messages_is_refused(held: Any, what: str) -> None:
     method, path, body = REFUSED[what]
+    began = time.monotonic()
     answer = held.call(method, path, body, {"Accept": "text/event-stream"} if not body else {})
     if what == "camellia":
         assert answer.json["code"] == 500, answer
         assert "delaylog resume" in answer.json["msg"]
     else:
         assert (answer.status, answer.json["code"]) == (503, "held"), answer
+    assert time.monotonic() - began < 5
     assert held.counts("t")["leased"] == 0
     assert held.counts("none") is None
 
@@ -232,7 +234,7 @@ def test_calls_that_wait_end_when_a_hold_begins(sound_broker: Callable[..., Any]
     broker.await_waiting(1)
     held = broker.call("PUT", HOLD, {"note": "a drill"}).json
     assert (held["held"], held["note"], held["result"]) == (True, "a drill", "done")
-    answer = waits.result(30)
+    answer = waits.result(5)
     assert (answer.status, answer.json["code"]) == (503, "held")
     again = broker.call("PUT", HOLD).json
     assert (again["since_ms"], again["note"], again["result"]) == (
@@ -258,10 +260,10 @@ def test_streams_and_blocked_redis_clients_end_when_a_hold_begins(
         blocked = pool.submit(redis, broker, "BLPOP", "l", "20")
         waits = pool.submit(redis, broker, "DL.RECEIVE", "t", "1", "WAIT", "20000")
         broker.await_waiting(2)
-        await_that(lambda: b"blocked_clients 1" in b"".join(infos(broker)))
+        await_that(lambda: b"blocked_clients 1" in b"".join(infos(broker)), seconds=10)
         assert broker.call("PUT", HOLD).status == 200
-        assert blocked.result(40).startswith(b"-LOADING ")
-        assert waits.result(40).startswith(b"-HELD ")
+        assert blocked.result(5).startswith(b"-LOADING ")
+        assert waits.result(5).startswith(b"-HELD ")
         got = b""
         while b'"held"' not in got:
             part = stream.recv(65_536)
@@ -341,5 +343,5 @@ def test_the_log_says_so(start_broker: Callable[..., Any]) -> None:
     def told() -> list[dict[str, Any]]:
         return [line for line in broker.logs() if "this broker is held" in line["message"]]
 
-    await_that(lambda: len(told()) == 1)
+    await_that(lambda: len(told()) == 1, seconds=10)
     assert "--release-hold" in json.dumps(told()[0])

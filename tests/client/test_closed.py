@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -91,6 +92,7 @@ async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
     async with making() as queue:
         queue.consumer("t")(handler_for(queue))
         await got(queue.close())
+        began_s = time.monotonic()
         for call in CALLS.values():
             with pytest.raises(ClientClosed, match="closed"):
                 await got(call(queue, {}))
@@ -109,6 +111,7 @@ async def test_every_call_on_it_is_refused_at_once(making: Any) -> None:
                 await got(refused())
         with pytest.raises((ClientClosed, SendFailed), match="closed"):
             await got(queue.send_many("t", ["x"]))
+        assert time.monotonic() - began_s < 5
         assert not queue.connected()
         await got(queue.stop())
 

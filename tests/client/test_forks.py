@@ -138,7 +138,7 @@ def test_a_child_runs_no_part_of_the_worker_of_its_parent(client: Client, topic:
         began_s = time.monotonic()
         assert not client.connected()
         client.close()
-        assert time.monotonic() - began_s < 30
+        assert time.monotonic() - began_s < 3
 
     def starts() -> None:
         client.start()
@@ -179,14 +179,14 @@ def test_a_child_harms_no_async_client_of_its_parents_loop(
 
     async def child(client: AsyncClient) -> None:
         with pytest.raises(RuntimeError, match=OTHER_LOOP):
-            await client.send(topic, "x", timeout_s=30)
+            await client.send(topic, "x", timeout_s=5)
         with pytest.raises(RuntimeError, match=OTHER_LOOP):
             await client.receive(topic)
         await client.close(within_s=5)
 
     def in_a_loop(client: AsyncClient) -> None:
         asyncio._set_running_loop(None)
-        asyncio.run(asyncio.wait_for(child(client), 30))
+        asyncio.run(asyncio.wait_for(child(client), 10))
 
     async def parent() -> None:
         async with AsyncClient(two_brokers[0]) as client:
@@ -198,8 +198,8 @@ def test_a_child_harms_no_async_client_of_its_parents_loop(
             await asyncio.sleep(0.1)
             assert status_of(forked(lambda: in_a_loop(client))) == 0
             assert (await queued).id == "2"
-            await client.send(f"{topic}-2", "x", timeout_s=30)
-            async with asyncio.timeout(30):
+            await client.send(f"{topic}-2", "x", timeout_s=5)
+            async with asyncio.timeout(5):
                 assert [message.text for message in await waiting] == ["x"]
             assert await first.ack() == "done"
             assert await (await anext(loop)).ack() == "done"

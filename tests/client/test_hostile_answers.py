@@ -48,7 +48,7 @@ async def error_of(
                 await call(client)
         finally:
             await client.close()
-    assert time.monotonic() - began_s < 30
+    assert time.monotonic() - began_s < 10
     return caught.value
 
 
@@ -61,7 +61,7 @@ async def test_json_without_an_end_of_depth(kind: Any, status: int) -> None:
     error = await error_of(
         kind,
         lambda: web.Response(body=DEEP, status=status, content_type="application/json"),
-        lambda client: client.get_topic("t", timeout_s=3),
+        lambda client: client.get_topic("t", timeout_s=1),
     )
     assert isinstance(error, AnswerLost if status == 200 else ApiError)
 
@@ -90,7 +90,7 @@ async def test_columns_that_do_not_add_up(kind: Any, members: dict[str, Any]) ->
 @pytest.mark.parametrize("body", ['{"topics": 7}', '{"topics": [{"topic": 1}], "cursor": [1]}'])
 async def test_members_of_other_types(kind: Any, body: str) -> None:
     error = await error_of(
-        kind, lambda: web.Response(text=body), lambda client: client.topics(timeout_s=3)
+        kind, lambda: web.Response(text=body), lambda client: client.topics(timeout_s=1)
     )
     assert isinstance(error, AnswerLost)
 

@@ -133,17 +133,17 @@ async def test_a_call_that_is_not_done_within_its_limit_says_so(make: Any, name:
         began_s = time.monotonic()
         with pytest.raises(NotReachedInTime, match=r"refused.*for 1 s\): nothing was done"):
             await CALLS[name](client, {"timeout_s": 1})
-        assert time.monotonic() - began_s > 0.8
+        assert 0.8 < time.monotonic() - began_s < 5
 
 
 @pytest.mark.parametrize("kind", PLAIN_CLIENTS)
 async def test_a_client_says_how_long_it_waits_for_a_connection(kind: Any) -> None:
     """As the command line, which repeats for a few seconds of its minute."""
-    async with kind(await deaf_url(), timeout_s=60, reconnect_s=0.3) as client:
+    async with kind(await deaf_url(), reconnect_s=0.3) as client:
         began_s = time.monotonic()
         with pytest.raises(NotReached, match="refused"):
             await client.stats("t")
-        assert 0.3 < time.monotonic() - began_s < 30
+        assert 0.3 < time.monotonic() - began_s < 5
 
 
 async def test_a_call_that_may_have_been_done_is_not_repeated(make: Any) -> None:
@@ -247,10 +247,10 @@ async def test_a_receive_and_a_peek_pass_over_a_shard_that_is_away(make: Any) ->
     async def handle(_: web.Request) -> web.Response:
         return web.json_response({"messages": []})
 
-    async with serving(handle) as url, make(url, await deaf_url(), timeout_s=60) as client:
+    async with serving(handle) as url, make(url, await deaf_url()) as client:
         began_s = time.monotonic()
         assert await client.peek("t", max=5) == []
-        assert time.monotonic() - began_s < 30
+        assert time.monotonic() - began_s < 5
 
 
 async def test_a_worker_says_at_once_that_the_broker_is_away(
@@ -258,15 +258,17 @@ async def test_a_worker_says_at_once_that_the_broker_is_away(
 ) -> None:
     """Its consumers repeat their calls themselves, and the schedules of its tasks wait."""
     caplog.set_level(logging.INFO, "delaylog")
-    client = AsyncClient(await deaf_url(), timeout_s=300)
+    client = AsyncClient(await deaf_url())
 
     async def tidy() -> None:
         pass
 
     client.task("t").every("0 3 * * *")(tidy)
-    async with asyncio.timeout(30):
+    began_s = time.monotonic()
+    async with asyncio.timeout(8):
         await client.start()
         await asyncio.to_thread(await_that, lambda: "cannot receive" in caplog.text)
     assert "cannot put schedule" in caplog.text
-    async with asyncio.timeout(30):
-        await client.close()
+    assert time.monotonic() - began_s < 5
+    await client.close()
+    assert time.monotonic() - began_s < 8

@@ -317,5 +317,5 @@ def test_a_command_outlasts_a_restart_and_soon_gives_up_a_wrong_port(
     door.server_close()
     began_s = time.monotonic()
     assert main(["stats", "t", "--url", door.url]) == 1
-    assert time.monotonic() - began_s >= REPEATS["reconnect_s"]
+    assert REPEATS["reconnect_s"] <= time.monotonic() - began_s < 15
     assert "Connection refused" in capsys.readouterr().err

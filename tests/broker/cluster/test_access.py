@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -32,17 +34,19 @@ def make(three: ThreeNodes, name: str, *grants: str) -> str:
     return token
 
 
+def knows(three: ThreeNodes, node: int, token: str) -> bool:
+    """Whether a node answers; before, it may ask to try again, but not say the token is wrong."""
+    status = three.call(node, "GET", LOCAL, None, bearer(token)).status
+    assert status in (200, 503)
+    return status == 200
+
+
 def test_every_node_knows_a_new_token_at_once(three: ThreeNodes) -> None:
     """Also one that has not applied it yet when the first call comes."""
     for number in range(5):
         token = make(three, f"new{number}", "read")
         for node in three.followers():
-            refused = 0
-            # A slow follower may ask to try again; it never says that the token is wrong.
-            while (answer := three.call(node, "GET", LOCAL, None, bearer(token))).status == 503:
-                refused += 1
-                assert refused < 20
-            assert answer.status == 200
+            three.until(partial(knows, three, node, token))
             redirected = three.call(node, "GET", "/v1/topics", None, bearer(token))
             assert redirected.status == 307
 
@@ -57,17 +61,22 @@ def test_nobody_learns_of_the_leader_without_a_token(three: ThreeNodes) -> None:
         assert (ready.status, ready.json) == (200, {"status": "ready"})
 
 
-def test_a_revocation_is_in_force_everywhere(three: ThreeNodes) -> None:
+def test_a_revocation_is_in_force_everywhere_within_a_second(three: ThreeNodes) -> None:
     token = make(three, "gone", "read")
     for node in NODES:
         three.until(
             lambda node=node: three.call(node, "GET", LOCAL, None, bearer(token)).status == 200
         )
     assert three.on_leader("DELETE", "/v1/principals/gone").status == 200
-    for node in NODES:
-        three.until(
-            lambda node=node: three.call(node, "GET", LOCAL, None, bearer(token)).status == 401
-        )
+    revoked = time.monotonic()
+    left = set(NODES)
+    while left:
+        left -= {
+            node
+            for node in left
+            if three.call(node, "GET", LOCAL, None, bearer(token)).status == 401
+        }
+        assert time.monotonic() - revoked < 1.0 or not left, left
 
 
 def test_principals_survive_a_failover(three: ThreeNodes) -> None:
@@ -88,6 +97,7 @@ def test_a_node_without_a_leader_refuses(three: ThreeNodes) -> None:
     for node in (leader, other):
         three.signal(node, signal.SIGSTOP)
     try:
+        cut = time.monotonic()
         refused = three.until(
             lambda: (
                 answer
@@ -97,6 +107,7 @@ def test_a_node_without_a_leader_refuses(three: ThreeNodes) -> None:
         )
         assert refused.status == 503
         assert "newest revocations" in refused.json["detail"]
+        assert time.monotonic() - cut < 5
         assert three.call(follower, "GET", "/healthz").status == 200
     finally:
         for node in (leader, other):

@@ -35,16 +35,20 @@ def test_a_leader_whose_disk_is_full_hands_over(troubled: Troubled) -> None:
         old = nodes.leader()
         with Load(nodes) as load:
             nodes.until(lambda: len(load.sent) > 20)
+            began = time.monotonic()
             troubled.begin(old, "full")
             nodes.until(lambda old=old: nodes.leader() != old)
             before = len(load.sent)
             nodes.until(lambda load=load, before=before: len(load.sent) > before + 20)
+            took_s = time.monotonic() - began
         done = moves(nodes, old)
         if any(done.values()):
             break
         # On a machine that stalls it may have lost the lead before it could give it away.
         troubled.end(old, "full")
         nodes.until(lambda old=old: troubled.sees(nodes.leader(), old) is None)
+    assert load.longest_s < 8, nodes.tails()
+    assert took_s < 15, nodes.tails()
     leader = nodes.leader()
     assert leader != old
     assert_kept(nodes, load.sent)
@@ -131,15 +135,17 @@ def test_a_target_that_is_stopped_is_refused(troubled: Troubled) -> None:
 
 
 def test_a_leader_whose_disk_fails_is_replaced(troubled: Troubled) -> None:
-    """Its process ends with the first failed sync, and another node answers."""
+    """Its process ends with the first failed sync, and another node answers soon."""
     nodes = troubled.nodes
     old = nodes.leader()
     with Load(nodes) as load:
         nodes.until(lambda: len(load.sent) > 20)
+        load.longest_s = 0.0
         troubled.begin(old, "broken")
         assert nodes.ended(old) == 1
         before = len(load.sent)
         nodes.until(lambda: len(load.sent) > before + 20)
+    assert load.longest_s < 2, nodes.tails()
     assert_kept(nodes, load.sent)
 
 
@@ -155,6 +161,7 @@ def test_a_leader_that_cannot_write_lets_the_leadership_go(tmp_path: Path) -> No
             nodes.until(lambda: nodes.leader() != old)
             before = len(load.sent)
             nodes.until(lambda: len(load.sent) > before + 20)
+        assert load.longest_s < 8, nodes.tails()
         assert_kept(nodes, load.sent)
         done = moves(nodes, old)
         assert sum(v for k, v in done.items() if 'reason="full"' in k and "failed" not in k) == 1

@@ -138,7 +138,7 @@ def test_live_reads_are_decided_on_one_by_one(
     """Also those of a stream that was opened while there was a leader."""
     path = "/v1/live?read=/v1/cluster&read=/v1/topics%3Fread=local"
     request = Request(three.url(left) + path, headers=bearer(tokens["viewer"]))
-    with urlopen(request, timeout=30) as stream:
+    with urlopen(request, timeout=10) as stream:
         told = json.loads(stream.readline().removeprefix(b"data: "))
     assert told["/v1/cluster"]["role"] in ("follower", "candidate")
     assert told["/v1/topics?read=local"] is None
@@ -247,14 +247,15 @@ def test_a_follower_that_hears_nothing_of_the_elected_leader_refuses(tmp_path: P
         cut, _ = nodes.followers()
         troubled.disconnect("drop", cut, [node for node in NODES if node != cut])
         assert nodes.on_leader("DELETE", "/v1/principals/viewer").status == 200
+        revoked = time.monotonic()
 
         def refused() -> bool:
             local = nodes.call(cut, "GET", "/v1/topics?read=local", None, bearer(tokens["viewer"]))
             return local.status == 503
 
         nodes.until(refused)
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
+        assert time.monotonic() - revoked < 5
+        while time.monotonic() - revoked < 5:
             assert refused()
             scraped = nodes.call(cut, "GET", "/metrics", None, bearer(tokens["metrics"]))
             assert scraped.status == 200

@@ -203,13 +203,13 @@ def test_acks_all_with_a_voter_away(three: ThreeNodes) -> None:
         ]
         for acks in ("leader", "quorum"):
             assert three.call(leader, "POST", path + acks, message).status == 200
-        assert not any(each.done() for each in waiting)
+        assert time.monotonic() - began < 4
         for answer in [each.result() for each in waiting]:
             problem = answer.json
             assert (answer.status, problem["code"]) == (503, "not_ready")
             assert (problem["missing"], problem["committed"]) == ([NAMES[away]], True)
             assert "Retry-After" in answer.headers
-        assert time.monotonic() - began > 4.5
+        assert 4.5 < time.monotonic() - began < 8
     three.until(
         lambda: three.call(leader, "POST", path + "all", message).status == 200, "it came back"
     )
@@ -261,7 +261,7 @@ def test_status(three: ThreeNodes) -> None:
     assert (status["cluster"], status["role"], status["name"]) == ("three", "leader", NAMES[leader])
     assert status["epoch"]["node"] == status["leader"]["node"] == leader
     assert status["log_end"] == status["applied"] >= status["commit"] > 0
-    assert status["gate_age_ms"] >= 0
+    assert 0 <= status["gate_age_ms"] < 2_000
     assert [each["node"] for each in status["members"]] == list(NODES)
     for each in status["members"]:
         assert (each["connected"], each["voter"]) == (True, True)
@@ -310,7 +310,7 @@ def test_handing_over(three: ThreeNodes) -> None:
         assert found["node"] != leader
         assert to is None or found["node"] == target
         assert found["epoch"]["node"] == found["node"]
-        assert found["pause_ms"] >= 0
+        assert 0 <= found["pause_ms"] < 2_000
         assert three.status(leader)["role"] == "follower"
         assert three.leader() == found["node"]
 
@@ -373,6 +373,7 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
     three.call(three.leader(), "PUT", "/v1/topics/load", {})
     epochs = -three.status(three.leader())["epoch"]["counter"]
     worker.start()
+    pauses = []
     try:
         for _ in range(4):
             before = len(sent)
@@ -380,10 +381,12 @@ def test_handing_over_under_load(three: ThreeNodes) -> None:
             three.until(lambda before=before: len(sent) > before, "nothing was sent")
             answer = three.call(three.leader(), "POST", "/v1/cluster/handover", {})
             assert answer.status == 200, answer
+            pauses.append(answer.json["pause_ms"])
     finally:
         stop.set()
         worker.join(30)
     assert not worker.is_alive()
+    assert max(pauses) < 1_000
     assert set(sent.values()) == {1}
     assert len(got) == len(set(got))
     leader = three.leader()
@@ -506,7 +509,7 @@ def test_a_blank_node_joins(three: ThreeNodes) -> None:
     message = {"body": "x", "delay_ms": FAR_MS}
     answer = three.call(leader, "POST", "/v1/topics/blank/messages?acks=all", message)
     assert answer.status == 200, answer
-    found = three.call(leader, "POST", "/v1/topics/blank/receive", {"max": 10, "wait_ms": 10_000})
+    found = three.call(leader, "POST", "/v1/topics/blank/receive", {"max": 10, "wait_ms": 500})
     assert [each["id"] for each in found.json["messages"]] == ["two"]
     assert abs(three.call(leader, "GET", "/v1/clock").json["now_ms"] / 1000 - time.time()) < 5
     three.caught_up()
@@ -522,19 +525,24 @@ def test_a_client_finds_the_next_leader(three: ThreeNodes) -> None:
         async with AsyncPlainClient(three.url(leader)) as client:
             await client.cluster()
             answers = []
+            longest = 0.0
             for n in range(20):
                 if n == 10:
                     three.kill(leader)
+                began = time.monotonic()
                 answers.append(
                     await client.send_bulk(
                         "next", [b"x"], delay_ms=FAR_MS, producer="p", sequence=n
                     )
                 )
+                longest = max(longest, time.monotonic() - began)
             stats = await client.stats("next")
             assert stats["counts"]["waiting"] == 20
         three.start(leader)
-        return answers
+        return longest, answers
 
-    assert len(asyncio.run(scene())) == 20
+    longest, answers = asyncio.run(scene())
+    assert len(answers) == 20
+    assert longest < 5
     three.leader()
     three.caught_up()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from delaylog.broker.push.attempts import ANSWER_BYTES_MAX, Attempts
+from delaylog.broker.push.attempts import ANSWER_BYTES_MAX, DRAIN_SECONDS, Attempts
 from delaylog.broker.push.outcomes import ACKED, Outcome, Verdict
 from delaylog.broker.push.requests import PushedMessage, PushRequest, make_request
 from delaylog.broker.rules.push.addresses import AddressRules, parse_networks
@@ -21,7 +21,6 @@ from delaylog.broker.rules.push.signing import make_secret, make_signers, signat
 from delaylog.contract.calls.targets import BINARY
 from tests.broker.push.receivers import Receiver, Script, answer, drip, hang, raw
 from tests.certificates import SERVER, Authority
-from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 REQUEST = PushRequest([("content-type", "text/plain")], b"hello")
@@ -120,18 +119,16 @@ async def test_receivers(script: Script, verdict: Verdict | None, reason: str) -
 @pytest.mark.parametrize(
     "script", [drip(b"HTTP/1.1 200 OK\r\n\r\nx", 0.001), raw(ENDLESS_BODY, close=False)]
 )
-async def test_a_body_that_never_ends_holds_no_attempt(script: Script) -> None:
+async def test_a_body_that_never_ends_holds_an_attempt_for_a_second_at_most(script: Script) -> None:
     async with Receiver(script) as receiver, client(receiver.port) as attempts:
-        async with asyncio.timeout(30):
-            made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 100_000)
+        began = time.monotonic()
+        made = await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 30_000)
         assert made == ACKED
+        assert time.monotonic() - began < DRAIN_SECONDS + 2
 
 
 async def test_attempts_do_not_time_out_at_whole_seconds_together() -> None:
-    """aiohttp rounds timeouts of 5 s and more up to a whole second of the loop's clock.
-
-    Rounded, one of two attempts takes half a second more than the other, at each try.
-    """
+    """aiohttp rounds timeouts of 5 s and more up to a whole second of the loop's clock."""
     loop = asyncio.get_running_loop()
     async with Receiver(hang) as receiver, client(receiver.port) as attempts:
 
@@ -141,11 +138,9 @@ async def test_attempts_do_not_time_out_at_whole_seconds_together() -> None:
             await attempts.post(f"http://127.0.0.1:{receiver.port}/", REQUEST, 5_000)
             return loop.time() - began_s
 
-        for _ in range(4):
-            took_s = await asyncio.gather(one(0), one(0.5))
-            if abs(took_s[0] - took_s[1]) < 0.3:
-                return
-    raise AssertionError(took_s)
+        took_s = await asyncio.gather(one(0), one(0.5))
+    # Rounded, one of them would take half a second more than the other.
+    assert abs(took_s[0] - took_s[1]) < 0.3
 
 
 async def test_headers_that_never_end_end_the_attempt() -> None:
@@ -194,19 +189,19 @@ async def test_a_body_is_read_up_to_its_bound() -> None:
 
 async def test_connections_beyond_the_limit_are_not_kept() -> None:
     """A burst at many targets must not leave more idle connections than there are descriptors."""
-    ten = asyncio.Barrier(10)
 
-    async def together(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ten.wait()
+    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.2)
         writer.write(OK)
 
-    async with Receiver(together) as receiver, client(receiver.port, idle_max=3) as attempts:
+    async with Receiver(slow) as receiver, client(receiver.port, idle_max=3) as attempts:
         url = f"http://127.0.0.1:{receiver.port}/hook"
         for accepted in (10, 10 + 10 - 3):
             posts = [attempts.post(url, REQUEST, 10_000) for _ in range(10)]
             assert await asyncio.gather(*posts) == [ACKED] * 10
-            await until(lambda: len(receiver._tasks) == 3)
+            await asyncio.sleep(0.05)
             assert receiver.accepted == accepted
+            assert len(receiver._tasks) == 3
 
 
 async def test_a_connection_is_used_again_and_no_cookie_comes_back() -> None:

@@ -113,7 +113,7 @@ async def test_a_target_that_is_replaced_while_it_waits_for_a_slot_loses_none(
         pushing(tmp_path, hanging, receiver, attempts_max=1) as push,
     ):
         bad = push.topic("bad")
-        push.target(hanging, "bad", timeout_ms=4_000)
+        push.target(hanging, "bad", timeout_ms=1_000)
         push.it.send(topic="bad")
         await hanging.arrived.wait()
         # The attempt goes on until its timeout.
@@ -131,26 +131,17 @@ async def test_a_target_that_is_replaced_while_it_waits_for_a_slot_loses_none(
 async def test_failed_attempts_of_one_target_take_one_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A turn takes 0.5 s here, so that attempts which fail together also wait together."""
-    turns = 0
+    """A turn takes 0.5 s here: ten of them would take 5 s."""
     async with Receiver(answer(200)) as receiver, pushing(tmp_path, receiver) as push:
         push.topic()
         push.target(receiver)
         push.it.send(20)
         await push.counts(acked=20)
-        failing = push.pusher.share.failing
-        monkeypatch.setattr(failing, "_seconds", 0.5)
-        wait_for_turn = failing.next
-        await wait_for_turn()
-
-        async def counted() -> None:
-            nonlocal turns
-            turns += 1
-            await wait_for_turn()
-
-        monkeypatch.setattr(failing, "next", counted)
+        monkeypatch.setattr(push.pusher.share.failing, "_seconds", 0.5)
+        await push.pusher.share.failing.next()
         receiver.script = answer(500)
+        began = asyncio.get_running_loop().time()
         push.it.send(10)
         await push.it.until(lambda: push.health().open_until_ms > 0)
         await push.counts(leased=0)
-    assert 1 <= turns <= 5
+        assert asyncio.get_running_loop().time() - began < 3

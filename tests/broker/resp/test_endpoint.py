@@ -19,7 +19,6 @@ from tests.broker.resp.conftest import RespBroker, RespSecured
 from tests.broker.resp.resp_client import RespClient, is_error
 from tests.certificates import self_signed, write_private
 from tests.starts.warm import as_text, run_warm
-from tests.waiting import await_that
 
 Start = Callable[..., RespBroker]
 
@@ -70,31 +69,24 @@ def test_a_transaction_is_there_whole_or_not_at_all(start_broker: Start) -> None
         assert int(a or 0) >= (sent if turn % 2 else 0)
 
 
-def await_blocked(client: RespClient, count: int) -> None:
-    """Return once this many clients of the broker wait for an element."""
-    wanted = b"blocked_clients:%d\r\n" % count
-    await_that(lambda: wanted in client.call("INFO", "clients"))
-
-
 def test_keys_expire_by_themselves_at_their_time(client: RespClient) -> None:
-    began = time.monotonic()
-    client.pipeline(("SET", "k", "v", "PX", 2_000), ("SET", "stays", "v"))
+    client.pipeline(("SET", "k", "v", "PX", 200), ("SET", "stays", "v"))
     assert client.call("DBSIZE") == 2
+    time.sleep(0.1)
     assert client.call("GET", "k") == b"v"
-    # Nobody asks for it: it leaves by its own time.
-    await_that(lambda: client.call("DBSIZE") == 1)
-    assert time.monotonic() - began > 1.9
+    time.sleep(0.3)
+    # Nobody has asked for it: it left by its own time.
+    assert client.call("DBSIZE") == 1
 
 
 def test_blocked_clients_are_served_in_their_order(resp_broker: RespBroker) -> None:
-    other = resp_broker.connect()
-    await_blocked(other, 0)
     clients = [resp_broker.connect() for _ in range(3)]
     clients[0].call("DEL", "queue")
-    for number, each in enumerate(clients, 1):
-        each.send("BLPOP", "queue", 20)
+    for each in clients:
+        each.send("BLPOP", "queue", 5)
         each.send("PING")
-        await_blocked(other, number)
+        time.sleep(0.05)
+    other = resp_broker.connect()
     assert other.call("RPUSH", "queue", "a", "b", "c") == 3
     assert [each.reply() for each in clients] == [[b"queue", x] for x in (b"a", b"b", b"c")]
     assert [each.reply() for each in clients] == [b"PONG"] * 3
@@ -110,16 +102,15 @@ def test_a_wait_ends_by_itself_while_nothing_else_happens(client: RespClient) ->
     for _ in range(2):
         began = time.monotonic()
         assert client.call("BLPOP", "nothing", 0.1) is None
-        assert time.monotonic() - began >= 0.1
+        assert 0.1 <= time.monotonic() - began < 5
 
 
 def test_a_client_that_leaves_while_it_waits_takes_nothing(resp_broker: RespBroker) -> None:
     leaving, staying = resp_broker.connect(), resp_broker.connect()
-    await_blocked(staying, 0)
     leaving.send("BRPOP", "left", 0)
-    await_blocked(staying, 1)
+    time.sleep(0.1)
     leaving.close()
-    await_blocked(staying, 0)
+    time.sleep(0.1)
     assert staying.call("RPUSH", "left", "x") == 1
     assert staying.call("LLEN", "left") == 1
     staying.close()
@@ -181,11 +172,14 @@ def test_a_client_that_does_not_read_costs_no_memory(resp_broker: RespBroker) ->
 def test_a_pipeline_of_one_does_not_hold_others_up(resp_broker: RespBroker) -> None:
     flood, other = resp_broker.connect(), resp_broker.connect()
     flood.sock.sendall(b"INCR flood\r\n" * 100_000)
-    # Before anybody reads what the flood is answered.
+    slowest = 0.0
     for _ in range(20):
+        began = time.monotonic()
         assert other.call("PING") == b"PONG"
+        slowest = max(slowest, time.monotonic() - began)
     last = [flood.reply() for _ in range(100_000)][-1]
     assert last == 100_000
+    assert slowest < 5
     flood.call("DEL", "flood")
     flood.close()
     other.close()
@@ -312,7 +306,7 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
     flood.setblocking(False)
     before = broker.memory_bytes("VmRSS")
     piece = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n" * 8_000
-    sent, answered = 0, 0
+    sent, answered, seconds = 0, 0, 0.0
     until = time.monotonic() + 4
     while time.monotonic() < until:
         began = time.monotonic()
@@ -326,8 +320,11 @@ def test_a_client_that_sends_faster_than_it_is_served_is_read_no_further(
                 answered += answer.count(b"\n")
         except BlockingIOError:
             pass
+        began = time.monotonic()
         assert other.call("PING") == b"PONG"
+        seconds = max(seconds, time.monotonic() - began)
     assert answered > 0
+    assert seconds < 1
     assert broker.memory_bytes("VmRSS") < before + (40 << 20), (sent >> 20, answered)
     # All that was sent is answered, in the end.
     flood.settimeout(30)
@@ -372,7 +369,7 @@ def test_a_stop_amid_writes_ends_and_keeps_what_was_answered(
             pass
         flood.close()
         assert stopping is not None
-        stopping.join(40)
+        stopping.join(20)
         assert not stopping.is_alive()
         broker.start()
         client = broker.connect()

@@ -27,7 +27,6 @@ from delaylog.broker.resp import face as face_module
 from delaylog.broker.resp.connection import Connection
 from delaylog.broker.resp.face import RespFace
 from delaylog.storage.files.os_file_system import OsFileSystem
-from tests.waiting import until
 
 LIMITS = Limits(disk_reserve_bytes=0, reserve_file_bytes=0)
 READ_ONLY = b"-READONLY You can't write against a read only replica.\r\n"
@@ -65,18 +64,12 @@ class Played(Standalone):
     known = True
     """Who leads, if this node does not."""
 
-    def __init__(self, log: Any) -> None:
-        super().__init__(log)
-        self.waits_s: list[float] = []
-        """How long it may be waited for a leader, of each wait."""
-
     @property
     def settled(self) -> bool:
         return self.may_dispatch() or (not self.leading and self.known)
 
     async def until_settled(self, seconds: float) -> None:
-        self.waits_s.append(seconds)
-        async with asyncio.timeout(seconds + 30):
+        async with asyncio.timeout(seconds + 1):
             until = asyncio.get_running_loop().time() + seconds
             while not self.settled and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (the test plays)
                 await asyncio.sleep(0.001)
@@ -141,7 +134,7 @@ class Rig:
     async def call(self, wire: bytes, size: int) -> bytes:
         reader, writer = await self.connect()
         writer.write(wire)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(5):
             return await reader.readexactly(size)
 
     def hand_over_within_the_turn(self) -> None:
@@ -183,13 +176,14 @@ async def test_effects_that_are_not_in_the_log_are_never_answered(it: Rig) -> No
     it.hand_over_within_the_turn()
     # The end of the turn is called behind what was asked for before it.
     writer.write(b"SET k v\r\nGET k\r\n")
-    await until(lambda: it.node.engine.state.keyspace.effects)
+    await asyncio.sleep(0.05)
+    assert it.node.engine.state.keyspace.effects, "they are pending"
     other_writer.write(b"GET k\r\n")
     await asyncio.sleep(0.02)
     it.step_down()
     await asyncio.sleep(0.05)
     it.follow()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         assert await reader.read() == b"", "it is told nothing, and closed"
         assert await other.read() == b"", "its command has not run"
     assert await it.call(b"SET k v\r\n", len(READ_ONLY)) == READ_ONLY
@@ -229,7 +223,7 @@ async def read_rests(
     readers: list[asyncio.StreamReader], commands: list[bytes]
 ) -> dict[str, bytes]:
     """What clients read until their connections end, without those that read nothing."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         rests = [await reader.read() for reader in readers]
     return {str(word): rest for word, rest in zip(commands, rests, strict=True) if rest}
 
@@ -258,7 +252,7 @@ async def test_restored_keyspace_closes_blocked_clients_without_a_reply(it: Rig)
     idle, idle_writer = await it.connect()
     it.face.restoring.undo_script()
     idle_writer.write(b"EXISTS behind\r\n")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         assert await idle.readexactly(4) == b":0\r\n"
     assert await read_rests(readers, BLOCKED) == {}
 
@@ -267,11 +261,11 @@ async def test_closed_client_takes_no_element(it: Rig) -> None:
     """An element that is pushed while the node closes its connections stays in the list."""
     reader, writer = await it.connect()
     writer.write(b"BLPOP queue 0\r\n")
-    await until(lambda: it.face.executor.waits.sessions)
+    await asyncio.sleep(0.05)
     other = it.face.executor.connect(it.clock.now_ms())
     it.face._close_all()
     it.face.begin().handle(other, [[b"RPUSH", b"queue", b"job"]])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         assert await reader.read() == b""
     assert await it.call(b"LLEN queue\r\n", 4) == b":1\r\n"
 
@@ -288,7 +282,7 @@ async def test_commands_wait_for_the_end_of_a_long_hand_over(
     await asyncio.sleep(0.3)
     assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
     it.step_down()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         assert await reader.read() == b""
 
 
@@ -301,7 +295,7 @@ async def test_commands_are_answered_when_a_hand_over_has_failed(
     writer.write(b"RPUSH k a\r\n")
     await asyncio.sleep(0.2)
     it.role.appending = True
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         assert await reader.readexactly(4) == b":1\r\n"
 
 
@@ -313,7 +307,7 @@ async def test_sends_of_a_turn_wait_for_the_end_of_a_hand_over(it: Rig) -> None:
     await asyncio.sleep(0.1)
     assert not reader._buffer, "no reply during the hand-over"  # type: ignore[attr-defined]
     it.role.appending = True
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         assert (await reader.readexactly(5)).startswith(b"$17")
 
 
@@ -322,11 +316,11 @@ async def test_a_reader_waits_on_a_follower(it: Rig) -> None:
     it.follow()
     reader, writer = await it.connect()
     writer.write(b"XREAD BLOCK 0 STREAMS s $\r\n")
-    await until(lambda: it.face.executor.waits.sessions)
+    await asyncio.sleep(0.05)
     apply_effects(it.node.engine.state.keyspace, [[b"XADD", b"s", b"5-1", b"f", b"v"]])
     it.node.on_applied()
     wanted = b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n5-1\r\n"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         assert await reader.readexactly(len(wanted)) == wanted
 
 
@@ -345,7 +339,7 @@ async def test_a_node_that_knows_no_leader_answers_all_the_same(
         if turn:
             reader, writer = await it.connect()
         writer.write(wire)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(5):
             found = await reader.read()
         aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n"
         # PING wants a leader too: so a health check says what a client would meet.
@@ -359,7 +353,6 @@ async def test_a_node_that_knows_no_leader_answers_all_the_same(
             b"+OK\r\n",
         ]
         assert found == b"".join(replies)
-    assert asyncio.get_running_loop().time() - began >= 0.2
-    assert sum(it.role.waits_s) < 0.4, "it is waited for once"
+    assert 0.2 <= asyncio.get_running_loop().time() - began < 0.6, "it is waited for once"
     it.role.known = True
     assert await it.call(b"GET k\r\n", 5) == b"$-1\r\n"

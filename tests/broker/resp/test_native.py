@@ -129,10 +129,9 @@ def test_a_send_may_say_its_backoff_and_headers(
     assert headers == [b"h", b"v"]
     nacked_ms = time.time() * 1000
     client.call("DL.NACK", topic, receipt)
-    answered_ms = time.time() * 1000
-    ((*_, due_ms, attempts),) = received(client, topic, "WAIT", 20_000)
+    ((*_, due_ms, attempts),) = received(client, topic, "WAIT", 5_000)
     # The topic's jitter shortens it by up to a fifth.
-    assert nacked_ms + 500 <= due_ms <= answered_ms + 1_000
+    assert nacked_ms + 500 <= due_ms <= nacked_ms + 2_000
     assert attempts == 2
 
 
@@ -162,7 +161,7 @@ def test_what_changes_answer_and_looks_show(client: RespClient, topic: str) -> N
     client.call("DL.SEND", topic, 0, "x")
     ((_, receipt, *_),) = received(client, topic)
     assert client.call("DL.NACK", topic, "DELAY", 0, receipt) == 1
-    ((_, again, _, _, attempts),) = received(client, topic, "WAIT", 20_000)
+    ((_, again, _, _, attempts),) = received(client, topic, "WAIT", 1000)
     assert attempts == 2
     assert client.call("DL.ACK", topic, again, receipt) == 1
     client.call("DL.SEND", topic, 3_600_000, "later", "ID", "l", "RETRIES", 3)
@@ -184,7 +183,7 @@ def test_an_absolute_time_and_a_namespace(
     due_ms = int(time.time() * 1000) + 150
     client.call("DL.SEND", f"ns1/{topic}", f"@{due_ms}", "x")
     assert received(client, topic, "WAIT", 300) == []
-    (message,) = received(client, f"ns1/{topic}", "WAIT", 20_000)
+    (message,) = received(client, f"ns1/{topic}", "WAIT", 2000)
     assert message[3] == due_ms
     found = resp_broker.call("GET", f"/v1/ns/ns1/topics/{topic}")
     assert found.status == 200

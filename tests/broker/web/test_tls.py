@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from delaylog.broker.host.tls.listener import HANDSHAKE_SECONDS
 from delaylog.broker.host.tls.wrong_port import ALERT
 from delaylog.client.free_ports import free_port
 from tests.broker.conftest import Broker, Secured, read_all
@@ -247,19 +248,21 @@ def ok(sock: ssl.SSLSocket) -> bool:
 
 
 def test_connections_in_their_handshake_count(start_broker: Start, files: Files) -> None:
-    """They use up the limit of connections, whichever port they came to, and end by themselves."""
+    """They use up the limit of connections, whichever port they came to, and end after 5 s."""
     port = free_port()
     broker = serving(
         start_broker, files, "--resp", f"127.0.0.1:{port}", limits="connections_max = 20"
     )
-    idle = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(4)]
+    idle = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(4)]
     idle += [broker.connect() for _ in range(16)]
     for at in (port, broker.port):
-        with socket.create_connection(("127.0.0.1", at), 30) as refused:
+        with socket.create_connection(("127.0.0.1", at), 10) as refused:
             assert read_all(refused) == b""
+    began = time.monotonic()
     for sock in idle:
         assert read_all(sock) == b""
         sock.close()
+    assert time.monotonic() - began < HANDSHAKE_SECONDS + 2
     assert broker.call("GET", "/healthz").status == 200
     broker.end_well()
 

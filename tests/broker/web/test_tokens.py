@@ -38,7 +38,7 @@ def test_a_rotation_keeps_the_previous_token(secured: Secured) -> None:
     assert len(shown["tokens"]) == 1
     assert [works(secured, each) for each in (second, third)] == [False, True]
     ended = secured.call("POST", path, {"grace_ms": 0}).json["token"]
-    await_that(lambda: not works(secured, third), lambda: "it outlives its grace")
+    await_that(lambda: not works(secured, third), lambda: "it outlives its grace", seconds=5)
     assert works(secured, ended)
 
 
@@ -61,12 +61,12 @@ def test_a_rotation_keeps_the_lifetime(secured: Secured) -> None:
 def test_a_token_expires(secured: Secured) -> None:
     now_ms = secured.call("GET", "/v1/clock").json["now_ms"]
     answer = secured.call(
-        "PUT", "/v1/principals/short", {"grants": ["send"], "expires_at_ms": now_ms + 3_000}
+        "PUT", "/v1/principals/short", {"grants": ["send"], "expires_at_ms": now_ms + 1_000}
     )
     token = answer.json["token"]
     assert works(secured, token)
-    await_that(lambda: not works(secured, token), lambda: "it does not expire")
-    assert secured.call("GET", "/v1/clock").json["now_ms"] >= now_ms + 3_000, "not before"
+    await_that(lambda: not works(secured, token), lambda: "it does not expire", seconds=10)
+    assert secured.call("GET", "/v1/clock").json["now_ms"] >= now_ms + 1_000, "not before"
     past = secured.call("PUT", "/v1/principals/past", {"grants": [], "expires_at_ms": now_ms - 1})
     assert past.status == 400
     assert past.json["field"] == "expires_at_ms"
@@ -74,7 +74,7 @@ def test_a_token_expires(secured: Secured) -> None:
 
 @pytest.mark.parametrize("change", ["revoke", "narrow"])
 def test_a_waiting_call_ends_with_its_rights(secured: Secured, change: str) -> None:
-    """A long poll of a revoked principal is cut long before its end, and leases nothing."""
+    """A long poll of a revoked principal is cut within a second, and leases nothing."""
     name = f"cut-{change}"
     token = secured.principal(name, f"receive:{name}")
     headers = {"Authorization": f"Bearer {token}"}
@@ -89,6 +89,7 @@ def test_a_waiting_call_ends_with_its_rights(secured: Secured, change: str) -> N
         ),
         lambda: "nobody waits",
     )
+    began = time.monotonic()
     if change == "revoke":
         assert secured.call("DELETE", f"/v1/principals/{name}").status == 200
     else:
@@ -96,9 +97,10 @@ def test_a_waiting_call_ends_with_its_rights(secured: Secured, change: str) -> N
         assert secured.call("PUT", f"/v1/principals/{name}", body).status == 200
     with pytest.raises(ConnectionError):
         waiting.result(WAIT_MS / 1000)
+    assert time.monotonic() - began < 1.0
     sent = secured.call("POST", f"/v1/topics/{name}/messages", {"body": "x"})
     assert sent.status == 200
-    received = secured.call("POST", f"/v1/topics/{name}/receive", {"wait_ms": 20_000}).json
+    received = secured.call("POST", f"/v1/topics/{name}/receive", {"wait_ms": 2_000}).json
     assert len(received["messages"]) == 1, "nobody has leased it"
 
 
@@ -173,17 +175,14 @@ def test_limits_of_a_principal(secured: Secured) -> None:
     assert many.status == 429
     assert "at most 3 messages a second" in many.json["detail"]
     assert secured.call("POST", path, [{"body": "x"}] * 3, token).status == 200
-    # The limit grows back meanwhile.
-    sent = 3
-    while (refused := secured.call("POST", path, {"body": "x"}, token)).status == 200 and sent < 30:
-        sent += 1
+    refused = secured.call("POST", path, {"body": "x"}, token)
     assert refused.status == 429
     assert refused.headers["Retry-After"] == "1"
-    assert secured.call("GET", "/v1/topics/limited/stats").json["sent"] == sent
+    assert secured.call("GET", "/v1/topics/limited/stats").json["sent"] == 3
     calls = secured.token("read", calls_per_s=2)
-    statuses = [secured.call("GET", "/v1/topics", None, calls).status for _ in range(20)]
-    assert statuses[:2] == [200, 200]
-    assert 429 in statuses
+    statuses = [secured.call("GET", "/v1/topics", None, calls).status for _ in range(6)]
+    assert statuses.count(429) >= 3
+    assert statuses.count(200) >= 2
 
 
 @pytest.mark.parametrize(

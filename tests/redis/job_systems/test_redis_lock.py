@@ -43,7 +43,7 @@ def test_a_waiter_is_woken_by_the_release(endpoint: RedisServer) -> None:
         timer = threading.Timer(0.3, held.release)
         timer.start()
         assert waiter.acquire(timeout=20) is True
-        assert time.monotonic() - begin >= 0.3
+        assert 0.3 <= time.monotonic() - begin < 10
         # It may load the script again after the waiter was woken.
         timer.join()
         waiter.release()

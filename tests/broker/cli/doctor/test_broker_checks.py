@@ -190,4 +190,5 @@ def test_a_broker_that_hangs(tmp_path: Path) -> None:
     assert (ready["check"], ready["mark"]) == ("ready", "fail")
     assert "no answer in time" in ready["text"]
     assert [each["check"] for each in machine] == [name for name, _, _ in MACHINE_CHECKS]
-    assert took_s >= ANSWER_S
+    # The call of the command itself may take as long on a busy machine.
+    assert ANSWER_S <= took_s < 6 * ANSWER_S

@@ -38,7 +38,7 @@ async def test_stopped_and_killed(rig: Rig) -> None:
         process.send_signal(signal.SIGSTOP)
         stopped = loop.time()
         await until(lambda: node.story == [("up", 1), ("down", 1)])
-        assert loop.time() - stopped > 0.3
+        assert 0.3 < loop.time() - stopped < 5
         assert node.refused[Refused.SILENT] == 1
         assert not node.ended, "it may still be there"
         process.send_signal(signal.SIGCONT)

@@ -109,7 +109,9 @@ def test_a_revocation_closes_every_connection_within_a_second(secured: RespSecur
     other = secured.connect()
     await_that(lambda: b"cmd=blpop" in other.call("CLIENT", "LIST"))
     assert secured.call("DELETE", "/v1/principals/leaver").status == 200
+    revoked = time.monotonic()
     assert all(map(is_closed, clients))
+    assert time.monotonic() - revoked < 1
     assert other.call("RPUSH", "of-the-leaver", "x") == 1
     assert other.call("LPOP", "of-the-leaver") == b"x"
     assert other.call("PUBLISH", "news", "x") == 0
@@ -156,7 +158,7 @@ def test_a_rotated_token_ends_with_its_grace(secured: RespSecured) -> None:
 
 
 def test_a_token_that_expires_ends_connections(secured: RespSecured) -> None:
-    ends_ms = int(time.time() * 1_000) + 5_000
+    ends_ms = int(time.time() * 1_000) + 1_500
     token = secured.principal("brief", "redis", expires_at_ms=ends_ms)
     idle, blocked = secured.connect(token), secured.connect(token)
     assert idle.call("SET", "k", "v") == b"OK"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 from delaylog.broker.engine.access.token_form import RANDOM_BYTES, make_token
@@ -30,8 +31,10 @@ def test_users_of_a_cluster(start_three: Callable[..., ThreeNodes]) -> None:  # 
     for node in (leader, other):
         three.signal(node, signal.SIGSTOP)
     try:
+        cut = time.monotonic()
         # Also what needs no data elsewhere: this user may have been removed.
         three.until(lambda: is_error(client.call("INFO"), "MASTERDOWN"))
+        assert time.monotonic() - cut < 5
         for command in (
             ("GET", "k"),
             ("SENTINEL", "MASTERS"),
