@@ -403,7 +403,7 @@ class NodeThread:
     async def _next_stop(self) -> int | None:
         state = self.node.engine.state
         ends = (
-            state.leases.next_expiry_ms,
+            state.leases.next_expiry_ms(),
             state.claims.next_expiry_ms(),
             state.keyspace.next_expiry_ms(),
         )

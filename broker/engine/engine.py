@@ -331,20 +331,17 @@ class Engine:
 
     def next_wake_ms(self) -> int | None:
         """When `run_due` has something to do next; None if nothing is known to come."""
-        return self._next_other_ms(self.dispatcher.next_wake_ms())
+        return _earliest(self.dispatcher.next_wake_ms(), self._next_other_ms())
 
-    def _next_other_ms(self, first_ms: int | None = None) -> int | None:
-        """When something other than the release of messages is due next, or `first_ms` if that is
-        earlier.
-        """
-        if self._down_ms is not None and self._may_judge_outage:
+    def _next_other_ms(self) -> int | None:
+        """When something other than the release of messages is due next."""
+        if self._may_judge_outage:
             return 0
         state = self.state
-        limited = state.marks.rate_limited
+        expiry, limited = state.expiries.next(), state.marks.rate_limited
         return _earliest(
-            first_ms,
-            state.expiries.first_ms,
-            state.leases.next_expiry_ms,
+            None if expiry is None else expiry[0],
+            state.leases.next_expiry_ms(),
             state.claims.next_expiry_ms(),
             state.keyspace.next_expiry_ms(),
             self.schedules.next_wake_ms(),
@@ -400,7 +397,9 @@ class Engine:
         if state.keyspace.effects:
             log_keyspace(state, now_ms)
         # Messages that became ready may expire before all that was known.
-        return _earliest(self.dispatcher.next_wake_ms(), other_ms, state.expiries.first_ms)
+        expiry = state.expiries.next()
+        first_ms = None if expiry is None else expiry[0]
+        return _earliest(self.dispatcher.next_wake_ms(), other_ms, first_ms)
 
     def _run_all(self, now_ms: int) -> None:
         """Run every part that may have something to do."""

@@ -113,6 +113,7 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
 
 
 def one_of(value: str, name: str, known: tuple[str, ...]) -> str:
+    """The value of a setting, which must be one of these words."""
     if value not in known:
         raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
     return value
@@ -123,11 +124,11 @@ def words(
 ) -> tuple[str, ...]:
     """The comma-separated words of a setting; each must match `pattern`, described by `what`."""
     text = values[name.replace("-", "_")]
-    words = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
-    for word in words:
+    found = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+    for word in found:
         if not pattern.fullmatch(word):
             raise ConfigError(f"{name} must be {what}, comma-separated, not {word!r}")
-    return words
+    return found
 
 
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Config:

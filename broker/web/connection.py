@@ -306,11 +306,7 @@ class Connection(RequestHandler):
         if transport is not None and transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self._carrying = self._loop.create_task(self._answer_late(wire))
             return
-        # As `end_call`, whose call would take longer.
-        self._carrying = None
-        self._request_in_progress = False
-        if self._handler_waiter is not None:
-            self.end_call()
+        self.end_call()
         if transport is not None:
             transport.write(wire)
 

@@ -130,7 +130,7 @@ class ShortRequest(ShortCall):
         if self.gone:
             return
         try:
-            composed = wire_of(answer, self.request_id)
+            composed = self.composed(answer)
         except Exception as error:
             self._break_off(error)
             return
@@ -149,7 +149,7 @@ class ShortRequest(ShortCall):
         except Exception as error:
             self._break_off(error)
             return
-        self._timed()
+        self._way.outcomes.timed(self, self._began_s)
         self.origin.go_on()
 
     def _break_off(self, error: Exception) -> None:
@@ -163,15 +163,7 @@ class ShortRequest(ShortCall):
     def _end(self) -> None:
         """The call is over without an answer."""
         self.gone = True
-        self._timed()
-
-    def _timed(self) -> None:
-        """Count the time of the call, and the refusal that its answer tells in its body."""
-        node = self.node
-        if self.refused:
-            self._way.outcomes.count(self.face, self.refused)
-        seconds = node.machine.steady_s() - self._began_s
-        node.timings.note_request(self.face, self.name, seconds, self.wait_ms, self.request_id)
+        self._way.outcomes.timed(self, self._began_s)
 
     def fail(self, error: BaseException) -> None:
         """Answer the call with a refusal, or with a fault of the broker."""

@@ -87,8 +87,6 @@ class ReceiveMerger:
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Hashable, list[_Item]] = {}
-        self._some_wait_not = False
-        """Whether a receive of this turn does not wait for messages."""
         self._until_ms = 0
         """Until when answers may hand out messages, as far as the role has been asked."""
 
@@ -158,18 +156,15 @@ class ReceiveMerger:
         """
         if not self._waiting:
             self._loop.call_soon(self._flush)
-        if not call.wait_ms:
-            self._some_wait_not = True
         alike = (key, call.group, call.lease_ms, call.only, call.ids, call.bytes_max)
         self._waiting.setdefault(alike, []).append((key, call, asker))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         node = self._node
-        if self._some_wait_not:
+        if any(not call.wait_ms for items in waiting.values() for _, call, _ in items):
             # A receive that does not wait must see all due messages, including those of a send
             # that was answered before.
-            self._some_wait_not = False
             node.run_due(unpaced=True)
         found: list[tuple[_Item, Delivery]] = []
         for items in waiting.values():

@@ -8,7 +8,8 @@ never affects the messages of other callers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -109,32 +110,29 @@ class SendMerger:
                 yield part, asker
 
     def _send_some(self, items: list[_Item], key: TopicKey, acks: Acks | None) -> None:
+        outcomes: Iterable[tuple[list[_Item], SendResult | Exception]]
         if len(items) == 1:
             # There are no others to keep it apart from.
-            part, asker = items[0]
-            try:
-                result = self._send([part], key)
-            except Exception as error:
-                self._under_way -= 1
-                asker.refuse(error)
-            else:
-                self._node.role.when_safe(result.position, acks, _WhenSafe(self, items, result))
-            return
-
-        def send(some: list[_Item]) -> SendResult:
-            return self._send([part for part, _ in some], key)
-
-        for some, sent in send_apart(items, send, lambda item: item[0].n):
+            outcomes = [(items, self._tried(items, key))]
+        else:
+            outcomes = send_apart(items, partial(self._send, key=key), lambda item: item[0].n)
+        for some, sent in outcomes:
             if isinstance(sent, Exception):
                 self._under_way -= len(some)
                 refuse([asker for _, asker in some], sent)
             else:
                 self._node.role.when_safe(sent.position, acks, _WhenSafe(self, some, sent))
 
-    def _send(self, parts: list[Part], key: TopicKey) -> SendResult:
+    def _tried(self, items: list[_Item], key: TopicKey) -> SendResult | Exception:
+        try:
+            return self._send(items, key)
+        except Exception as error:
+            return error
+
+    def _send(self, items: list[_Item], key: TopicKey) -> SendResult:
         node = self._node
         node.role.check()
-        result = send_parts(node, key, parts)
+        result = send_parts(node, key, [part for part, _ in items])
         node.appended()
         return result
 

@@ -65,6 +65,7 @@ class SettleMerger:
         waiting, self._waiting = self._waiting, {}
         node, returns = self._node, False
         for (key, wanted), items in waiting.items():
+            returns = returns or wanted.verb != "ack"
             every: list[Receipts] = []
             askers = []
             for receipts, asker in items:
@@ -75,7 +76,6 @@ class SettleMerger:
                 settled = outcomes(node, key, wanted, every)
             except Exception as error:
                 refuse(askers, error)
-                returns = returns or wanted.verb != "ack"
                 continue
             parts, first = [], 0
             for receipts, _ in items:
@@ -88,7 +88,6 @@ class SettleMerger:
                 tell(None)
             else:
                 node.when_durable(node.engine.state.position, tell)
-            returns = returns or wanted.verb != "ack"
         # Returned messages may be ready again, and acked ones leave room for leases: wake waiters.
         node.wake_ready()
         if returns:

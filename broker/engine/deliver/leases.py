@@ -199,10 +199,6 @@ class LeaseTable:
         bucket when it closes or moves, and an empty bucket is removed. So buckets cost memory and
         wake-ups for open leases only.
         """
-        self.next_expiry_ms: int | None = None
-        """When `expired` may return something, the time of the first bucket; None if no lease is
-        open.
-        """
         self._leased: dict[tuple[int, int], int] = {}
         self._consumers: dict[tuple[int, int], dict[str, int]] = {}
         """Messages under lease in a group, by the name of their consumer."""
@@ -386,7 +382,6 @@ class LeaseTable:
         """Move every deadline: leader time jumped by `by_ms`."""
         self.entries.before_changes()
         self._buckets.clear()
-        self._note_first()
         for lease in self._leases.values():
             if lease.few is None:
                 lease.deadlines[:] += by_ms
@@ -415,26 +410,21 @@ class LeaseTable:
     def _enter(self, lease: Lease, deadline_ms: int) -> None:
         bucket = -(-deadline_ms // BUCKET_MS)
         if bucket != lease.bucket:
-            if lease.bucket is not None:
-                self._leave(lease, lease.bucket)
+            self._leave(lease)
             lease.bucket = bucket
             numbers = self._buckets.get(bucket)
             if numbers is None:
                 numbers = self._buckets[bucket] = {}
-                self._note_first()
             numbers[lease.number] = None
 
-    def _leave(self, lease: Lease, bucket: int) -> None:
-        lease.bucket = None
-        numbers = self._buckets[bucket]
-        del numbers[lease.number]
-        if not numbers:
-            del self._buckets[bucket]
-            self._note_first()
-
-    def _note_first(self) -> None:
-        buckets = self._buckets
-        self.next_expiry_ms = buckets.peekitem(0)[0] * BUCKET_MS if buckets else None
+    def _leave(self, lease: Lease) -> None:
+        bucket = lease.bucket
+        if bucket is not None:
+            lease.bucket = None
+            numbers = self._buckets[bucket]
+            del numbers[lease.number]
+            if not numbers:
+                del self._buckets[bucket]
 
     def close(self, number: int, refs: Int64Array) -> Keyed | None:
         """Close rows of a lease; returns the keys of those that have some."""
@@ -467,10 +457,13 @@ class LeaseTable:
                 yield None
 
     def _drop(self, lease: Lease) -> None:
-        if lease.bucket is not None:
-            self._leave(lease, lease.bucket)
+        self._leave(lease)
         self.entries.remove(lease)
         del self._leases[lease.number]
+
+    def next_expiry_ms(self) -> int | None:
+        """When `expired` may return something; None if no lease is open."""
+        return self._buckets.peekitem(0)[0] * BUCKET_MS if self._buckets else None
 
     def expired(self, now_ms: int, rows_max: int) -> list[tuple[Lease, Int64Array]]:
         """(lease, row numbers) past their deadlines, about `rows_max` rows.
@@ -482,15 +475,15 @@ class LeaseTable:
         now_ms -= now_ms % BUCKET_MS
         out: list[tuple[Lease, Int64Array]] = []
         left = rows_max
-        while (first_ms := self.next_expiry_ms) is not None and first_ms <= now_ms and left > 0:
-            bucket = first_ms // BUCKET_MS
-            numbers = self._buckets[bucket]
+        while self._buckets and left > 0:
+            bucket, numbers = self._buckets.peekitem(0)
+            if bucket * BUCKET_MS > now_ms:
+                break
             # The latest lease first, since each returned message goes to the front of its queue.
             lease = self._leases[numbers.popitem()[0]]
             lease.bucket = None
             if not numbers:
                 del self._buckets[bucket]
-                self._note_first()
             rows = np.flatnonzero(lease.open & (lease.deadlines <= now_ms))
             if len(rows):
                 out.append((lease, rows))

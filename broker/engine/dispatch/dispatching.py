@@ -24,7 +24,6 @@ from delaylog.broker.engine.topics.groups import Group
 from delaylog.storage.columns.questions import alike, every, grouped, some
 from delaylog.storage.layout import (
     HOUR_MS,
-    NEVER_MS,
     SECOND_MS,
     STATE_NONE,
     Int64Array,
@@ -97,7 +96,7 @@ class Dispatcher:
 
     def next_wake_ms(self) -> int | None:
         """When `dispatch` has something to do next; None if nothing is known to come."""
-        if self._deferred.first_ms != NEVER_MS and self._deferred.frees_some(self._line_ms()):
+        if self._deferred and self._deferred.frees_some(self._line_ms()):
             return self.loader.now_ms
         return self._wheel.next_wake_ms()
 
@@ -133,7 +132,7 @@ class Dispatcher:
         else:
             count, oldest_ms = 0, now_ms
         unloaded_ms = wheel.unloaded_ms()
-        if self._deferred.first_ms != NEVER_MS:
+        if self._deferred:
             self._release(turn.all(), unloaded_ms)
             # Deferred messages have waited for a load, so loading has lasted up to this turn.
             oldest_ms = 0
@@ -165,9 +164,9 @@ class Dispatcher:
 
     def _release(self, released: Entries, unloaded_ms: int | None) -> None:
         """Make due messages ready, or defer keyed ones while older ones are being loaded."""
-        if released.count and (self._deferred.first_ms != NEVER_MS or unloaded_ms is not None):
+        if released.count and (self._deferred or unloaded_ms is not None):
             released = self._deferred.sift(released, unloaded_ms)
-        if self._deferred.first_ms != NEVER_MS:
+        if self._deferred:
             freed = self._deferred.take(self._line_ms(), RELEASE_MAX - released.count)
             released = join_entries([released, freed])
         if released.count:

@@ -226,13 +226,11 @@ class Timeline:
         """
         calls = self._asking.get(key, 0)
         asked_ms = 0
-        least_ms = SPAN_MIN_MS if ready else IDLE_MIN_MS
         if not calls:
             asked_ms = self._asked.pop(key, 0)
-            if now_ms - max(asked_ms, self.since_ms) >= least_ms:
-                for span in self._gap(asked_ms, place, leased, now_ms):
-                    if _end(span) - span.from_ms >= least_ms:
-                        self.group(key, span.cause, span.from_ms, _end(span))
+            for span in self._gap(asked_ms, place, leased, now_ms):
+                if ready or _end(span) - span.from_ms >= IDLE_MIN_MS:
+                    self.group(key, span.cause, span.from_ms, _end(span))
         self._asking[key] = calls + 1
         if masks != EVERYTHING or key in self._demands:
             busy_ms = self._busy_ms(place, leased, now_ms)
@@ -243,6 +241,7 @@ class Timeline:
                 asked_ms = self.since_ms if before else asked_ms
                 demand = Demand(now_ms, calls, asked_ms, before=before)
             self._demands[key] = demand
+            least_ms = SPAN_MIN_MS if ready else IDLE_MIN_MS
             demand.begin(masks, busy_ms, now_ms, least_ms)
 
     def end_asking(self, key: GroupKey, now_ms: int, masks: Masks = EVERYTHING) -> None:

@@ -30,15 +30,18 @@ class DeferredMessages:
         """`rows_of` returns those of the refs whose rows still exist, with their rows."""
         self._rows_of = rows_of
         self._queue = OrderedQueue(make_run)
-        self.first_ms = NEVER_MS
+        self._first_ms = NEVER_MS
         """Lower bound of the due times here; NEVER_MS = no message is here."""
 
     def __len__(self) -> int:
         return len(self._queue)
 
+    def __bool__(self) -> bool:
+        return self._first_ms != NEVER_MS
+
     def frees_some(self, line_ms: int | None) -> bool:
         """Whether `take` may return something."""
-        return self.first_ms < (NEVER_MS if line_ms is None else line_ms)
+        return self._first_ms < (NEVER_MS if line_ms is None else line_ms)
 
     def sift(self, released: Entries, line_ms: int | None) -> Entries:
         """The released entries that may become ready now; the others are deferred.
@@ -46,7 +49,7 @@ class DeferredMessages:
         An entry due at or after `line_ms` may have an older message of its key on disk. An entry
         due after a deferred one has to wait for that one.
         """
-        line_ms = min(NEVER_MS if line_ms is None else line_ms, self.first_ms)
+        line_ms = min(NEVER_MS if line_ms is None else line_ms, self._first_ms)
         late = np.flatnonzero(released.due_ms >= line_ms)
         if len(late) == 0:
             return released
@@ -65,23 +68,23 @@ class DeferredMessages:
         refs, rows = self._rows_of(self._queue.pop(count_max))
         due_ms = rows["deliver_at"].astype(np.int64)
         if len(due_ms):
-            self.first_ms = int(due_ms[-1])
+            self._first_ms = int(due_ms[-1])
         if line_ms is not None:
             free = due_ms < line_ms
             if not every(free):
-                self.first_ms = NEVER_MS
+                self._first_ms = NEVER_MS
                 self._put(refs[~free], take_rows(rows, ~free))
                 refs, rows, due_ms = refs[free], take_rows(rows, free), due_ms[free]
         if len(self._queue) == 0:
-            self.first_ms = NEVER_MS
+            self._first_ms = NEVER_MS
         return Entries(due_ms, refs, rows["topic"].astype(np.int64))
 
     def _put(self, refs: Int64Array, rows: RowArray) -> None:
         due_ms = rows["deliver_at"].astype(np.int64)
         self._queue.push(refs, due_ms, refs)
-        self.first_ms = min(self.first_ms, int(due_ms.min()))
+        self._first_ms = min(self._first_ms, int(due_ms.min()))
 
     def clear(self) -> None:
         """Forget the hints: the messages will come up again, or have ended."""
         self._queue.clear()
-        self.first_ms = NEVER_MS
+        self._first_ms = NEVER_MS

@@ -97,12 +97,6 @@ class Expiries:
             dated.first_ms = first_ms
             heappush(self._firsts, (first_ms, owner))
 
-    @property
-    def first_ms(self) -> int | None:
-        """When the next entry comes due; None if there is none."""
-        first = self.next() if self._firsts else None
-        return None if first is None else first[0]
-
     def next(self) -> tuple[int, int] | None:
         """(time, owner) of the entry that comes due next; None if there is none."""
         while self._firsts:

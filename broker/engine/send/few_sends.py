@@ -21,7 +21,7 @@ from delaylog.storage.layout import HOUR_MS, FrameKind
 from delaylog.storage.log.payloads import SendDecision
 from delaylog.storage.messages.batch import Block
 from delaylog.storage.messages.few_rows import FewRows
-from delaylog.storage.messages.singles import Single, encode_singles
+from delaylog.storage.messages.singles import Single, encode_singles, requested_times
 
 
 def send_few(
@@ -46,16 +46,12 @@ def send_few(
     ):
         return None
     last_ms = min(now_ms + limits.horizon_ms, TIME_MS_MAX)
-    asked_ms: list[int] = []
-    due_ms: list[int] = []
-    named = False
-    for single in singles:
-        asked = single.due_ms + now_ms if single.relative else single.due_ms
+    asked_ms, due_ms, named = requested_times(singles, now_ms), list[int](), False
+    for single, asked in zip(singles, asked_ms, strict=True):
         if (asked < UNIX_MS_MIN and asked != 0) or asked > last_ms:
             return None
         if len(single.body) > limits.body_bytes_max:
             return None
-        asked_ms.append(asked)
         due_ms.append(max(asked, now_ms))
         named = named or (single.fields is not None and "id" in single.fields)
     id_hashes = _new_ids(state, topic, singles) if named else ()

@@ -8,14 +8,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
 import pytest
 
+from delaylog.broker.calls.access.caller import ANYONE
 from delaylog.broker.calls.context import BULK as BATCH
-from delaylog.broker.calls.context import JSON, MSGPACK, form_of
+from delaylog.broker.calls.context import JSON, MSGPACK, BufferedContext, form_of
 from delaylog.broker.calls.short_calls import SHORT, begin_of
+from delaylog.broker.host.machine import REAL
+from delaylog.broker.web.short_way import ShortRequest
 from delaylog.contract.calls.call import ApiCall
 from delaylog.contract.calls.table import ALL
 from tests.broker.web.test_fast_lane import answers, fast, request
@@ -143,6 +147,19 @@ CALLS: list[tuple[str, str]] = [
 @pytest.fixture(scope="module")
 def served(sound_broker: Callable[..., Any]) -> Any:
     return sound_broker(limits="body_bytes_max = 1000")
+
+
+def test_a_short_request_has_all_that_a_context_sets() -> None:
+    """It is made without the constructors of its bases."""
+    node: Any = SimpleNamespace(machine=REAL)
+    way: Any = SimpleNamespace(node=node, ids=SimpleNamespace(new=lambda: "id"))
+    route: Any = SimpleNamespace(call=ALL[0], topic_key=("default", "t"), params={"topic": "t"})
+    head: Any = SimpleNamespace(headers={"Accept": JSON}, path="/", form=form_of({}))
+    connection: Any = None
+    short = ShortRequest(way, head, route, b"body", connection, ANYONE)
+    general = BufferedContext(node, head.headers, "", b"body")
+    general.about(route.call, route.topic_key, route.params)
+    assert vars(general).items() <= vars(short).items()
 
 
 def await_ready(broker: Any, topic: str) -> None:

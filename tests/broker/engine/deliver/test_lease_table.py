@@ -39,7 +39,7 @@ def test_settled_leases_leave_nothing_behind_however_long_they_could_have_lasted
                 before, _ = tracemalloc.get_traced_memory()
             lend(table, number, [number], number * 20 + 12 * HOUR_MS)
             settle(table, number, [number])
-            assert table.next_expiry_ms is None
+            assert table.next_expiry_ms() is None
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -59,7 +59,7 @@ def test_extending_a_lease_leaves_nothing_behind() -> None:
     finally:
         tracemalloc.stop()
     assert grown < 20_000
-    assert table.next_expiry_ms == 1_000 + 9_999 * 100
+    assert table.next_expiry_ms() == 1_000 + 9_999 * 100
 
 
 def test_a_dropped_group_wakes_nobody() -> None:
@@ -68,7 +68,7 @@ def test_a_dropped_group_wakes_nobody() -> None:
     lend(table, 1, [5, 6], 1_000)
     lend(table, 2, [7], 2_000)
     table.drop(1, 0)
-    assert table.next_expiry_ms is None
+    assert table.next_expiry_ms() is None
     assert table.expired(10_000, 100) == []
 
 
@@ -157,7 +157,7 @@ def test_the_table_ends_what_the_plain_model_ends(steps: list[tuple[str, int, in
         assert len(table) == len(model.open)
         assert table.leased(1, 0) == sum(map(len, model.open.values()))
         first = min((at for rows in model.open.values() for at in rows.values()), default=None)
-        wake_ms = table.next_expiry_ms
+        wake_ms = table.next_expiry_ms()
         if first is None:
             assert wake_ms is None
         else:
