@@ -22,7 +22,7 @@ from delaylog.broker.engine.apply.topic_frames import (
 from delaylog.broker.engine.apply.transaction_frames import apply_transaction
 from delaylog.broker.engine.apply.whole_frames import whole
 from delaylog.broker.engine.hold import apply_held
-from delaylog.broker.engine.keyspace.keyspace_part import keyspace_part
+from delaylog.broker.engine.keyspace.keyspace_part import apply_effects
 from delaylog.broker.engine.state import EngineState
 from delaylog.broker.engine.upkeep.archive import apply_archive
 from delaylog.storage.layout import FrameKind
@@ -76,7 +76,7 @@ def apply_frame(state: EngineState, frame: Frame) -> None:
     elif kind is FrameKind.KEYSPACE:
         path, position = f"{state.folder}/log", header.position
         effects = state.keyspace_pieces.take(payload, header.epoch, path=path, position=position)
-        keyspace_part().apply_effects(state.keyspace, effects)
+        apply_effects(state.keyspace, effects)
         state.keyspace_base.note(len(payload))
     elif kind is FrameKind.CLAIM:
         apply_claim(state, msgpack.unpackb(payload), frame.end)

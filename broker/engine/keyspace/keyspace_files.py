@@ -17,6 +17,7 @@ from delaylog.broker.engine.keyspace.keyspace_base import KeyspaceBase
 from delaylog.broker.engine.keyspace.keyspace_part import (
     AnyKeyspace,
     Summary,
+    apply_effects,
     is_missing,
     keyspace_part,
     refuse,
@@ -151,7 +152,7 @@ def replay_keyspace(
     Other frames are not read, so a frame with a corrupt kind would be skipped. It is missed by the
     number of frames that the base has counted. Raises CorruptionError.
     """
-    pieces, apply_effects = Pieces(), keyspace_part().apply_effects
+    pieces = Pieces()
     if not base.frames:
         return pieces
     log = f"{folder}/log"

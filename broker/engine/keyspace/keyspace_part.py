@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final, Protocol, cast
 
 from delaylog.extras import REDIS
-from delaylog.storage.errors import MissingPartError
+from delaylog.storage.errors import MissingPartError, OlderFormatError
 
 _MODULE: Final = "delaylog.broker.keyspace.engine_part"
 Effects = list[list[bytes]]
@@ -83,12 +83,13 @@ class KeyspacePart(Protocol):
 
     Keyspace: Callable[[Random], AnyKeyspace]
     apply_effects: Callable[[AnyKeyspace, Effects], None]
-    """Run effects on a keyspace, without clock, checks or replies."""
+    """Run effects on a keyspace, without clock, checks or replies. Raises UnknownEffectError."""
     load_snapshot: Callable[[AnyKeyspace, Callable[[int], bytes]], Summary]
     """Fill an empty keyspace from a file. Raises CorruptSnapshot."""
     write_snapshot: Callable[[AnyKeyspace, int, Callable[[bytes], None]], Summary]
     ChunkCheck: Callable[[Callable[[int], bytes]], SnapshotCheck]
     SnapshotError: type[CorruptSnapshot]
+    UnknownEffectError: type[Exception]
 
 
 class _NoKeyspace:
@@ -134,6 +135,7 @@ class _NoPart:
     Keyspace = _NoKeyspace
     apply_effects = load_snapshot = write_snapshot = ChunkCheck = staticmethod(refuse)
     SnapshotError = CorruptSnapshot
+    UnknownEffectError = CorruptSnapshot
 
 
 @cache
@@ -146,6 +148,15 @@ def keyspace_part() -> KeyspacePart:
             raise
         part = _NoPart
     return cast("KeyspacePart", part)
+
+
+def apply_effects(keyspace: AnyKeyspace, effects: Effects) -> None:
+    """Run effects of the log. Raises OlderFormatError for a command that no longer exists."""
+    part = keyspace_part()
+    try:
+        part.apply_effects(keyspace, effects)
+    except part.UnknownEffectError as error:
+        raise OlderFormatError(str(error)) from None
 
 
 def is_missing() -> bool:

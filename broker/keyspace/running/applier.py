@@ -9,7 +9,10 @@ from delaylog.broker.keyspace.keyspace import Keyspace
 from delaylog.broker.keyspace.registry import WORDS, find_command
 from delaylog.broker.keyspace.replies import ErrorReply
 from delaylog.broker.keyspace.running.executor import Executor
-from delaylog.storage.errors import OlderFormatError
+
+
+class UnknownEffectError(Exception):
+    """An effect is a command that this version does not have; the text names it."""
 
 
 def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
@@ -25,7 +28,7 @@ def applier(keyspace: Keyspace) -> Callable[[Iterable[Args]], None]:
             if command is None:
                 found = find_command(argv)
                 if isinstance(found, ErrorReply):
-                    raise OlderFormatError(f"the Redis command {argv[0]!r} in the log")
+                    raise UnknownEffectError(f"the Redis command {argv[0]!r} in the log")
                 command = found
             reply = run.call(session, command, argv)
             assert not isinstance(reply, ErrorReply), (argv[0], reply)

@@ -20,8 +20,9 @@ from delaylog.broker.engine.keyspace.keyspace_files import (
     snapshot_name,
 )
 from delaylog.broker.engine.keyspace.keyspace_log import log_keyspace
+from delaylog.broker.engine.keyspace.keyspace_part import apply_effects
 from delaylog.broker.engine.keyspace.keyspace_snapshots import RETRY_MS, SnapshotFailed
-from delaylog.storage.errors import CorruptionError
+from delaylog.storage.errors import CorruptionError, OlderFormatError
 from delaylog.storage.files.os_file_system import OsFileSystem
 from delaylog.storage.layout import FrameKind
 from tests.broker.engine.keyspace_work import (
@@ -380,3 +381,8 @@ def test_a_retired_leader_expires_nothing(member: Any, host: Any) -> None:
     state.keyspace.now_ms += 10
     assert state.keyspace.databases[0].find(b"a") is None, "it is over"
     assert not state.keyspace.effects, "and nothing of that is to be logged"
+
+
+def test_a_command_of_the_log_that_is_gone_is_refused_by_name(host: Any) -> None:
+    with pytest.raises(OlderFormatError, match="SMOVE"):
+        apply_effects(host.engine.state.keyspace, [[b"SMOVE", b"a", b"b", b"x"]])
