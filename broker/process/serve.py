@@ -93,7 +93,7 @@ async def _serve(config: Config, *, as_json: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         # Nothing is flushed: the signal may have come in the middle of a write.
         signal.signal(number, lambda _, __: os._exit(ExitCode.STOPPED))
-    # SIGHUP waits for it: files may have been read already.
+    # A SIGHUP is kept until the start is complete: its files may have been read before it came.
     asked_early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: asked_early.append(number))
     try:
